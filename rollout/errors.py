@@ -1,0 +1,205 @@
+"""Every error an operator can meet.
+
+A `RolloutError` is a sentence for the operator, a hint about what to do, and the exit code that the command
+ends with. Adapters map foreign exceptions to this tree at exactly one place each and keep the original as
+`__cause__`, which `-v` shows.
+
+    RolloutError                      1
+    ├── UsageError                    64  flags, counts, durations, configuration
+    ├── InputError                    1   a file the operator named cannot be used
+    │   ├── KubeconfigError
+    │   ├── InventoryError
+    │   ├── ScenarioError
+    │   └── PlanFileError
+    ├── ApiError                      1   the API server answered with a failure
+    │   ├── ApiUnavailableError           … or did not answer
+    │   ├── ApiConflictError              409: the object changed meanwhile
+    │   ├── ApiNotFoundError              404
+    │   ├── ApiGoneError                  410: a resourceVersion or continue token too old
+    │   └── TooManyRequestsError          429: a disruption budget, or flow control
+    ├── SshError                      1   a host could not be asked
+    │   ├── SshUnreachableError           refused, no route, closed
+    │   ├── SshTimeoutError
+    │   ├── SshAuthError
+    │   └── HostKeyError                  unknown, or changed
+    ├── StepError                     4   a node's step failed; ends that node, never the program
+    │   ├── DrainError
+    │   ├── RebootError
+    │   └── FencedError                   the Lease is lost: nothing further may be done
+    ├── DeclinedError                 3   the operator did not say yes
+    ├── StalePlanError                5   the cluster is not what the plan was made for
+    ├── BlockedError                  6   another rollout holds the lock, or something blocks the start
+    └── InterruptedRunError           130 stopped by a signal
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the process ends with; part of the interface."""
+
+    OK = 0
+    ERROR = 1
+    CHANGES = 2
+    DECLINED = 3
+    PARTIAL = 4
+    STALE = 5
+    BLOCKED = 6
+    USAGE = 64
+    INTERRUPTED = 130
+
+
+class RolloutError(Exception):
+    """A failure told in one sentence, with a hint."""
+
+    exit_code = ExitCode.ERROR
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(RolloutError):
+    """The command line, the environment or the configuration file says something impossible."""
+
+    exit_code = ExitCode.USAGE
+
+
+class InputError(RolloutError):
+    """A file that the operator named cannot be used."""
+
+
+class KubeconfigError(InputError):
+    """No kubeconfig, a broken one, or no such context."""
+
+
+class InventoryError(InputError):
+    """An inventory file that cannot be read or understood."""
+
+
+class ScenarioError(InputError):
+    """A lab scenario that cannot be read or understood."""
+
+
+class PlanFileError(InputError):
+    """A plan file that is truncated, edited, of a newer format, or of another cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCause:
+    """One entry of a Status answer's `details.causes`."""
+
+    reason: str
+    message: str
+
+
+class ApiError(RolloutError):
+    """The API server answered with a failure.
+
+    `status` is the HTTP status (0: no answer), `reason` and `causes` come from the Status body;
+    `retry_after` is in seconds, None where the server named none.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        causes: tuple[ApiCause, ...] = (),
+        retry_after: float | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.status = status
+        self.reason = reason
+        self.causes = causes
+        self.retry_after = retry_after
+
+    def has_cause(self, reason: str) -> bool:
+        """Whether one of the causes carries this reason word."""
+        return any(cause.reason == reason for cause in self.causes)
+
+
+class ApiUnavailableError(ApiError):
+    """No usable answer: connection refused or lost, time-out, or a 5xx that asks to come back."""
+
+
+class ApiConflictError(ApiError):
+    """409: the object is not the one, or not in the version, that the request named."""
+
+
+class ApiNotFoundError(ApiError):
+    """404: no such object."""
+
+
+class ApiGoneError(ApiError):
+    """410: the resourceVersion or continue token is too old; list afresh."""
+
+
+class TooManyRequestsError(ApiError):
+    """429: a disruption budget does not allow the eviction now, or flow control asks for patience."""
+
+
+class SshError(RolloutError):
+    """A host could not be asked over SSH."""
+
+
+class SshUnreachableError(SshError):
+    """The connection was refused, had no route, or broke."""
+
+
+class SshTimeoutError(SshError):
+    """The host did not answer before its deadline."""
+
+
+class SshAuthError(SshError):
+    """The host refused the user or the key."""
+
+
+class HostKeyError(SshError):
+    """The host's key is unknown, or not the one on file."""
+
+
+class StepError(RolloutError):
+    """One node's step failed: it ends that node's run, never the program."""
+
+    exit_code = ExitCode.PARTIAL
+
+
+class DrainError(StepError):
+    """Pods could not be moved away: refused beforehand, blocked, or still there at the deadline."""
+
+
+class RebootError(StepError):
+    """The reboot could not be started, or not be proven."""
+
+
+class FencedError(StepError):
+    """This process no longer holds the Lease: it may not cordon, evict, reboot or uncordon."""
+
+
+class DeclinedError(RolloutError):
+    """The operator was asked and did not say yes, or could not be asked."""
+
+    exit_code = ExitCode.DECLINED
+
+
+class StalePlanError(RolloutError):
+    """The cluster is not what the plan was made for."""
+
+    exit_code = ExitCode.STALE
+
+
+class BlockedError(RolloutError):
+    """Another rollout holds the lock, or something blocks the start."""
+
+    exit_code = ExitCode.BLOCKED
+
+
+class InterruptedRunError(RolloutError):
+    """The run was stopped by a signal."""
+
+    exit_code = ExitCode.INTERRUPTED
