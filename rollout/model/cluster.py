@@ -1,0 +1,256 @@
+"""The cluster as one consistent-enough picture: what planning and draining need, and nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+ZONE_LABEL = "topology.kubernetes.io/zone"
+
+
+class ReadyState(StrEnum):
+    """Status of a Node's Ready condition; a missing condition counts as unknown."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """One of a Node's addresses; `type` is InternalIP, ExternalIP, Hostname or a DNS name."""
+
+    type: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """An amount of CPU (thousandths of a core), memory (bytes) and pods."""
+
+    cpu_milli: int = 0
+    memory: int = 0
+    pods: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Kubernetes Node, reduced."""
+
+    name: str
+    uid: str
+    resource_version: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    unschedulable: bool
+    ready: ReadyState
+    ready_message: str
+    taints: tuple[Taint, ...]
+    addresses: tuple[NodeAddress, ...]
+    boot_id: str
+    machine_id: str
+    os_image: str
+    kubelet_version: str
+    allocatable: Resources
+    deleting: bool = False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its kubelet reports Ready."""
+        return self.ready is ReadyState.TRUE
+
+    @property
+    def is_control_plane(self) -> bool:
+        """Whether it carries one of the control-plane role labels."""
+        return any(label in self.labels for label in CONTROL_PLANE_LABELS)
+
+    @property
+    def zone(self) -> str:
+        """Its topology zone, empty where it has none."""
+        return self.labels.get(ZONE_LABEL, "")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRef:
+    """The controller of an object."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class PodPhase(StrEnum):
+    """A pod's phase."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod, reduced.
+
+    `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not being deleted) and already
+    includes the grace period. `mirror` tells the API's copy of a static pod.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: PodPhase
+    ready: bool
+    labels: Mapping[str, str]
+    owner: OwnerRef | None
+    mirror: bool
+    has_empty_dir: bool
+    requests: Resources
+    deleted_at: str = ""
+    grace_period: int = 30
+    finalizers: tuple[str, ...] = ()
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether all its containers have ended for good."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    @property
+    def terminating(self) -> bool:
+        """Whether its deletion has begun."""
+        return bool(self.deleted_at)
+
+
+class SelectorOperator(StrEnum):
+    """Operators of a label selector requirement."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One requirement of a label selector."""
+
+    key: str
+    operator: SelectorOperator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels satisfy it (NotIn is satisfied by an absent key, as in Kubernetes)."""
+        match self.operator:
+            case SelectorOperator.IN:
+                return labels.get(self.key) in self.values
+            case SelectorOperator.NOT_IN:
+                return labels.get(self.key) not in self.values
+            case SelectorOperator.EXISTS:
+                return self.key in labels
+            case SelectorOperator.DOES_NOT_EXIST:
+                return self.key not in labels
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A label selector; one without requirements matches everything, as in policy/v1."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels satisfy every requirement."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A PodDisruptionBudget with its status. `selector` None (absent in the API) matches nothing.
+
+    `min_available` and `max_unavailable` are as written (`2`, `50%`), empty where not set.
+    """
+
+    namespace: str
+    name: str
+    selector: LabelSelector | None
+    min_available: str
+    max_unavailable: str
+    disruptions_allowed: int
+    current_healthy: int
+    desired_healthy: int
+    expected_pods: int
+    always_allow_unhealthy: bool
+
+    @property
+    def key(self) -> str:
+        """Namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    def covers(self, pod: Pod) -> bool:
+        """Whether the pod counts against this budget."""
+        return (
+            self.selector is not None
+            and pod.namespace == self.namespace
+            and self.selector.matches(pod.labels)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSet:
+    """A DaemonSet that exists."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeAttachment:
+    """A volume attached, or being attached, to a node."""
+
+    name: str
+    node: str
+    volume: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """Which cluster this is: the UID of its kube-system namespace is what no two share."""
+
+    uid: str
+    server: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """Nodes, pods and what constrains them, read once."""
+
+    identity: ClusterIdentity
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+    budgets: tuple[Budget, ...]
+    daemon_sets: tuple[DaemonSet, ...]
+    attachments: tuple[VolumeAttachment, ...]
+
+    def node(self, name: str) -> Node | None:
+        """The Node of that name."""
+        return next((node for node in self.nodes if node.name == name), None)

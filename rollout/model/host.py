@@ -1,0 +1,101 @@
+"""Machines and what they said of themselves over SSH."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+DEFAULT_SSH_PORT = 22
+DEFAULT_SSH_USER = "core"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """How one machine is reached.
+
+    `name` is the inventory's name for it, or the Node's where the Nodes are the inventory.
+    """
+
+    name: str
+    address: str
+    port: int = DEFAULT_SSH_PORT
+    user: str = DEFAULT_SSH_USER
+    key_file: str | None = None
+
+
+class UpdateOperation(StrEnum):
+    """What update_engine is doing; the words are its own."""
+
+    IDLE = "UPDATE_STATUS_IDLE"
+    CHECKING = "UPDATE_STATUS_CHECKING_FOR_UPDATE"
+    AVAILABLE = "UPDATE_STATUS_UPDATE_AVAILABLE"
+    DOWNLOADING = "UPDATE_STATUS_DOWNLOADING"
+    VERIFYING = "UPDATE_STATUS_VERIFYING"
+    FINALIZING = "UPDATE_STATUS_FINALIZING"
+    NEED_REBOOT = "UPDATE_STATUS_UPDATED_NEED_REBOOT"
+    REPORTING_ERROR = "UPDATE_STATUS_REPORTING_ERROR_EVENT"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStatus:
+    """One answer of update_engine.
+
+    `progress` is 0 to 1. `new_version` is empty where the engine does not say, which includes an engine that
+    was restarted while an update was pending: it then knows only that a reboot is needed. `message` says why
+    the operation is unknown.
+    """
+
+    operation: UpdateOperation
+    new_version: str = ""
+    progress: float = 0.0
+    last_checked: int = 0
+    new_size: int = 0
+    message: str = ""
+
+    @property
+    def needs_reboot(self) -> bool:
+        """Whether an update is staged and waits for a reboot."""
+        return self.operation is UpdateOperation.NEED_REBOOT
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """Everything one probe learnt of a host that answered.
+
+    `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
+    `systemctl reboot`, `reboot_refusal` why not.
+    """
+
+    host: Host
+    update: UpdateStatus
+    os_id: str
+    running_version: str
+    group: str
+    boot_id: str
+    machine_id: str
+    locksmithd_active: bool
+    may_reboot: bool
+    reboot_refusal: str = ""
+
+
+class ProbeFailureKind(StrEnum):
+    """Why a host gave no facts."""
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    AUTH = "auth"
+    HOST_KEY = "host-key"
+    NO_ADDRESS = "no-address"
+    GARBLED = "garbled"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeFailure:
+    """A host that gave no facts, and why, in a sentence and a hint for the operator."""
+
+    host: Host
+    kind: ProbeFailureKind
+    message: str
+    hint: str = ""
+
+
+HostObservation = HostFacts | ProbeFailure

@@ -1,0 +1,31 @@
+"""The words that rollouts, ours and others', write on Nodes.
+
+Ours are an interface: other tools read them. The rivals' are read, never written.
+"""
+
+PREFIX = "node-rollout.dev/"
+RUN = PREFIX + "run"
+PHASE = PREFIX + "phase"
+BOOT_ID_BEFORE = PREFIX + "boot-id-before"
+STAGED_VERSION = PREFIX + "staged-version"
+CORDONED_BY_US = PREFIX + "cordoned-by-us"
+LAST_RESULT = PREFIX + "last-result"
+PAUSED = PREFIX + "paused"
+
+# What goes once a node is done; the last result stays.
+TRANSIENT = (RUN, PHASE, BOOT_ID_BEFORE, STAGED_VERSION, CORDONED_BY_US)
+
+FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
+CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
+KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
+
+PAUSE_ANNOTATIONS = (PAUSED, FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
+RIVAL_ANNOTATIONS = (
+    FLUO_PREFIX + "reboot-in-progress",
+    FLUO_PREFIX + "reboot-ok",
+    CLUO_PREFIX + "reboot-in-progress",
+    CLUO_PREFIX + "reboot-ok",
+)
+
+LEASE_NAME = "node-rollout"
+LEASE_NAMESPACE = "kube-system"

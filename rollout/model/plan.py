@@ -1,0 +1,125 @@
+"""The plan: waves, what is left out and why, and what stands in the way. Its field names are the JSON's."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rollout.model.cluster import ClusterIdentity
+from rollout.model.policy import Policy, Selection
+
+FORMAT_VERSION = "1.0"
+
+
+class ExclusionReason(StrEnum):
+    """Why a node is not part of the plan; fixed words."""
+
+    NOT_READY = "not-ready"
+    CORDONED = "cordoned"
+    PAUSED = "paused"
+    NO_UPDATE = "no-update"
+    UNREACHABLE = "unreachable"
+    UNKNOWN_STATUS = "unknown-status"
+    NO_SUDO = "no-sudo"
+    EXCLUDED = "excluded"
+    RIVAL = "rival"
+    BLOCKED = "blocked"
+
+
+class BlockerKind(StrEnum):
+    """What will make a node's drain fail, or keep the rollout from starting; fixed words."""
+
+    BUDGET_NEVER = "budget-never"
+    TWO_BUDGETS = "two-budgets"
+    UNMANAGED_POD = "unmanaged-pod"
+    LOCAL_STORAGE = "local-storage"
+    DAEMONSET_GONE = "daemonset-gone"
+    NODES_UNAVAILABLE = "nodes-unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """A node to reboot, with the identity it had when the plan was made.
+
+    `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged` whether an
+    update waits. `staged_version` is empty where nothing is staged, or where update_engine no longer knows.
+    """
+
+    name: str
+    boot_id: str
+    node_uid: str
+    running_version: str
+    staged_version: str
+    evict: int
+    leave: int
+    cordoned: bool = False
+    staged: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Nodes taken side by side, and why they are together and not with others."""
+
+    index: int
+    nodes: tuple[PlannedNode, ...]
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """A selected node that is not part of the plan."""
+
+    node: str
+    reason: ExclusionReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """Something that will stop a node's drain, or the start.
+
+    `object` is what to look at: `pdb/namespace/name`, `pod/namespace/name`.
+    """
+
+    node: str
+    kind: BlockerKind
+    object: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanWarning:
+    """Something the operator should know that stops nothing."""
+
+    node: str
+    object: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSummary:
+    """Figures of the plan; no layout under the same rules has fewer than `waves_lower_bound` waves."""
+
+    nodes: int
+    waves: int
+    waves_lower_bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPlan:
+    """A whole plan. `created_at` is RFC 3339 in UTC."""
+
+    format_version: str
+    plan_id: str
+    created_at: str
+    cluster: ClusterIdentity
+    selection: Selection
+    policy: Policy
+    waves: tuple[Wave, ...]
+    excluded: tuple[Exclusion, ...]
+    blockers: tuple[Blocker, ...]
+    warnings: tuple[PlanWarning, ...]
+    summary: PlanSummary
+
+    @property
+    def nodes(self) -> tuple[PlannedNode, ...]:
+        """Every planned node, in order."""
+        return tuple(node for wave in self.waves for node in wave.nodes)

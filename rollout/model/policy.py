@@ -1,0 +1,52 @@
+"""What the operator decided: which nodes, how many at once, how long to wait, what may be lost."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rollout.model.quantity import Count, Duration
+
+
+class ControlPlaneOrder(StrEnum):
+    """When control-plane nodes take their turn; always one at a time."""
+
+    LAST = "last"
+    FIRST = "first"
+    EXCLUDE = "exclude"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which nodes are meant. `selector` is a label selector as the API takes it, empty for all."""
+
+    selector: str = ""
+    nodes: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DrainPolicy:
+    """What a drain may do. `grace_period` in seconds, None: the pod's own."""
+
+    timeout: Duration = Duration(600)
+    grace_period: int | None = None
+    force: bool = False
+    delete_emptydir_data: bool = True
+    disable_eviction: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of one rollout, as the flags of the same names say them."""
+
+    max_unavailable: Count = Count(1)
+    canary: int = 0
+    spread_by: str = ""
+    control_plane: ControlPlaneOrder = ControlPlaneOrder.LAST
+    include_cordoned: bool = False
+    reboot_idle: bool = False
+    skip_blocked: bool = False
+    drain: DrainPolicy = DrainPolicy()
+    reboot_timeout: Duration = Duration(900)
+    ready_timeout: Duration = Duration(600)
+    settle_timeout: Duration = Duration(300)
+    max_failures: Count = Count(1)

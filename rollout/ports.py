@@ -1,0 +1,92 @@
+"""What the stages need from the world. Adapters implement these; nothing below `cli` knows which ones.
+
+Every implementation is safe to call from many threads at once.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from rollout.model.host import Host
+from rollout.model.progress import StepEvent
+
+Query = Mapping[str, str]
+
+
+class ClusterApi(Protocol):
+    """A Kubernetes API server, as raw JSON over paths such as `/api/v1/nodes`.
+
+    Every method raises `ApiError` or one of its subclasses, never an exception of a client library.
+    """
+
+    @property
+    def server(self) -> str:
+        """Address of the API server."""
+        ...
+
+    def get(self, path: str, query: Query | None = None) -> bytes:
+        """Body of a GET."""
+        ...
+
+    def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """Bodies of a list, page by page; begins afresh, once, where a continue token has expired."""
+        ...
+
+    def create(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """Body of the answer to a POST of `body` as JSON."""
+        ...
+
+    def replace(self, path: str, body: object) -> bytes:
+        """Body of the answer to a PUT."""
+        ...
+
+    def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """Body of the answer to a JSON merge patch."""
+        ...
+
+    def delete(self, path: str, body: object | None = None) -> bytes:
+        """Body of the answer to a DELETE with `body` as its DeleteOptions."""
+        ...
+
+    def watch(self, path: str, query: Query, *, seconds: float) -> AbstractContextManager[Iterator[bytes]]:
+        """Lines of a watch that the server ends after `seconds`; leaving the context ends it at once."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """What a command printed. `exit_status` is None where the connection ended before the host told it."""
+
+    exit_status: int | None
+    stdout: str
+    stderr: str
+
+
+class HostShell(Protocol):
+    """Runs constant commands on hosts. Raises `SshError` or one of its subclasses."""
+
+    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
+        """Connect, run `command`, and disconnect, all within `timeout` seconds."""
+        ...
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now(self) -> datetime:
+        """Wall time, in UTC: for people, never for comparing with another machine's."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow: for deadlines."""
+        ...
+
+
+class Observer(Protocol):
+    """Is told everything that happens; must be quick, and never raise."""
+
+    def notify(self, event: StepEvent) -> None:
+        """Take one event."""
+        ...
