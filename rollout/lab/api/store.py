@@ -1,0 +1,277 @@
+"""The cluster's objects: one versioned, ordered collection per resource, like etcd behind a real API server.
+
+Every reader in the lab (API front, world, scoreboard) shares the stored dictionaries, so they are immutable
+by convention: to change an object, build a new dictionary that shares the unchanged parts and `put` it.
+The store knows nothing about rights, deletion grace or defaults.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+from random import SystemRandom
+from typing import Any
+from uuid import uuid4
+
+from rollout.lab.api.resources import PODS, Resource
+
+Json = dict[str, Any]
+
+# The alphabet of a real server's generated names: no vowels, hence no words.
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+
+
+class ChangeType(StrEnum):
+    """What a watch calls a change."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write: the object after it (DELETED: as last stored, with the deletion's version) and before it."""
+
+    type: ChangeType
+    resource: Resource
+    obj: Json
+    previous: Json | None
+    revision: int
+
+
+class StoreError(Exception):
+    """The store refused; the API front turns it into a Status answer."""
+
+
+class AlreadyExistsError(StoreError):
+    """An object of that name exists."""
+
+
+class AbsentError(StoreError):
+    """No object of that name exists."""
+
+
+class CompactedError(StoreError):
+    """The history asked for is no longer kept."""
+
+
+def key_of(name: str, namespace: str = "") -> str:
+    """The ordering key: etcd's, so that lists come in the order of a real server's."""
+    return f"{namespace}/{name}" if namespace else name
+
+
+def object_key(obj: Json) -> str:
+    """The key of an object as it stands."""
+    metadata = obj["metadata"]
+    return key_of(metadata["name"], metadata.get("namespace", ""))
+
+
+def timestamp(moment: datetime) -> str:
+    """A time as object metadata has it: UTC, whole seconds."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Collection:
+    """The objects of one resource, in key order."""
+
+    __slots__ = ("keys", "objects")
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Json] = {}
+        self.keys: list[str] = []
+
+    def set(self, key: str, obj: Json) -> None:
+        if key not in self.objects:
+            insort(self.keys, key)
+        self.objects[key] = obj
+
+    def drop(self, key: str) -> None:
+        del self.objects[key]
+        del self.keys[bisect_left(self.keys, key)]
+
+    def range(self, namespace: str, after: str) -> Iterator[str]:
+        """Keys of a namespace (of all: empty) that sort behind `after`."""
+        first = bisect_right(self.keys, after) if after else 0
+        last = len(self.keys)
+        if namespace:
+            first = max(first, bisect_left(self.keys, f"{namespace}/"))
+            # "0" is the character behind "/": the first key that can belong to another namespace.
+            last = bisect_left(self.keys, f"{namespace}0")
+        return islice(self.keys, first, max(first, last))
+
+
+class ObjectStore:
+    """All objects of the cluster, their versions, and the recent history of changes.
+
+    `history` bounds how many changes are kept for watches and for pages of older lists; `now` gives UTC.
+    Only one event loop may use it.
+    """
+
+    def __init__(self, *, now: Callable[[], datetime], history: int = 50_000) -> None:
+        self.revision = 1
+        self.compacted = 0
+        self.now = now
+        self._limit = history
+        self._collections: dict[Resource, _Collection] = {}
+        self._history: deque[Change] = deque()
+        self._observers: list[Callable[[Change], None]] = []
+        self._unannounced: deque[Change] = deque()
+        self._announcing = False
+        self._pods_by_node: dict[str, dict[str, None]] = {}
+        self._random = SystemRandom()
+
+    def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
+        """The stored object, or None."""
+        return self._of(resource).objects.get(key_of(name, namespace))
+
+    def items(self, resource: Resource, namespace: str = "", *, after: str = "") -> Iterable[Json]:
+        """Objects in key order, of one namespace or of all, those behind the key `after`."""
+        collection = self._of(resource)
+        return [collection.objects[key] for key in collection.range(namespace, after)]
+
+    def items_at(
+        self, resource: Resource, revision: int, namespace: str = "", *, after: str = ""
+    ) -> list[Json]:
+        """The same, as it was at an older revision; raises CompactedError where that is forgotten."""
+        undone: dict[str, Json | None] = {
+            object_key(change.obj): change.previous
+            for change in reversed(self.changes_since(revision, resource))
+        }
+        collection = self._of(resource)
+        keys = {key for key in collection.range(namespace, after) if key not in undone}
+        prefix = f"{namespace}/" if namespace else ""
+        keys.update(
+            key for key, old in undone.items() if old is not None and key > after and key.startswith(prefix)
+        )
+        found = (undone.get(key) or collection.objects[key] for key in sorted(keys))
+        return list(found)
+
+    def count(self, resource: Resource) -> int:
+        """How many objects of the resource there are."""
+        return len(self._of(resource).keys)
+
+    def pods_on(self, node: str) -> list[Json]:
+        """The pods bound to a node, in key order."""
+        pods = self._of(PODS).objects
+        return [pods[key] for key in sorted(self._pods_by_node.get(node, ()))]
+
+    def create(self, resource: Resource, obj: Json) -> Json:
+        """Store a new object: fills name (from generateName), uid, creationTimestamp, resourceVersion."""
+        metadata = dict(obj.get("metadata") or {})
+        if not metadata.get("name"):
+            metadata["name"] = self._generated_name(metadata["generateName"])
+        key = key_of(metadata["name"], metadata.get("namespace", ""))
+        if key in self._of(resource).objects:
+            raise AlreadyExistsError(key)
+        metadata["uid"] = str(uuid4())
+        metadata["creationTimestamp"] = timestamp(self.now())
+        typed = {"apiVersion": resource.api_version, "kind": resource.kind, **obj, "metadata": metadata}
+        return self._write(ChangeType.ADDED, resource, key, typed)
+
+    def put(self, resource: Resource, obj: Json) -> Json:
+        """Replace a stored object; an unchanged one keeps its version and makes no event."""
+        key = object_key(obj)
+        current = self._of(resource).objects.get(key)
+        if current is None:
+            raise AbsentError(key)
+        version = current["metadata"]["resourceVersion"]
+        unchanged = {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
+        if unchanged == current:
+            return current
+        return self._write(ChangeType.MODIFIED, resource, key, obj)
+
+    def remove(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """Take an object away for good; an absent one raises AbsentError."""
+        key = key_of(name, namespace)
+        current = self._of(resource).objects.get(key)
+        if current is None:
+            raise AbsentError(key)
+        self._write(ChangeType.DELETED, resource, key, current)
+
+    def subscribe(self, observer: Callable[[Change], None]) -> None:
+        """Have `observer` called, synchronously, after every change.
+
+        Changes that an observer makes itself are told once the change at hand was told to all.
+        """
+        self._observers.append(observer)
+
+    def unsubscribe(self, observer: Callable[[Change], None]) -> None:
+        """End a subscription."""
+        self._observers.remove(observer)
+
+    def changes_since(self, revision: int, resource: Resource) -> list[Change]:
+        """What happened to a resource after `revision`, oldest first; CompactedError where forgotten."""
+        if revision < self.compacted:
+            raise CompactedError(f"{revision} < {self.compacted}")
+        found = []
+        for change in reversed(self._history):
+            if change.revision <= revision:
+                break
+            if change.resource == resource:
+                found.append(change)
+        return found[::-1]
+
+    def compact(self) -> None:
+        """Forget the history: watches and pages from before now are answered 410 Gone."""
+        self._history.clear()
+        self.compacted = self.revision
+
+    def _of(self, resource: Resource) -> _Collection:
+        collection = self._collections.get(resource)
+        if collection is None:
+            collection = self._collections[resource] = _Collection()
+        return collection
+
+    def _generated_name(self, prefix: str) -> str:
+        return prefix + "".join(self._random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+
+    def _write(self, kind: ChangeType, resource: Resource, key: str, obj: Json) -> Json:
+        self.revision += 1
+        stored = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.revision)}}
+        collection = self._of(resource)
+        previous = collection.objects.get(key)
+        if kind is ChangeType.DELETED:
+            collection.drop(key)
+        else:
+            collection.set(key, stored)
+        if resource is PODS:
+            self._reindex(key, previous, None if kind is ChangeType.DELETED else stored)
+        self._announce(Change(kind, resource, stored, previous, self.revision))
+        return stored
+
+    def _reindex(self, key: str, previous: Json | None, stored: Json | None) -> None:
+        before, after = _node_of(previous), _node_of(stored)
+        if before == after:
+            return
+        if before:
+            self._pods_by_node[before].pop(key, None)
+        if after:
+            self._pods_by_node.setdefault(after, {})[key] = None
+
+    def _announce(self, change: Change) -> None:
+        self._history.append(change)
+        while len(self._history) > self._limit:
+            self.compacted = self._history.popleft().revision
+        self._unannounced.append(change)
+        # An observer may write: its change waits here, so that every observer sees all changes in order.
+        if not self._announcing:
+            self._tell_observers()
+
+    def _tell_observers(self) -> None:
+        self._announcing = True
+        try:
+            while self._unannounced:
+                change = self._unannounced.popleft()
+                for observer in tuple(self._observers):
+                    observer(change)
+        finally:
+            self._announcing = False
+
+
+def _node_of(pod: Json | None) -> str:
+    return (pod.get("spec") or {}).get("nodeName") or "" if pod is not None else ""
