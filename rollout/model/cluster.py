@@ -103,7 +103,7 @@ class PodPhase(StrEnum):
 class Pod:
     """A pod, reduced.
 
-    `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not being deleted) and already
+    `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not deleted) and already
     includes the grace period. `mirror` tells the API's copy of a static pod.
     """
 
