@@ -1,0 +1,58 @@
+"""The lab's time: simulated durations run `speed` times faster than the wall clock.
+
+Timestamps are always the wall clock's, so that what clients compute from them agrees with their own clock;
+durations (boots, heartbeats, grace periods) are simulated seconds. Tests use the variant that stands still
+until it is moved.
+"""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+from typing_extensions import override
+
+
+class LabClock:
+    """Wall time, and simulated seconds that pass `speed` times faster."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        if speed <= 0:
+            raise ValueError("the speed of time must be positive")
+        self.speed = speed
+        self._started = time.monotonic()
+
+    def now(self) -> datetime:
+        """The wall clock's time, UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Simulated seconds since the clock was made."""
+        return (time.monotonic() - self._started) * self.speed
+
+    def scaled(self, seconds: float) -> float:
+        """How many real seconds that many simulated seconds take."""
+        return seconds / self.speed
+
+    def age(self, moment: datetime) -> float:
+        """How many simulated seconds ago a timestamp was given."""
+        return (self.now() - moment).total_seconds() * self.speed
+
+
+class ManualClock(LabClock):
+    """A clock for tests: it stands still until it is moved; real and simulated seconds are the same."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        super().__init__()
+        self._start = start
+        self._elapsed = 0.0
+
+    @override
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed)
+
+    @override
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    def move_to(self, elapsed: float) -> None:
+        """Make it `elapsed` seconds after the start; never backwards."""
+        self._elapsed = max(self._elapsed, elapsed)
