@@ -206,11 +206,7 @@ class Budget:
 
     def covers(self, pod: Pod) -> bool:
         """Whether the pod counts against this budget."""
-        return (
-            self.selector is not None
-            and pod.namespace == self.namespace
-            and self.selector.matches(pod.labels)
-        )
+        return self.selector is not None and pod.namespace == self.namespace and self.selector.matches(pod.labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class PlannedNode:
     """A node to reboot, with the identity it had when the plan was made.
 
     `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged` whether
-    an update waits. `staged_version` is empty where nothing is staged, or where update_engine no longer knows.
+    an update waits. `staged_version` is empty where nothing is staged, or update_engine no longer knows it.
     """
 
     name: str

@@ -160,6 +160,4 @@ class RunFinished:
     result: RunResult
 
 
-StepEvent = (
-    PlanReady | WaveStarted | WaveSettling | NodeStep | PodBlocked | NodeFinished | Notice | RunFinished
-)
+StepEvent = PlanReady | WaveStarted | WaveSettling | NodeStep | PodBlocked | NodeFinished | Notice | RunFinished

@@ -1,0 +1,161 @@
+"""Which nodes take part: rules in a fixed order, the first that objects gives the reason."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rollout.model import marks
+from rollout.model.cluster import Node, ReadyState
+from rollout.model.host import HostFacts, HostObservation, UpdateOperation
+from rollout.model.plan import Exclusion, ExclusionReason
+from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+
+_OPERATION_SENTENCES = {
+    UpdateOperation.IDLE: "nothing is staged",
+    UpdateOperation.CHECKING: "update_engine is checking for an update",
+    UpdateOperation.AVAILABLE: "an update is available, not downloaded yet",
+    UpdateOperation.DOWNLOADING: "an update is being downloaded",
+    UpdateOperation.VERIFYING: "a downloaded update is being verified",
+    UpdateOperation.FINALIZING: "an update is being finalized",
+    UpdateOperation.REPORTING_ERROR: "update_engine is reporting a failed update",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A selected node with what its host said; `observation` is None where it has no host."""
+
+    node: Node
+    observation: HostObservation | None
+    policy: Policy
+    selection: Selection
+
+    @property
+    def facts(self) -> HostFacts | None:
+        """What the host said, if it said anything."""
+        return self.observation if isinstance(self.observation, HostFacts) else None
+
+
+Objection = tuple[ExclusionReason, str]
+
+
+def excluded_by_name(name: str, selection: Selection) -> bool:
+    """Whether `--exclude` names this node, literally or by a shell pattern."""
+    return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
+
+
+def _excluded(candidate: Candidate) -> Objection | None:
+    if excluded_by_name(candidate.node.name, candidate.selection):
+        return ExclusionReason.EXCLUDED, "left out by --exclude"
+    if candidate.node.is_control_plane and candidate.policy.control_plane is ControlPlaneOrder.EXCLUDE:
+        return ExclusionReason.EXCLUDED, "control-plane node, left out by --control-plane exclude"
+    return None
+
+
+def _not_ready(candidate: Candidate) -> Objection | None:
+    node = candidate.node
+    if node.deleting:
+        return ExclusionReason.NOT_READY, "the Node is being deleted"
+    if node.is_ready:
+        return None
+    state = "its kubelet has stopped reporting" if node.ready is ReadyState.UNKNOWN else "it is not Ready"
+    return ExclusionReason.NOT_READY, f"{state}{': ' + node.ready_message if node.ready_message else ''}"
+
+
+def _cordoned(candidate: Candidate) -> Objection | None:
+    node = candidate.node
+    if not node.unschedulable or candidate.policy.include_cordoned:
+        return None
+    run = node.annotations.get(marks.RUN)
+    if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
+        return (
+            ExclusionReason.CORDONED,
+            f"cordoned by the unfinished rollout {run} in its phase {node.annotations.get(marks.PHASE, 'unknown')}",
+        )
+    return (
+        ExclusionReason.CORDONED,
+        "cordoned by somebody else (--include-cordoned takes it along, and leaves it so)",
+    )
+
+
+def _paused(candidate: Candidate) -> Objection | None:
+    for annotation in marks.PAUSE_ANNOTATIONS:
+        if candidate.node.annotations.get(annotation) == "true":
+            return ExclusionReason.PAUSED, f"paused by its annotation {annotation}"
+    return None
+
+
+def _no_update(candidate: Candidate) -> Objection | None:
+    facts = candidate.facts
+    if facts is None or facts.update.needs_reboot or facts.update.operation is UpdateOperation.UNKNOWN:
+        return None
+    if facts.update.operation is UpdateOperation.IDLE and candidate.policy.reboot_idle:
+        return None
+    sentence = _OPERATION_SENTENCES[facts.update.operation]
+    if facts.update.operation is UpdateOperation.DOWNLOADING:
+        sentence += f" ({facts.update.progress:.0%})"
+    hint = " (--reboot-idle reboots it all the same)" if facts.update.operation is UpdateOperation.IDLE else ""
+    return ExclusionReason.NO_UPDATE, sentence + hint
+
+
+def _unreachable(candidate: Candidate) -> Objection | None:
+    observation = candidate.observation
+    if observation is None:
+        return ExclusionReason.UNREACHABLE, "no host in the inventory belongs to this Node"
+    if isinstance(observation, HostFacts):
+        return None
+    hint = f" ({observation.hint})" if observation.hint else ""
+    return ExclusionReason.UNREACHABLE, observation.message + hint
+
+
+def _unknown_status(candidate: Candidate) -> Objection | None:
+    facts = candidate.facts
+    if facts is None or facts.update.operation is not UpdateOperation.UNKNOWN:
+        return None
+    return ExclusionReason.UNKNOWN_STATUS, facts.update.message or "update_engine gave no status"
+
+
+def _no_sudo(candidate: Candidate) -> Objection | None:
+    facts = candidate.facts
+    if facts is None or facts.may_reboot:
+        return None
+    return ExclusionReason.NO_SUDO, facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot"
+
+
+def _rival(candidate: Candidate) -> Objection | None:
+    annotations = candidate.node.annotations
+    for annotation in marks.RIVAL_ANNOTATIONS:
+        if annotations.get(annotation) == "true":
+            return ExclusionReason.RIVAL, f"another reboot coordinator holds it: {annotation}"
+    if marks.KURED_IN_PROGRESS in annotations:
+        return ExclusionReason.RIVAL, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
+    facts = candidate.facts
+    if facts is not None and facts.locksmithd_active:
+        return (
+            ExclusionReason.RIVAL,
+            "locksmithd runs on the host and reboots it by itself (sudo systemctl mask --now locksmithd)",
+        )
+    return None
+
+
+_RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
+    _excluded,
+    _not_ready,
+    _cordoned,
+    _paused,
+    _no_update,
+    _unreachable,
+    _unknown_status,
+    _no_sudo,
+    _rival,
+)
+
+
+def exclusion(candidate: Candidate) -> Exclusion | None:
+    """Why this node does not take part, or None where it does."""
+    for rule in _RULES:
+        objection = rule(candidate)
+        if objection is not None:
+            reason, message = objection
+            return Exclusion(candidate.node.name, reason, message)
+    return None

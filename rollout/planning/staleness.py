@@ -1,0 +1,69 @@
+"""Whether a saved plan still describes the cluster: every difference in a sentence."""
+
+from collections.abc import Iterator
+
+from rollout.model.cluster import Node
+from rollout.model.host import HostFacts, HostObservation, ProbeFailure
+from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.planning.plan import PlanInputs
+
+
+def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[str, ...]:
+    """What is different now from when the plan was made; nothing where it may run.
+
+    Compared are the cluster, the set of selected nodes, and of each planned node its identity, boot, versions and
+    cordon. What has become possible since (an update staged meanwhile on a node left out) does not make a plan stale.
+    """
+    if saved.cluster.uid != fresh.snapshot.identity.uid:
+        return (f"the plan is for another cluster ({saved.cluster.server}, not {fresh.snapshot.identity.server})",)
+    nodes = {node.name: node for node in fresh.snapshot.nodes}
+    found = list(_membership(saved, fresh))
+    for planned in saved.nodes:
+        node = nodes.get(planned.name)
+        if node is None:
+            found.append(f"{planned.name}: the Node is gone")
+        else:
+            found += [f"{planned.name}: {change}" for change in _node_changes(planned, node)]
+            found += [
+                f"{planned.name}: {change}" for change in _host_changes(planned, fresh.observations.get(planned.name))
+            ]
+    return tuple(found)
+
+
+def _membership(saved: RolloutPlan, fresh: PlanInputs) -> Iterator[str]:
+    known = {node.name for node in saved.nodes} | {found.node for found in saved.excluded}
+    for name in sorted(set(fresh.selected) - known):
+        yield f"{name}: a Node that the plan does not know"
+
+
+def _node_changes(planned: PlannedNode, node: Node) -> Iterator[str]:
+    if node.uid != planned.node_uid:
+        yield "the Node was deleted and made anew"
+    if node.unschedulable and not planned.cordoned:
+        yield "it has been cordoned since"
+    if not node.unschedulable and planned.cordoned:
+        yield "it was cordoned, and is not any more"
+
+
+def _host_changes(planned: PlannedNode, observation: HostObservation | None) -> Iterator[str]:
+    if observation is None:
+        yield "its host is no longer known"
+    elif isinstance(observation, ProbeFailure):
+        yield f"its host cannot be asked: {observation.message}"
+    else:
+        yield from _fact_changes(planned, observation)
+
+
+def _fact_changes(planned: PlannedNode, facts: HostFacts) -> Iterator[str]:
+    if facts.boot_id != planned.boot_id:
+        yield f"the host has rebooted since (boot id {planned.boot_id} then, {facts.boot_id} now)"
+    if facts.running_version != planned.running_version:
+        yield f"it ran {planned.running_version}, and runs {facts.running_version} now"
+    if facts.update.needs_reboot != planned.staged:
+        yield "an update has been staged since" if not planned.staged else "its staged update is gone"
+    elif planned.staged and facts.update.new_version != planned.staged_version:
+        then, now = (
+            planned.staged_version or "an unknown version",
+            facts.update.new_version or "an unknown version",
+        )
+        yield f"{then} was staged, and {now} is now"

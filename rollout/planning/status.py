@@ -1,0 +1,53 @@
+"""One row a node: what `rollout status` shows, field for field its JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rollout.model.cluster import Node
+from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure
+from rollout.model.policy import Policy, Selection
+from rollout.planning.eligibility import Candidate, exclusion
+from rollout.planning.naming import natural_key
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node's state. `reason` is why it would not be part of a plan; `error` why its host gave no facts."""
+
+    node: str
+    host: str
+    ready: bool
+    schedulable: bool
+    needs_reboot: bool
+    operation: str
+    running_version: str
+    staged_version: str
+    boot_id: str
+    reason: str
+    error: str
+
+
+def node_statuses(
+    nodes: Sequence[Node], hosts: Mapping[str, Host], observations: Mapping[str, HostObservation]
+) -> tuple[NodeStatus, ...]:
+    """Rows in the natural order of names; hosts and observations are by Node name."""
+    ordered = sorted(nodes, key=lambda node: natural_key(node.name))
+    return tuple(_row(node, hosts.get(node.name), observations.get(node.name)) for node in ordered)
+
+
+def _row(node: Node, host: Host | None, observation: HostObservation | None) -> NodeStatus:
+    facts = observation if isinstance(observation, HostFacts) else None
+    objection = exclusion(Candidate(node, observation, Policy(), Selection()))
+    return NodeStatus(
+        node=node.name,
+        host=host.address if host else "",
+        ready=node.is_ready,
+        schedulable=not node.unschedulable,
+        needs_reboot=facts is not None and facts.update.needs_reboot,
+        operation=facts.update.operation.value if facts else "",
+        running_version=facts.running_version if facts else "",
+        staged_version=facts.update.new_version if facts and facts.update.needs_reboot else "",
+        boot_id=facts.boot_id if facts else node.boot_id,
+        reason=f"{objection.reason}: {objection.message}" if objection else "",
+        error=observation.message if isinstance(observation, ProbeFailure) else "",
+    )
