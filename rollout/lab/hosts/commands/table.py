@@ -1,0 +1,54 @@
+"""All programs of a simulated host, by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from rollout.lab.hosts.commands import basic, condition, text
+from rollout.lab.hosts.commands.busctl import busctl
+from rollout.lab.hosts.commands.shells import shell
+from rollout.lab.hosts.commands.sudo import sudo
+from rollout.lab.hosts.commands.systemctl import systemctl
+from rollout.lab.hosts.commands.update_engine import update_engine_client
+from rollout.lab.hosts.process import Program
+
+HOST_PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
+    {
+        "[": condition.test,
+        "bash": shell,
+        "busctl": busctl,
+        "cat": text.cat,
+        "cut": text.cut,
+        "date": basic.date,
+        "echo": text.echo,
+        "env": basic.env,
+        "false": basic.false,
+        "grep": text.grep,
+        "head": text.head,
+        "hostname": basic.hostname,
+        "id": basic.identity,
+        "journalctl": basic.journalctl,
+        "nohup": basic.nohup,
+        "printf": text.printf,
+        "reboot": basic.reboot,
+        "rm": basic.remove,
+        "sh": shell,
+        "shutdown": basic.reboot,
+        "sleep": basic.sleep,
+        "sudo": sudo,
+        "systemctl": systemctl,
+        "tail": text.tail,
+        "tee": text.tee,
+        "test": condition.test,
+        "timeout": basic.timeout,
+        "touch": basic.touch,
+        "tr": text.tr,
+        "true": basic.true,
+        "uname": basic.uname,
+        "update_engine_client": update_engine_client,
+        "uptime": basic.uptime,
+        "wc": text.wc,
+        "which": basic.which,
+        "whoami": basic.whoami,
+    }
+)

@@ -1,0 +1,141 @@
+"""The state of a host's update-engine.
+
+Only state and the sequence of operations; how the state is printed is the business of the commands that
+print it. The sequence is driven by whoever owns the clock.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+PAYLOAD_BYTES: Final = 465_881_871
+NO_VERSION: Final = "0.0.0"
+
+
+class UpdateOperation(StrEnum):
+    """The operations of update_engine, by the names it prints."""
+
+    IDLE = "UPDATE_STATUS_IDLE"
+    CHECKING = "UPDATE_STATUS_CHECKING_FOR_UPDATE"
+    AVAILABLE = "UPDATE_STATUS_UPDATE_AVAILABLE"
+    DOWNLOADING = "UPDATE_STATUS_DOWNLOADING"
+    VERIFYING = "UPDATE_STATUS_VERIFYING"
+    FINALIZING = "UPDATE_STATUS_FINALIZING"
+    NEED_REBOOT = "UPDATE_STATUS_UPDATED_NEED_REBOOT"
+    REPORTING_ERROR = "UPDATE_STATUS_REPORTING_ERROR_EVENT"
+
+
+ATTEMPT: Final = (
+    UpdateOperation.CHECKING,
+    UpdateOperation.AVAILABLE,
+    UpdateOperation.DOWNLOADING,
+    UpdateOperation.VERIFYING,
+    UpdateOperation.FINALIZING,
+    UpdateOperation.NEED_REBOOT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """What GetStatus returns, in the order of its signature `xdssx`.
+
+    `last_checked` is in seconds since the epoch, `progress` a fraction, `size` in bytes.
+    """
+
+    last_checked: int
+    progress: float
+    operation: UpdateOperation
+    version: str
+    size: int
+
+
+@dataclass(slots=True)
+class UpdateEngine:
+    """One host's update-engine: what runs, what is staged, what a check would find.
+
+    `staged` is the version on the other partition with boot priority; `available` is what the update server
+    offers. `marked` is the marker file in /run: a restarted engine knows only that, not the version.
+    """
+
+    operation: UpdateOperation = UpdateOperation.IDLE
+    progress: float = 0.0
+    staged: str | None = None
+    available: str | None = None
+    last_checked: int = 0
+    marked: bool = False
+    forgetful: bool = False
+
+    @classmethod
+    def with_staged(cls, version: str, *, checked: int) -> "UpdateEngine":
+        """An engine that has written this version to the other partition."""
+        return cls(
+            operation=UpdateOperation.NEED_REBOOT,
+            staged=version,
+            available=version,
+            last_checked=checked,
+            marked=True,
+        )
+
+    def status(self) -> EngineStatus:
+        """What the engine answers now."""
+        if self.forgetful:
+            return EngineStatus(0, 0.0, self.operation, NO_VERSION, 0)
+        version = self._shown_version()
+        size = PAYLOAD_BYTES if version != NO_VERSION and self.operation != UpdateOperation.CHECKING else 0
+        return EngineStatus(self.last_checked, self.progress, self.operation, version, size)
+
+    def advance(self, *, checked: int) -> bool:
+        """Take the next step of an update attempt; False when there is none.
+
+        Args:
+            checked: the time now, in seconds since the epoch.
+        """
+        if not self.busy:
+            return False
+        if self.operation is UpdateOperation.CHECKING:
+            self.last_checked = checked
+        if self.operation is UpdateOperation.CHECKING and self.available is None:
+            self.operation = UpdateOperation.IDLE
+            return False
+        self._enter(ATTEMPT[ATTEMPT.index(self.operation) + 1])
+        return self.operation is not UpdateOperation.NEED_REBOOT
+
+    @property
+    def busy(self) -> bool:
+        """Whether an update attempt is under way."""
+        return self.operation in ATTEMPT[:-1]
+
+    def begin_attempt(self) -> bool:
+        """Start checking for an update; False when the engine is busy or already waits for the reboot."""
+        if self.operation is not UpdateOperation.IDLE:
+            return False
+        self._enter(UpdateOperation.CHECKING)
+        return True
+
+    def reset(self) -> None:
+        """Back to idle, as ResetStatus does: the partition keeps its priority."""
+        self.operation, self.progress, self.marked, self.forgetful = UpdateOperation.IDLE, 0.0, False, False
+
+    def restart(self) -> None:
+        """The process starts anew within one boot: only the marker file is left of what it knew."""
+        self.forgetful = self.marked
+        self.operation = UpdateOperation.NEED_REBOOT if self.marked else UpdateOperation.IDLE
+        self.progress = 0.0
+
+    def boot(self, version: str) -> None:
+        """The host has booted this version: nothing is staged any more, /run is empty."""
+        if version == self.available:
+            self.available = None
+        self.staged, self.last_checked = None, 0
+        self.reset()
+
+    def _enter(self, operation: UpdateOperation) -> None:
+        self.operation = operation
+        self.progress = 0.42 if operation is UpdateOperation.DOWNLOADING else 0.0
+        if operation is UpdateOperation.NEED_REBOOT:
+            self.staged, self.marked = self.available, True
+
+    def _shown_version(self) -> str:
+        if self.operation in (UpdateOperation.IDLE, UpdateOperation.CHECKING):
+            return NO_VERSION
+        return self.staged or self.available or NO_VERSION

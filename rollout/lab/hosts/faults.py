@@ -1,0 +1,69 @@
+"""What can be wrong with a simulated host.
+
+Each field is one independent way in which hosts misbehave; the defaults are a healthy host. Scenario files
+write the fields under `faults:`, tests replace the whole value on a running machine.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class RebootFault(StrEnum):
+    """What becomes of a reboot."""
+
+    NONE = "none"
+    IGNORED = "ignored"
+    NEVER_RETURNS = "never-returns"
+    SLOW = "slow"
+    ROLLS_BACK = "rolls-back"
+
+
+class SudoFault(StrEnum):
+    """What `sudo -n` says."""
+
+    NONE = "none"
+    REFUSED = "refused"
+    PASSWORD = "password"  # noqa: S105 - a word of the scenario files, no secret
+
+
+class BusFault(StrEnum):
+    """What asking update-engine over D-Bus leads to."""
+
+    NONE = "none"
+    DENIED = "denied"
+    ABSENT = "absent"
+
+
+class HostKeyFault(StrEnum):
+    """How the host's key differs from the one in known_hosts."""
+
+    NONE = "none"
+    OTHER = "other"
+    CHANGES_AT_REBOOT = "changes-at-reboot"
+
+
+class SshFault(StrEnum):
+    """What a connection meets."""
+
+    NONE = "none"
+    CLOSED = "closed"
+    KEY_REFUSED = "key-refused"
+
+
+class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that is wrong with one host; seconds are simulated ones."""
+
+    reboot: RebootFault = RebootFault.NONE
+    sudo: SudoFault = SudoFault.NONE
+    bus: BusFault = BusFault.NONE
+    host_key: HostKeyFault = HostKeyFault.NONE
+    ssh: SshFault = SshFault.NONE
+    answer_delay_seconds: float = 0
+    garbage: bool = False
+    client_missing: bool = False
+    boot_seconds: float | None = None
+    reboots_itself_after_seconds: float | None = None
+
+
+HEALTHY = HostFaults()

@@ -1,0 +1,211 @@
+"""One simulated Flatcar host: what it is, and how it goes down and comes back.
+
+A machine knows nothing of SSH or Kubernetes. It changes its own state over simulated time and tells its
+observers, who close ports, drop connections and stop kubelets. All of it runs in the lab's event loop.
+"""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
+from typing import Final, Protocol
+
+import msgspec
+
+from rollout.lab.clock import LabClock
+from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault
+from rollout.lab.hosts.release import Release, release_of
+from rollout.lab.hosts.units import Units
+
+_VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108 - paths of the simulated host
+
+
+class Power(StrEnum):
+    """Whether a host runs."""
+
+    RUNNING = "running"
+    SHUTTING_DOWN = "shutting-down"
+    OFF = "off"
+
+
+class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long things take on a host, in simulated seconds."""
+
+    shutdown: float = 2
+    boot: float = 20
+    slow_boot: float = 240
+    bus_retry: float = 10
+    update_step: float = 3
+
+
+class MachineObserver(Protocol):
+    """Somebody who must act when a host goes down or comes up."""
+
+    def machine_stopping(self, machine: "Machine") -> None:
+        """The host has begun to shut down: it accepts no new connection."""
+
+    def machine_down(self, machine: "Machine") -> None:
+        """The host is off: everything on it is gone."""
+
+    def machine_up(self, machine: "Machine") -> None:
+        """The host has booted."""
+
+
+class Machine:
+    """The state of one host.
+
+    `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are told of
+    changes in order; `faults` may be replaced at any time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        version: str,
+        clock: LabClock,
+        rng: random.Random,
+        engine: UpdateEngine | None = None,
+        faults: HostFaults = HEALTHY,
+        timings: HostTimings | None = None,
+        group: str = "stable",
+        locksmithd: bool = False,
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.clock = clock
+        self.engine = engine or UpdateEngine()
+        self.faults = faults
+        self.timings = timings or HostTimings()
+        self.group = group
+        self.power = Power.RUNNING
+        self.reboots = 0
+        self.observers: list[MachineObserver] = []
+        self.files: dict[str, str] = {}
+        self.journal: list[str] = []
+        self.units = Units(locksmithd=locksmithd)
+        self.release: Release = release_of(version)
+        self._rng = rng
+        self._timers: set[asyncio.TimerHandle] = set()
+        self.background: set[asyncio.Task[object]] = set()
+        self.machine_id = uuid.UUID(int=rng.getrandbits(128), version=4).hex
+        self.boot_id = self._new_boot_id()
+        self.booted_at = clock.now()
+
+    @property
+    def running(self) -> bool:
+        """Whether the operating system is up; a host that shuts down still is."""
+        return self.power is not Power.OFF
+
+    @property
+    def os_version(self) -> str:
+        """The version that runs, such as `4081.2.0`."""
+        return self.release.version
+
+    @property
+    def os_image(self) -> str:
+        """What a kubelet reports as the OS image."""
+        return self.release.pretty_name
+
+    @property
+    def kernel_version(self) -> str:
+        """What a kubelet reports as the kernel."""
+        return self.release.kernel
+
+    def start(self) -> None:
+        """Let time begin for this host: what it does on its own happens from now on."""
+        delay = self.faults.reboots_itself_after_seconds
+        if delay is not None:
+            self._after(delay, self.reboot)
+
+    def stop(self) -> None:
+        """End of the simulation: nothing happens any more."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        for task in self.background:
+            task.cancel()
+
+    def reboot(self) -> None:
+        """Go down and come back, as far as the faults allow."""
+        if self.power is not Power.RUNNING or self.faults.reboot is RebootFault.IGNORED:
+            return
+        self.shut_down(then=self._boot_later)
+
+    def shut_down(self, *, then: Callable[[], None] | None = None) -> None:
+        """Stop services now, be off after the shutdown time, and then do what the caller wants."""
+        if self.power is not Power.RUNNING:
+            return
+        self.power = Power.SHUTTING_DOWN
+        for observer in self.observers:
+            observer.machine_stopping(self)
+        self._after(self.timings.shutdown, lambda: self.cut_power(then=then))
+
+    def cut_power(self, *, then: Callable[[], None] | None = None) -> None:
+        """Be off at once."""
+        if self.power is Power.OFF:
+            return
+        self.stop()
+        self.power = Power.OFF
+        for observer in self.observers:
+            observer.machine_down(self)
+        if then is not None:
+            then()
+
+    def power_on(self) -> None:
+        """Boot: a new boot id, and the staged version if it holds."""
+        if self.power is not Power.OFF:
+            return
+        self.power = Power.RUNNING
+        self.reboots += 1
+        self.boot_id, self.booted_at = self._new_boot_id(), self.clock.now()
+        if self.engine.staged is not None and self.faults.reboot is not RebootFault.ROLLS_BACK:
+            self.release = release_of(self.engine.staged)
+        self.engine.boot(self.os_version)
+        self.units.boot()
+        self.files = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
+        for observer in self.observers:
+            observer.machine_up(self)
+
+    def attempt_update(self) -> None:
+        """Check for an update and, if there is one, take it, a step at a time."""
+        if self.engine.begin_attempt():
+            self._after(self.timings.update_step, self._advance_update)
+
+    def spawn(self, work: Coroutine[object, object, object]) -> None:
+        """Run something that outlives the command that started it, but not the host."""
+        task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+
+    def log(self, unit: str, message: str) -> None:
+        """Add a line to the host's journal."""
+        stamp = self.clock.now().strftime("%b %d %H:%M:%S")
+        self.journal.append(f"{stamp} {self.name} {unit}[1]: {message}")
+
+    def _boot_later(self) -> None:
+        if self.faults.reboot is not RebootFault.NEVER_RETURNS:
+            self._after(self._boot_seconds(), self.power_on)
+
+    def _boot_seconds(self) -> float:
+        if self.faults.boot_seconds is not None:
+            return self.faults.boot_seconds
+        return self.timings.slow_boot if self.faults.reboot is RebootFault.SLOW else self.timings.boot
+
+    def _advance_update(self) -> None:
+        if self.engine.advance(checked=int(self.clock.now().timestamp())):
+            self._after(self.timings.update_step, self._advance_update)
+
+    def _new_boot_id(self) -> str:
+        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+
+    def _after(self, seconds: float, action: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers.discard(timer)
+            action()
+
+        timer = asyncio.get_running_loop().call_later(self.clock.scaled(seconds), run)
+        self._timers.add(timer)

@@ -1,0 +1,141 @@
+"""What a program on a simulated host is given, and how one program runs another.
+
+Programs are functions from a `Process` to an exit status. They are looked up in the table that the process
+carries, so that the shell, sudo and timeout run anything without knowing what there is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+from rollout.lab.hosts.files import PROGRAMS
+from rollout.lab.hosts.machine import Machine
+
+Program: TypeAlias = "Callable[[Process], Awaitable[int]]"
+
+
+class Sink(Protocol):
+    """Where output goes; undecodable bytes are surrogate escapes, as Python decodes them."""
+
+    def write(self, text: str) -> None:
+        """Take some text."""
+
+
+class Buffer:
+    """A sink that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+
+    def write(self, text: str) -> None:
+        """Keep the text."""
+        self._parts.append(text)
+
+    @property
+    def text(self) -> str:
+        """All that was written."""
+        return "".join(self._parts)
+
+
+class Nowhere:
+    """/dev/null."""
+
+    def write(self, text: str) -> None:
+        """Forget the text."""
+
+
+async def _nothing() -> str:
+    return ""
+
+
+class Input:
+    """Standard input, read when somebody first asks for it."""
+
+    def __init__(self, load: Callable[[], Awaitable[str]] = _nothing) -> None:
+        self._load = load
+        self._text: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> "Input":
+        """An input whose text is known."""
+        made = cls()
+        made._text = text
+        return made
+
+    async def rest(self) -> str:
+        """All that has not been read yet."""
+        text = await self._load() if self._text is None else self._text
+        self._text = ""
+        return text
+
+    async def line(self) -> str | None:
+        """One line without its end, None after the last."""
+        text = await self.rest()
+        line, _, self._text = text.partition("\n")
+        return line if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Descriptors 0, 1 and 2."""
+
+    stdin: Input
+    out: Sink
+    err: Sink
+
+
+class ProgramNotFoundError(Exception):
+    """There is no program of this name on the host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One run of a program: its host, its user, its arguments (the name first) and its streams."""
+
+    machine: Machine
+    user: str
+    argv: tuple[str, ...]
+    streams: Streams
+    environment: Mapping[str, str]
+    programs: "Mapping[str, Program]"
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments without the name."""
+        return self.argv[1:]
+
+    def print(self, line: str) -> None:
+        """A line on standard output."""
+        self.streams.out.write(f"{line}\n")
+
+    def complain(self, line: str) -> None:
+        """A line on standard error."""
+        self.streams.err.write(f"{line}\n")
+
+    async def sleep(self, seconds: float) -> None:
+        """Let simulated time pass."""
+        await asyncio.sleep(self.machine.clock.scaled(seconds))
+
+    async def run(self, argv: tuple[str, ...], *, user: str = "", streams: Streams | None = None) -> int:
+        """Run another program and return its exit status; raises ProgramNotFoundError."""
+        program = find_program(self, argv[0])
+        process = replace(self, argv=argv, user=user or self.user, streams=streams or self.streams)
+        return await program(process)
+
+
+def program_path(process: Process, name: str) -> str | None:
+    """The path of a program on the host, None where there is none; the name may itself be a path."""
+    directory, _, base = name.rpartition("/")
+    if base not in process.programs or (directory and f"{directory}/" not in PROGRAMS):
+        return None
+    if base == "update_engine_client" and process.machine.faults.client_missing:
+        return None
+    return name if directory else f"/usr/bin/{base}"
+
+
+def find_program(process: Process, name: str) -> "Program":
+    """The program of this name or path; raises ProgramNotFoundError."""
+    if program_path(process, name) is None:
+        raise ProgramNotFoundError(name)
+    return process.programs[name.rpartition("/")[2]]

@@ -1,0 +1,68 @@
+"""What a Flatcar release says about itself.
+
+One version string decides os-release, the kernel and the name that the kubelet reports, so that everything a
+simulated host answers changes together when it boots another release.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+CODENAME: Final = "Oklo"
+
+# Published kernels and builds; any other version gets a made-up pair of the same shape.
+_PUBLISHED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "3975.2.2": ("6.6.54-flatcar", "2024-10-01-0006"),
+        "4081.2.0": ("6.6.60-flatcar", "2024-11-12-2301"),
+        "4081.2.1": ("6.6.66-flatcar", "2024-12-16-2028"),
+        "4152.2.0": ("6.6.74-flatcar", "2025-01-30-0151"),
+        "4152.2.1": ("6.6.83-flatcar", "2025-03-12-0013"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A version with all that the operating system derives from it."""
+
+    version: str
+    kernel: str
+    build_id: str
+
+    @property
+    def pretty_name(self) -> str:
+        """The image name, as `PRETTY_NAME` and as a Node's `osImage`."""
+        return f"Flatcar Container Linux by Kinvolk {self.version} ({CODENAME})"
+
+    @property
+    def os_release(self) -> str:
+        """The text of /etc/os-release, quoted as the real one is."""
+        return (
+            'NAME="Flatcar Container Linux by Kinvolk"\n'
+            "ID=flatcar\n"
+            "ID_LIKE=coreos\n"
+            f"VERSION={self.version}\n"
+            f"VERSION_ID={self.version}\n"
+            f"BUILD_ID={self.build_id}\n"
+            "SYSEXT_LEVEL=1.0\n"
+            f'PRETTY_NAME="{self.pretty_name}"\n'
+            'ANSI_COLOR="38;5;75"\n'
+            'HOME_URL="https://flatcar.org/"\n'
+            'BUG_REPORT_URL="https://issues.flatcar.org"\n'
+            'FLATCAR_BOARD="amd64-usr"\n'
+            f'CPE_NAME="cpe:2.3:o:flatcar-linux:flatcar_linux:{self.version}:*:*:*:*:*:*:*"\n'
+        )
+
+
+def release_of(version: str) -> Release:
+    """The release with this version string."""
+    kernel, build_id = _PUBLISHED.get(version) or _invented(version)
+    return Release(version=version, kernel=kernel, build_id=build_id)
+
+
+def _invented(version: str) -> tuple[str, str]:
+    digest = hashlib.sha256(version.encode()).digest()
+    return f"6.6.{digest[0] % 100 + 20}-flatcar", f"2025-{digest[1] % 12 + 1:02}-{digest[2] % 28 + 1:02}-0151"
