@@ -1,11 +1,11 @@
 """The two constant commands that run on hosts.
 
-They live apart from the parser because a simulated host, a sudoers rule or an auditor needs exactly these texts.
-Nothing that came from a cluster, an inventory or a host is ever part of them.
+They live apart from the parser because a simulated host, a sudoers rule or an auditor needs exactly these
+texts. Nothing that came from a cluster, an inventory or a host is ever part of them.
 
 Both are plain POSIX sh: they run under whatever login shell of that family the user has. Each section of the
-probe begins with a marker line on stdout and the same line on stderr, so that what a tool complained about can
-be told from what it answered; every section may fail without spoiling the others. The slow part, asking
+probe begins with a marker line on stdout and the same line on stderr, so that what a tool complained about
+can be told from what it answered; every section may fail without spoiling the others. The slow part, asking
 update_engine, comes last and bounds itself: where the bus is absent the real client tries four times, ten
 seconds apart, before it gives up.
 """
@@ -14,10 +14,12 @@ MARKER = "@@rollout-probe"
 EXIT_MARKER = "@@exit"
 
 _BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager GetStatus"
+_CLIENT_CALL = "update_engine_client -status"
 
 # `sudo -l COMMAND` tells whether the command is permitted and runs nothing.
 # A denied client prints CURRENT_OP=(null) and exits 0, which is why the answer is looked at, not the status.
 # Status 124 is that of a command that was cut off: there is nobody to answer root either.
+# Where /etc overrides /usr both are printed, the overriding file last.
 PROBE_COMMAND = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
@@ -35,8 +37,8 @@ ask() {{
 answered= code=
 mark os-release; cat /etc/os-release || cat /usr/lib/os-release
 mark update-conf
-for file in /usr/share/coreos/update.conf /usr/share/flatcar/update.conf /etc/coreos/update.conf /etc/flatcar/update.conf
-do if [ -r "$file" ]; then cat "$file"; echo; fi; done
+for dir in /usr/share/coreos /usr/share/flatcar /etc/coreos /etc/flatcar
+do if [ -r "$dir/update.conf" ]; then cat "$dir/update.conf"; echo; fi; done
 mark boot-id; cat /proc/sys/kernel/random/boot_id
 mark machine-id; cat /etc/machine-id
 mark locksmithd; run 5 systemctl is-active locksmithd
@@ -44,10 +46,10 @@ mark may-reboot
 if [ "$(id -u)" = 0 ]; then echo root
 elif run 5 sudo -n -l systemctl reboot >/dev/null; then echo sudo
 else echo no; fi
-ask client 12 update_engine_client -status; client=$code
+ask client 12 {_CLIENT_CALL}; client=$code
 if [ -z "$answered" ]; then ask bus 5 {_BUS_CALL}; fi
 if [ -z "$answered" ] && [ "$code" != 124 ]; then ask sudo-bus 5 sudo -n {_BUS_CALL}; fi
-if [ -z "$answered" ] && [ "$client" != 124 ]; then ask sudo-client 12 sudo -n update_engine_client -status; fi
+if [ -z "$answered" ] && [ "$client" != 124 ]; then ask sudo-client 12 sudo -n {_CLIENT_CALL}; fi
 mark end
 exit 0
 """.strip()

@@ -1,0 +1,115 @@
+"""Every answer a host can give is a file in fixtures/probe; a new case is a new file."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.gather.answer import complaint, printable
+from rollout.gather.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
+from rollout.gather.probe_command import MARKER
+from rollout.model.host import Host, HostFacts, ProbeFailure
+from rollout.ports import CommandResult
+
+FIXTURES = Path(__file__).parent / "fixtures" / "probe"
+HOST = Host("worker-1", "192.0.2.11")
+
+
+def load(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((FIXTURES / f"{name}.yaml").read_text())
+    return loaded
+
+
+def written(sections: Mapping[str, str | None]) -> str:
+    return "".join(f"\n{MARKER} {name}\n{text}" for name, text in sections.items() if text is not None)
+
+
+def answer(case: Mapping[str, Any]) -> CommandResult:
+    """What the host printed: raw where the case says so, else the healthy host with the case's changes."""
+    if "stdout" in case:
+        return CommandResult(case["exit_status"], case["stdout"], case["stderr"])
+    base = load("healthy")
+    merged = base["sections"] | case.get("sections", {})
+    order = [name for name in merged if name != "end"] + ["end"]
+    stdout = case.get("noise", "") + written({name: merged[name] for name in order})
+    stderr = written(base["complaints"] | case.get("complaints", {}))
+    newline = "\r\n" if case.get("crlf") else "\n"
+    return CommandResult(case.get("exit_status", 0), stdout.replace("\n", newline), stderr)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.yaml")))
+def test_answer(name: str) -> None:
+    case = load(name)
+    observation = parse_probe(HOST, answer(case))
+    if "failure" in case:
+        assert isinstance(observation, ProbeFailure), observation
+        assert {key: getattr(observation, key) for key in case["failure"]} == case["failure"]
+        return
+    assert isinstance(observation, HostFacts), observation
+    got = msgspec.to_builtins(observation)
+    expected = case["expect"]
+    update = expected.get("update", {})
+    assert {key: got["update"][key] for key in update} == update
+    rest = {key: value for key, value in expected.items() if key != "update"}
+    assert {key: got[key] for key in rest} == rest
+
+
+def assert_showable(observation: HostFacts | ProbeFailure) -> None:
+    texts = [value for value in msgspec.to_builtins(observation).values() if isinstance(value, str)]
+    texts += [observation.update.message, observation.update.new_version] if isinstance(observation, HostFacts) else []
+    assert all(text.isprintable() and len(text) < 400 for text in texts)
+
+
+@given(st.binary(max_size=400), st.binary(max_size=200), st.none() | st.integers(0, 255))
+def test_any_bytes_give_an_observation(stdout: bytes, stderr: bytes, status: int | None) -> None:
+    result = CommandResult(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+    assert_showable(parse_probe(HOST, result))
+
+
+SECTIONS = tuple(load("healthy")["sections"])
+VALUES = st.text() | st.sampled_from(
+    ["CURRENT_OP=", "CURRENT_OP=(null)", 'xdssx 0 0 "" "" 0', "@@exit 999", "PROGRESS=--", "GROUP='", 'ID="']
+)
+
+
+@given(st.dictionaries(st.sampled_from(SECTIONS), st.lists(VALUES).map("\n".join)), st.text())
+def test_any_section_may_be_junk(junk: dict[str, str], stderr: str) -> None:
+    case = {"sections": junk}
+    observation = parse_probe(HOST, CommandResult(0, answer(case).stdout, stderr))
+    assert_showable(observation)
+
+
+def test_commands_are_constant_text() -> None:
+    for command in (PROBE_COMMAND, REBOOT_COMMAND):
+        assert command.isascii()
+        assert "{" not in command.replace("() {", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("a\x1b[31mb\x1b[0m", "ab"),
+        ("\x1b]0;title\x07x", "x"),
+        ("one\r\n two\ttab", "one two tab"),
+        ("right\u202eleft", "right left"),
+        ("x" * 500, "x" * 159 + "…"),
+    ],
+)
+def test_printable(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_complaint_prefers_logged_errors_over_chatter() -> None:
+    log = (
+        "I0214 10:22:03.1  12 a.cc:1] asking",
+        "E0214 10:22:03.2  12 a.cc:2] denied",
+        "I0214 10:22:03.3  12 a.cc:3] bye",
+    )
+    assert complaint("\n".join(log)) == "denied"
+    assert complaint("") == ""

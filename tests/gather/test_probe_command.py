@@ -1,0 +1,135 @@
+"""The commands run under real shells, with the hosts' tools replaced by scripts on PATH."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rollout.gather.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
+from rollout.model.host import Host, HostFacts, UpdateOperation
+from rollout.ports import CommandResult
+
+STAGED = """
+echo 'I0214 10:22:03.1  12 client.cc:1] Querying' >&2
+printf 'LAST_CHECKED_TIME=1\\nPROGRESS=0.000000\\nCURRENT_OP=UPDATE_STATUS_UPDATED_NEED_REBOOT\\n'
+printf 'NEW_VERSION=3815.2.1\\nNEW_SIZE=5\\n'
+"""
+DENIED = "printf 'LAST_CHECKED_TIME=0\\nPROGRESS=0.000000\\nCURRENT_OP=(null)\\nNEW_VERSION=(null)\\nNEW_SIZE=0\\n'"
+BUS = """printf 'xdssx 1 0 "UPDATE_STATUS_UPDATED_NEED_REBOOT" "3815.2.1" 5\\n'"""
+SUDO = '[ "$1" = -n ] && shift; if [ "$1" = -l ]; then echo "/usr/bin/$2 $3"; else AS_ROOT=1 "$@"; fi'
+NEVER = "echo 'sudo: a password is required' >&2; exit 1"
+ONLY_ROOT = "if [ -z \"$AS_ROOT\" ]; then echo 'Call failed: Access denied' >&2; exit 1; fi; "
+
+SHELLS = [pytest.param(shell, id=shell) for shell in ("sh", "bash", "dash") if shutil.which(shell)]
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A folder that is the whole PATH: coreutils, and `id` as an ordinary user."""
+    for name in ("cat", "timeout", "sleep"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    script(tmp_path, "id", "echo 500")
+    script(tmp_path, "systemctl", 'echo "$*" >> "$CALLS"; echo inactive; exit 3')
+    return tmp_path
+
+
+def script(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def run(shell: str, tools: Path, command: str = PROBE_COMMAND) -> CommandResult:
+    environment = {"PATH": str(tools), "CALLS": str(tools / "calls"), "HOME": os.devnull}
+    done = subprocess.run(
+        [str(shutil.which(shell)), "-c", command], env=environment, capture_output=True, text=True, check=False
+    )
+    return CommandResult(done.returncode, done.stdout, done.stderr)
+
+
+def probe(shell: str, tools: Path) -> HostFacts:
+    result = run(shell, tools)
+    assert result.exit_status == 0
+    facts = parse_probe(Host("worker-1", "192.0.2.11"), result)
+    assert isinstance(facts, HostFacts), facts
+    return facts
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_client_answers(shell: str, tools: Path) -> None:
+    script(tools, "update_engine_client", STAGED)
+    script(tools, "sudo", SUDO)
+    script(tools, "busctl", 'echo "$*" >> "$CALLS"')
+    facts = probe(shell, tools)
+    assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert facts.update.needs_reboot
+    assert facts.update.new_version == "3815.2.1"
+    assert facts.may_reboot
+    assert not facts.locksmithd_active
+    # Nothing but the question about locksmithd: asking is not rebooting, and an answered question is not asked again.
+    assert (tools / "calls").read_text() == "is-active locksmithd\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("client", [DENIED, None], ids=["denied", "missing"])
+def test_bus_is_asked_where_the_client_does_not_answer(shell: str, tools: Path, client: str | None) -> None:
+    if client:
+        script(tools, "update_engine_client", client)
+    script(tools, "busctl", BUS)
+    facts = probe(shell, tools)
+    assert facts.update.needs_reboot
+    assert facts.update.new_version == "3815.2.1"
+    assert not facts.may_reboot
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("client", "bus"), [(DENIED, ONLY_ROOT + BUS), (ONLY_ROOT + STAGED, None)], ids=["bus", "client"]
+)
+def test_root_is_asked_last(shell: str, tools: Path, client: str, bus: str | None) -> None:
+    script(tools, "update_engine_client", client)
+    script(tools, "sudo", SUDO)
+    if bus:
+        script(tools, "busctl", bus)
+    assert probe(shell, tools).update.needs_reboot
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_nobody_answers(shell: str, tools: Path) -> None:
+    script(tools, "update_engine_client", DENIED)
+    script(tools, "busctl", ONLY_ROOT + BUS)
+    script(tools, "sudo", NEVER)
+    facts = probe(shell, tools)
+    assert facts.update.operation is UpdateOperation.UNKNOWN
+    assert "refused to answer" in facts.update.message
+    assert facts.reboot_refusal.endswith("sudo: a password is required")
+
+
+def test_without_timeout_the_commands_run_unbounded(tools: Path) -> None:
+    (tools / "timeout").unlink()
+    script(tools, "update_engine_client", STAGED)
+    assert probe("sh", tools).update.needs_reboot
+
+
+def test_a_hanging_client_is_cut_off_and_root_not_asked(tools: Path) -> None:
+    # The real limit is twelve seconds; a `timeout` that divides keeps the test short.
+    (tools / "timeout").unlink()
+    script(tools, "timeout", f'shift; exec {shutil.which("timeout")} 0.2 "$@"')
+    script(tools, "update_engine_client", "exec sleep 30")
+    script(tools, "busctl", "echo 'Failed to connect to bus' >&2; exit 1")
+    script(tools, "sudo", SUDO)
+    result = run("sh", tools)
+    assert "sudo-client" not in result.stdout
+    assert "in time" in probe("sh", tools).update.message
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("user", "through"), [("0", "systemctl reboot"), ("500", "sudo -n systemctl reboot")])
+def test_reboot(shell: str, tools: Path, user: str, through: str) -> None:
+    script(tools, "id", f"echo {user}")
+    script(tools, "sudo", 'echo "sudo $*" >> "$CALLS"')
+    script(tools, "systemctl", 'echo "systemctl $*" >> "$CALLS"')
+    assert run(shell, tools, REBOOT_COMMAND).exit_status == 0
+    assert (tools / "calls").read_text().strip() == through
