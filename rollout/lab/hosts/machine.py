@@ -52,6 +52,9 @@ class MachineObserver(Protocol):
     def machine_up(self, machine: "Machine") -> None:
         """The host has booted."""
 
+    def machine_changed(self, machine: "Machine") -> None:
+        """The host's faults are others now."""
+
 
 class Machine:
     """The state of one host.
@@ -114,6 +117,13 @@ class Machine:
     def kernel_version(self) -> str:
         """What a kubelet reports as the kernel."""
         return self.release.kernel
+
+    def inflict(self, faults: HostFaults) -> None:
+        """Replace the host's faults."""
+        self.faults = faults
+        for observer in self.observers:
+            observer.machine_changed(self)
+        self.start()
 
     def start(self) -> None:
         """Let time begin for this host: what it does on its own happens from now on."""

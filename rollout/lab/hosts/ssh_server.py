@@ -1,0 +1,219 @@
+"""The SSH server of one simulated host.
+
+It follows its machine: no new connections once the machine shuts down, no connections at all when it is off,
+and a fresh server when it has booted. Not the SSH library that the product uses, so that each checks the other.
+"""
+
+import asyncio
+import socket
+from typing import Final
+
+import asyncssh
+from typing_extensions import override
+
+from rollout.lab.hosts.commands.table import HOST_PROGRAMS
+from rollout.lab.hosts.faults import HostKeyFault, SshFault
+from rollout.lab.hosts.machine import Machine, Power
+from rollout.lab.hosts.places import open_socket
+from rollout.lab.hosts.process import Input, Streams
+from rollout.lab.hosts.shell.interpreter import Shell
+
+USER: Final = "core"
+_GARBAGE: Final = "\x00\x1b[2J\udcff\udcfe\udc80 %n%n \x07 CURRENT_OP\x00= \udcc3(\n"
+_REBIND_SECONDS: Final = 0.2
+_PATH: Final = "/usr/bin:/usr/sbin:/opt/bin"
+
+
+def new_host_key() -> asyncssh.SSHKey:
+    """A key of the kind that is cheap to make and to use."""
+    return asyncssh.generate_private_key("ssh-ed25519")
+
+
+class HostServer:
+    """The server of one machine, on one address and port for as long as the lab lives.
+
+    `authorized` is the only key that may log in, `host_key` the key that the server shows first.
+    """
+
+    def __init__(
+        self, machine: Machine, listening: socket.socket, *, authorized: asyncssh.SSHKey, host_key: asyncssh.SSHKey
+    ) -> None:
+        self.machine = machine
+        self.address, self.port = listening.getsockname()[:2]
+        self._socket: socket.socket | None = listening
+        self._authorized = authorized.public_data
+        self._host_key = host_key
+        self._acceptor: asyncssh.SSHAcceptor | None = None
+        self._connections: set[asyncssh.SSHServerConnection] = set()
+        self._processes: set[asyncssh.SSHServerProcess[str]] = set()
+        machine.observers.append(self)
+
+    async def start(self) -> None:
+        """Accept connections, as far as the machine and its faults allow."""
+        if self.machine.power is not Power.RUNNING or self.machine.faults.ssh is SshFault.CLOSED:
+            self._stop_accepting()
+            return
+        if self._acceptor is None:
+            listening = self._socket or await self._reopened()
+            self._socket = None
+            self._acceptor = await asyncssh.listen(sock=listening, options=self._options())
+
+    async def close(self) -> None:
+        """End everything, and wait until it has ended."""
+        acceptor, connections = self._acceptor, tuple(self._connections)
+        self._stop_accepting()
+        self._drop_connections()
+        if acceptor is not None:
+            await acceptor.wait_closed()
+        for connection in connections:
+            await connection.wait_closed()
+
+    # What the machine tells.
+
+    def machine_stopping(self, _machine: Machine) -> None:
+        """No new connection; those that are open live until the end."""
+        self._stop_accepting()
+
+    def machine_down(self, _machine: Machine) -> None:
+        """What was open is gone."""
+        self._stop_accepting()
+        self._drop_connections()
+
+    def machine_up(self, machine: Machine) -> None:
+        """Serve again, perhaps with another key."""
+        if machine.faults.host_key is HostKeyFault.CHANGES_AT_REBOOT:
+            self._host_key = new_host_key()
+        machine.spawn(self.start())
+
+    def machine_changed(self, machine: Machine) -> None:
+        """The faults are others now."""
+        if machine.faults.ssh is SshFault.CLOSED:
+            self._stop_accepting()
+            self._drop_connections()
+        else:
+            machine.spawn(self.start())
+
+    # What connections ask.
+
+    def admits(self, user: str, key: asyncssh.SSHKey) -> bool:
+        """Whether this user may log in with this key."""
+        refused = self.machine.faults.ssh is SshFault.KEY_REFUSED
+        return not refused and user == USER and key.public_data == self._authorized
+
+    def connected(self, connection: asyncssh.SSHServerConnection) -> None:
+        """Remember a connection, to be able to cut it."""
+        self._connections.add(connection)
+
+    def disconnected(self, connection: asyncssh.SSHServerConnection) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+
+    async def serve(self, process: "asyncssh.SSHServerProcess[str]") -> None:
+        """Run what a session asks for; when the client goes away, so does the command."""
+        self._processes.add(process)
+        work = asyncio.ensure_future(self._run(process))
+        gone = asyncio.ensure_future(process.wait_closed())
+        try:
+            await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._processes.discard(process)
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.gather(work, gone, return_exceptions=True)
+
+    async def _run(self, process: "asyncssh.SSHServerProcess[str]") -> None:
+        machine = self.machine
+        if machine.faults.answer_delay_seconds:
+            await asyncio.sleep(machine.clock.scaled(machine.faults.answer_delay_seconds))
+        if machine.faults.garbage:
+            process.stdout.write(_GARBAGE)
+            process.exit(0)
+        elif process.command is None:
+            process.exit(await self._interact(process))
+        else:
+            stdin = Input(process.stdin.read)
+            process.exit(await self._shell(process, stdin).run(process.command))
+
+    async def _interact(self, process: "asyncssh.SSHServerProcess[str]") -> int:
+        """A login without a command: line by line, with a prompt where there is a terminal."""
+        shell = self._shell(process, Input())
+        prompt = f"{USER}@{self.machine.name} ~ $ " if process.term_type else ""
+        process.stdout.write(f"{self.machine.os_image}\n" if prompt else "")
+        process.stdout.write(prompt)
+        async for line in process.stdin:
+            if line.strip() == "exit":
+                break
+            await shell.run(line)
+            process.stdout.write(prompt)
+        return shell.status
+
+    def _shell(self, process: "asyncssh.SSHServerProcess[str]", stdin: Input) -> Shell:
+        variables = {"HOME": f"/home/{USER}", "USER": USER, "LOGNAME": USER, "PATH": _PATH, "SHELL": "/bin/bash"}
+        streams = Streams(stdin, process.stdout, process.stderr)
+        return Shell(self.machine, HOST_PROGRAMS, streams, user=USER, name="bash", variables=variables)
+
+    # The server itself.
+
+    def _options(self) -> asyncssh.SSHServerConnectionOptions:
+        # Nothing is read from the machine that the lab runs on: no configuration, no GSSAPI host name.
+        return asyncssh.SSHServerConnectionOptions(
+            config=None,
+            server_factory=lambda: _Login(self),
+            server_host_keys=[self._host_key],
+            process_factory=self.serve,
+            gss_host=None,
+            gss_kex=False,
+            gss_auth=False,
+            password_auth=False,
+            kbdint_auth=False,
+            encoding="utf-8",
+            errors="surrogateescape",
+        )
+
+    async def _reopened(self) -> socket.socket:
+        """The socket anew after a boot; another program may hold the port for a moment."""
+        while True:
+            try:
+                return open_socket(self.address, self.port)
+            except OSError:
+                await asyncio.sleep(_REBIND_SECONDS)
+
+    def _stop_accepting(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
+
+    def _drop_connections(self) -> None:
+        for process in tuple(self._processes):
+            process.exit_with_signal("TERM")
+        for connection in tuple(self._connections):
+            connection.abort()
+
+
+class _Login(asyncssh.SSHServer):
+    """One connection's authentication: the key of the lab, nothing else."""
+
+    def __init__(self, host: HostServer) -> None:
+        self._host = host
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    @override
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        self._host.connected(conn)
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._connection is not None:
+            self._host.disconnected(self._connection)
+
+    @override
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    @override
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        return self._host.admits(username, key)
