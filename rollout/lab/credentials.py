@@ -1,0 +1,197 @@
+"""What a client of the lab needs to trust it and to be let in, and the files it is written to.
+
+The certificate authority, the token and the keys are made anew for every lab and are good for that lab only.
+"""
+
+import base64
+import datetime as dt
+import ipaddress
+import os
+import secrets
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import asyncssh
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CONTEXT: Final = "rollout-lab"
+_LIFETIME: Final = dt.timedelta(days=30)
+_SKEW: Final = dt.timedelta(minutes=5)
+_OWNER_ONLY: Final = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A certificate authority, and the server certificate it has issued; all PEM."""
+
+    certificate: bytes
+    server_certificate: bytes
+    server_key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class InventoryHost:
+    """One host as the written inventory and known_hosts name it.
+
+    `public_key` is what known_hosts says, in OpenSSH form; a lab may make that differ from what the host shows.
+    """
+
+    name: str
+    role: str
+    address: str
+    port: int
+    public_key: str
+
+
+def new_token() -> str:
+    """A bearer token."""
+    return secrets.token_urlsafe(32)
+
+
+def new_client_key() -> asyncssh.SSHKey:
+    """The key that logs in to the hosts."""
+    return asyncssh.generate_private_key("ssh-ed25519", comment="rollout lab")
+
+
+def new_authority(now: dt.datetime) -> Authority:
+    """An authority of its own and a certificate for a server on loopback."""
+    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority_name = _name("rollout lab authority")
+    authority = (
+        _certificate(authority_name, authority_name, authority_key.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(authority=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    server = (
+        _certificate(_name("kube-apiserver"), authority_name, server_key.public_key(), now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(authority=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(_loopback_names(), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    return Authority(_pem(authority), _pem(server), _private_pem(server_key))
+
+
+def server_context(authority: Authority, directory: Path) -> ssl.SSLContext:
+    """The TLS context of the API server; the chain passes through a file because `ssl` takes nothing else."""
+    path = directory / ".server.pem"
+    _write_private(path, (authority.server_certificate + authority.server_key).decode())
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(path)
+    finally:
+        path.unlink()
+    return context
+
+
+def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: str) -> None:
+    """A kubeconfig with one context, readable by its owner only."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": CONTEXT,
+        "clusters": [{"name": CONTEXT, "cluster": {"server": server, **_authority_data(authority)}}],
+        "users": [{"name": CONTEXT, "user": {"token": token}}],
+        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}}],
+    }
+    _write_private(path, yaml.safe_dump(document, sort_keys=False))
+
+
+def write_client_key(path: Path, key: asyncssh.SSHKey) -> None:
+    """The private key, as OpenSSH insists: readable by its owner only; the public one beside it."""
+    _write_private(path, key.export_private_key().decode())
+    path.with_name(f"{path.name}.pub").write_text(key.export_public_key().decode())
+
+
+def write_known_hosts(path: Path, hosts: Sequence[InventoryHost]) -> None:
+    """A line for each host."""
+    path.write_text("".join(f"[{host.address}]:{host.port} {host.public_key}\n" for host in hosts))
+
+
+def write_inventory(path: Path, hosts: Sequence[InventoryHost], *, user: str, key: Path) -> None:
+    """An Ansible inventory with a group for each role."""
+    groups: dict[str, dict[str, dict[str, dict[str, object]]]] = {}
+    for host in hosts:
+        group = groups.setdefault(host.role.replace("-", "_"), {"hosts": {}})
+        group["hosts"][host.name] = {"ansible_host": host.address, "ansible_port": host.port}
+    document = {
+        "all": {
+            "vars": {"ansible_user": user, "ansible_ssh_private_key_file": str(key)},
+            "children": groups,
+        }
+    }
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+
+def public_line(key: asyncssh.SSHKey) -> str:
+    """A public key as known_hosts writes it, without a comment."""
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that was never readable by others, not even for a moment."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "w") as file:
+        file.write(text)
+
+
+def _authority_data(authority: Authority) -> dict[str, str]:
+    return {"certificate-authority-data": base64.b64encode(authority.certificate).decode()}
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: dt.datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + _LIFETIME)
+    )
+
+
+def _key_usage(*, authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _loopback_names() -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))])
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
