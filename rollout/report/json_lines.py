@@ -1,0 +1,142 @@
+"""A run as JSON lines: one object a line, for programs.
+
+The first line names the version of the format. Fields and types may be added within a major version; what stands
+here stays.
+"""
+
+import threading
+from collections.abc import Mapping
+from datetime import datetime
+from typing import IO, assert_never
+
+import msgspec
+
+from rollout.model.plan import FORMAT_VERSION
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Notice,
+    PlanReady,
+    PodBlocked,
+    RunFinished,
+    RunResult,
+    StepEvent,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.planning.document import encode_content
+from rollout.report.text import timestamp
+
+Line = Mapping[str, object]
+
+
+class JsonLines:
+    """Writes every event as one line, at once. Safe to call from many threads."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def begin(self, at: datetime) -> None:
+        """The first line: the version of this format."""
+        self._write({"type": "version", "at": timestamp(at), "format_version": FORMAT_VERSION})
+
+    def notify(self, event: StepEvent) -> None:
+        """One line for one event."""
+        self._write(line(event))
+
+    def _write(self, content: Line) -> None:
+        text = msgspec.json.encode(content).decode() + "\n"
+        with self._lock:
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def line(event: StepEvent) -> Line:
+    """The object that stands for an event."""
+    return {"type": _TYPES[type(event)], "at": timestamp(event.at), **_content(event)}
+
+
+_TYPES: Mapping[type, str] = {
+    PlanReady: "plan",
+    WaveStarted: "wave_started",
+    WaveSettling: "wave_settling",
+    NodeStep: "step",
+    PodBlocked: "blocked",
+    NodeFinished: "node_finished",
+    Notice: "notice",
+    RunFinished: "summary",
+}
+
+
+def _content(event: StepEvent) -> Line:  # noqa: PLR0911 - one return a type of event
+    match event:
+        case PlanReady():
+            return {"plan": msgspec.Raw(encode_content(event.plan))}
+        case WaveStarted():
+            return {
+                "index": event.index,
+                "waves": event.waves,
+                "nodes": event.nodes,
+                "because": event.because,
+            }
+        case WaveSettling():
+            return {"index": event.index, "waiting_for": event.waiting_for}
+        case NodeStep():
+            return {"node": event.node, "phase": event.phase, "detail": event.detail}
+        case PodBlocked():
+            return _blocked(event)
+        case NodeFinished():
+            return _node(event.result)
+        case Notice():
+            return {"message": event.message}
+        case RunFinished():
+            return summary(event.result)
+        case _:
+            assert_never(event)
+
+
+def _blocked(event: PodBlocked) -> Line:
+    return {
+        "node": event.node,
+        "pod": event.pod,
+        "budget": event.budget,
+        "since": timestamp(event.since),
+        "message": event.message,
+        "seconds_left": round(event.seconds_left, 1),
+    }
+
+
+def _node(result: NodeResult) -> Line:
+    return {
+        "node": result.node,
+        "outcome": result.outcome,
+        "phase": result.phase,
+        "message": result.message,
+        "hint": result.hint,
+        "version": result.version,
+        "seconds": round(result.seconds, 1),
+        "left_cordoned": result.left_cordoned,
+    }
+
+
+def summary(result: RunResult) -> Line:
+    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two."""
+    return {
+        "succeeded": [node.node for node in result.succeeded],
+        "failed": [_failure(node) for node in result.failed],
+        "skipped": [node.node for node in result.skipped],
+        "not_started": [node.node for node in result.not_started],
+        "reasons": {node.node: node.message for node in (*result.skipped, *result.not_started)},
+    }
+
+
+def _failure(result: NodeResult) -> Line:
+    return {
+        "node": result.node,
+        "phase": result.phase,
+        "message": result.message,
+        "outcome": result.outcome,
+        "hint": result.hint,
+    }

@@ -1,0 +1,75 @@
+"""Each event as one sentence: the same words on a terminal and in a CI log."""
+
+from typing import assert_never
+
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Notice,
+    PlanReady,
+    PodBlocked,
+    RunFinished,
+    StepEvent,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.report.text import counted, elapsed, printable, shortened
+
+
+def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event
+    """What happened, safe to print."""
+    match event:
+        case PlanReady():
+            summary = event.plan.summary
+            nodes, waves = counted(summary.nodes, "node"), counted(summary.waves, "wave")
+            return f"plan {printable(event.plan.plan_id)}: {nodes} in {waves}"
+        case WaveStarted():
+            names = shortened(event.nodes, most=8)
+            return f"wave {event.index} of {event.waves}: {names} ({printable(event.because)})"
+        case WaveSettling():
+            return f"wave {event.index} settles: waiting for {printable(event.waiting_for)}"
+        case NodeStep():
+            return f"{printable(event.node)}: {event.phase}" + _detail(event.detail)
+        case PodBlocked():
+            return f"{printable(event.node)}: {blocked(event)}"
+        case NodeFinished():
+            return finished(event.result)
+        case Notice():
+            return printable(event.message)
+        case RunFinished():
+            return ended(event)
+        case _:
+            assert_never(event)
+
+
+def _detail(detail: str) -> str:
+    return f", {printable(detail)}" if detail else ""
+
+
+def blocked(event: PodBlocked) -> str:
+    """Which pod waits for which budget, and for how much longer."""
+    budget = printable(event.budget) or "a disruption budget"
+    left = elapsed(event.seconds_left)
+    return f"{printable(event.pod)} is held back by {budget}: {printable(event.message)} ({left} left)"
+
+
+def finished(result: NodeResult) -> str:
+    """How a node's run ended."""
+    told = f"{printable(result.node)}: {result.outcome} after {elapsed(result.seconds)}"
+    if result.version and result.succeeded:
+        told += f", now on {printable(result.version)}"
+    if result.message:
+        told += f": {printable(result.message)}"
+    if result.left_cordoned:
+        told += " (left cordoned)"
+    return told
+
+
+def ended(event: RunFinished) -> str:
+    """How many nodes ended how."""
+    result = event.result
+    counts = [f"{counted(len(result.succeeded), 'node')} succeeded", f"{len(result.failed)} failed"]
+    counts += [f"{len(result.skipped)} skipped"] if result.skipped else []
+    counts += [f"{len(result.not_started)} not started"] if result.not_started else []
+    return ", ".join(counts)

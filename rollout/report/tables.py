@@ -1,0 +1,157 @@
+"""Status and plan as text that is read at a glance."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tabulate import tabulate
+
+from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.planning.status import NodeStatus
+from rollout.report.text import counted, or_nothing, printable, shortened, version_step
+
+_OPERATION_PREFIX = "UPDATE_STATUS_"
+_STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
+_WAVE_HEADERS = ("WAVE", "NODES", "ZONE", "EVICT", "LEAVE", "VERSION", "WHY")
+_LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
+_NARROWEST = 60
+_FIXED_COLUMNS = 52
+_NODES_SHARE = 0.45
+
+
+def status_text(statuses: Sequence[NodeStatus], *, width: int | None = None) -> str:
+    """One row a node, and how many wait for a reboot. `width` in columns, None for no limit."""
+    rows = [_status_row(status) for status in statuses]
+    note_width = max(24, width - 76) if width else None
+    table = tabulate(
+        rows,
+        headers=_STATUS_HEADERS,
+        tablefmt="plain",
+        disable_numparse=True,
+        maxcolwidths=[None] * 6 + [note_width],
+    )
+    waiting = sum(status.needs_reboot for status in statuses)
+    verb = "waits" if waiting == 1 else "wait"
+    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot."
+
+
+def _status_row(status: NodeStatus) -> tuple[str, ...]:
+    return (
+        printable(status.node),
+        _yes(status.ready),
+        _yes(status.schedulable),
+        or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
+        _status_version(status),
+        _yes(status.needs_reboot) if status.operation else "?",
+        printable(status.error or status.reason),
+    )
+
+
+def _status_version(status: NodeStatus) -> str:
+    if not status.needs_reboot:
+        return or_nothing(status.running_version)
+    return version_step(status.running_version, status.staged_version)
+
+
+def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
+    return "yes" if value else "no"
+
+
+def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None = None) -> str:
+    """Waves, who is left out, what stands in the way, and the sum of it. `zones` are by Node name."""
+    parts = [_heading(plan)]
+    parts += [_waves(plan, zones, width)] if plan.waves else []
+    parts += [_left_out(plan, width)] if plan.excluded else []
+    parts += list(_findings(plan))
+    parts += [_sum(plan)]
+    return "\n\n".join(parts)
+
+
+def _heading(plan: RolloutPlan) -> str:
+    server = printable(plan.cluster.server)
+    return f"Plan {printable(plan.plan_id)} for {server}, made {printable(plan.created_at)}"
+
+
+def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
+    room = max(_NARROWEST, width - _FIXED_COLUMNS) if width else None
+    widths = (int(room * _NODES_SHARE), int(room * (1 - _NODES_SHARE))) if room else (None, None)
+    return tabulate(
+        [_wave_row(wave, zones) for wave in plan.waves],
+        headers=_WAVE_HEADERS,
+        tablefmt="plain",
+        disable_numparse=True,
+        colalign=("right", "left", "left", "right", "right", "left", "left"),
+        maxcolwidths=[None, widths[0], None, None, None, None, widths[1]],
+    )
+
+
+def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
+    return (
+        str(wave.index),
+        ", ".join(printable(node.name) for node in wave.nodes),
+        "\n".join(_distinct(or_nothing(zones.get(node.name, "")) for node in wave.nodes)),
+        str(sum(node.evict for node in wave.nodes)),
+        str(sum(node.leave for node in wave.nodes)),
+        "\n".join(_distinct(_planned_version(node) for node in wave.nodes)),
+        printable(wave.because),
+    )
+
+
+def _planned_version(node: PlannedNode) -> str:
+    if not node.staged:
+        return f"{or_nothing(node.running_version)} (reboot only)"
+    return version_step(node.running_version, node.staged_version)
+
+
+def _distinct(values: Iterable[str]) -> Iterable[str]:
+    return dict.fromkeys(values)
+
+
+def _left_out(plan: RolloutPlan, width: int | None) -> str:
+    rows = [(printable(found.node), found.reason, printable(found.message)) for found in plan.excluded]
+    return tabulate(
+        rows,
+        headers=_LEFT_OUT_HEADERS,
+        tablefmt="plain",
+        disable_numparse=True,
+        maxcolwidths=[None, None, max(_NARROWEST, width - 40) if width else None],
+    )
+
+
+def _findings(plan: RolloutPlan) -> Iterable[str]:
+    if plan.blockers:
+        told = (f"  {found.kind}: {_about(found.node, found.object, found.message)}" for found in plan.blockers)
+        yield "\n".join(("Blockers (apply refuses to start; --skip-blocked leaves these nodes out):", *told))
+    if plan.warnings:
+        told = (f"  {_about(found.node, found.object, found.message)}" for found in plan.warnings)
+        yield "\n".join(("Warnings:", *told))
+
+
+def _about(node: str, thing: str, message: str) -> str:
+    where = f"{printable(node)}, " if node and thing != f"node/{node}" else ""
+    return f"{where}{printable(thing)} {printable(message)}"
+
+
+def _sum(plan: RolloutPlan) -> str:
+    summary = plan.summary
+    if not summary.nodes:
+        return "Nothing to do: no node takes part."
+    told = f"{counted(summary.nodes, 'node')} in {counted(summary.waves, 'wave')}"
+    if summary.waves_lower_bound < summary.waves:
+        told += f" (under these rules no plan has fewer than {summary.waves_lower_bound})"
+    return f"{told}; {counted(len(plan.excluded), 'node')} left out."
+
+
+def saved_note(path: str) -> str:
+    """What to do with a plan that was saved."""
+    return f"Saved to {printable(path)}. To run exactly this: rollout apply {printable(path)}"
+
+
+UNSAVED_NOTE = (
+    "This plan is not saved: apply makes a new one, which may differ. Save it with --out FILE to run exactly this."
+)
+
+NAMED_AT_MOST = 5
+
+
+def named(names: Sequence[str]) -> str:
+    """A few names of many."""
+    return shortened(names, most=NAMED_AT_MOST)
