@@ -1,0 +1,39 @@
+"""A node's failure with its outcome: what decides whether the node is given back or left cordoned."""
+
+from rollout.errors import ApiError, DrainError, FencedError, RebootError, RolloutError, StepError
+from rollout.model.progress import Outcome, Phase
+
+# After these the node works as it did before, or better: it is uncordoned, and reported.
+_WORKS = frozenset(
+    {Outcome.DRAIN_FAILED, Outcome.REBOOT_REFUSED, Outcome.NOT_REBOOTED, Outcome.ROLLED_BACK, Outcome.SKIPPED}
+)
+
+
+class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a rollout, not an error of it
+    """A step that failed with an outcome of its own."""
+
+    def __init__(self, outcome: Outcome, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.outcome = outcome
+
+
+def outcome_of(error: RolloutError) -> Outcome:
+    """What a failure makes of the node."""
+    match error:
+        case NodeFailure():
+            return error.outcome
+        case FencedError():
+            return Outcome.FENCED
+        case DrainError():
+            return Outcome.DRAIN_FAILED
+        case RebootError():
+            return Outcome.REBOOT_REFUSED
+        case ApiError():
+            return Outcome.FAILED
+        case _:
+            return Outcome.FAILED
+
+
+def may_be_given_back(outcome: Outcome, phase: Phase, before_reboot: frozenset[Phase]) -> bool:
+    """Whether the node is in service again once our cordon is gone."""
+    return outcome in _WORKS or (phase in before_reboot and outcome is not Outcome.FENCED)

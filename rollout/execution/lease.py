@@ -1,0 +1,223 @@
+"""One rollout at a time: a Lease held for the length of the run, renewed in the background.
+
+Clocks of two machines are never compared. Somebody else's Lease counts as abandoned when its renew time has not
+changed for its whole duration on our own clock; ours counts as held while our last renewal is younger than its
+duration on our clock, and has to be renewed before the next act otherwise. Every write names the version it read, so
+that of two who try only one succeeds.
+"""
+
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from rollout.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiNotFoundError,
+    ApiUnavailableError,
+    BlockedError,
+    FencedError,
+)
+from rollout.execution.deadline import Deadline, patiently
+from rollout.model import marks
+from rollout.ports import Clock, ClusterApi
+
+_RENEWALS_PER_DURATION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it."""
+
+    namespace: str
+    holder: str
+    run: str
+    seconds: int = 30
+    patience: float = 600.0
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+    acquire_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+    @property
+    def held_by(self) -> str:
+        return self.spec.holder_identity or ""
+
+
+class LeaseLock:
+    """Holds the Lease while it is entered. `check` is asked before every act."""
+
+    def __init__(self, api: ClusterApi, clock: Clock, terms: LeaseTerms) -> None:
+        self._api = api
+        self._clock = clock
+        self._terms = terms
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{terms.namespace}/leases"
+        self._path = f"{self._collection}/{marks.LEASE_NAME}"
+        self._turn = threading.Lock()
+        self._ended = threading.Event()
+        self._renewed_at = 0.0
+        self._version = ""
+        self._acquired = ""
+        self._transitions = 0
+        self._lost_to: str | None = None
+        self._thread = threading.Thread(target=self._keep, name="lease-renewal", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._acquire()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(timeout=self._terms.seconds)
+        self._release()
+
+    def check(self) -> None:
+        """Return only while the Lease is surely ours; `FencedError` where it is not."""
+        if self._lost_to is None and self._clock.monotonic() - self._renewed_at >= self._terms.seconds:
+            patiently(self._renew, Deadline(self._clock, self._terms.patience))
+        if self._lost_to is not None:
+            raise FencedError(
+                f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
+                hint="Nothing further is done by this process; see who runs the other rollout.",
+            )
+
+    def _acquire(self) -> None:
+        lease = self._read()
+        if lease is None:
+            self._create()
+            return
+        if lease.held_by:
+            lease = self._outwait(lease)
+        self._transitions = (lease.spec.lease_transitions or 0) + 1
+        self._take(lease.metadata.resource_version)
+
+    def _read(self) -> _Lease | None:
+        try:
+            return msgspec.json.decode(self._api.get(self._path), type=_Lease)
+        except ApiNotFoundError:
+            return None
+
+    def _create(self) -> None:
+        try:
+            answer = self._api.create(self._collection, self._body(""))
+        except ApiConflictError as error:
+            raise self._taken("somebody else, this very moment", "") from error
+        self._note(answer)
+
+    def _outwait(self, lease: _Lease) -> _Lease:
+        """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
+        seconds = lease.spec.lease_duration_seconds or self._terms.seconds
+        deadline = Deadline(self._clock, seconds)
+        while not deadline.expired:
+            self._ended.wait(min(1.0, deadline.remaining))
+            current = self._read()
+            if current is None or not current.held_by:
+                return current or lease
+            if current.metadata.resource_version != lease.metadata.resource_version:
+                raise self._taken(current.held_by, current.metadata.annotations.get(marks.RUN, ""))
+        return lease
+
+    def _taken(self, holder: str, run: str) -> BlockedError:
+        return BlockedError(
+            f"another rollout is running: {holder} holds the Lease {self._terms.namespace}/{marks.LEASE_NAME}"
+            + (f" for run {run}" if run else ""),
+            hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while.",
+        )
+
+    def _take(self, version: str) -> None:
+        try:
+            answer = self._api.replace(self._path, self._body(version))
+        except ApiConflictError as error:
+            raise self._taken("somebody else, this very moment", "") from error
+        self._note(answer)
+
+    def _note(self, answer: bytes) -> None:
+        self._version = msgspec.json.decode(answer, type=_Lease).metadata.resource_version
+        self._renewed_at = self._clock.monotonic()
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._terms.seconds / _RENEWALS_PER_DURATION):
+            try:
+                self._renew()
+            except ApiError:
+                continue  # tried again next time, and before the next act at the latest
+
+    def _renew(self) -> None:
+        with self._turn:
+            if self._lost_to is not None or self._ended.is_set():
+                return
+            started = self._clock.monotonic()
+            try:
+                answer: bytes | None = self._api.replace(self._path, self._body(self._version))
+            except ApiConflictError:
+                answer = self._retake()
+            except ApiNotFoundError:
+                self._lost_to = ""
+                return
+            if answer is not None:
+                self._note(answer)
+                self._renewed_at = started
+
+    def _retake(self) -> bytes | None:
+        """After a conflict: an unanswered renewal of ours may have succeeded; another holder means it is lost."""
+        current = self._read()
+        if current is None or current.held_by != self._terms.holder:
+            self._lost_to = current.held_by if current else ""
+            return None
+        return self._api.replace(self._path, self._body(current.metadata.resource_version))
+
+    def _release(self) -> None:
+        with self._turn:
+            if self._lost_to is not None:
+                return
+            body = self._body(self._version)
+            body["spec"]["holderIdentity"] = ""
+            body["metadata"]["annotations"] = {}
+            try:
+                self._api.replace(self._path, body)
+            except (ApiConflictError, ApiNotFoundError, ApiUnavailableError):
+                return  # gone, or somebody else's, or it runs out by itself
+
+    def _body(self, version: str) -> dict[str, Any]:
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self._acquired = self._acquired or now
+        metadata = {
+            "name": marks.LEASE_NAME,
+            "namespace": self._terms.namespace,
+            "annotations": {marks.RUN: self._terms.run},
+        }
+        if version:
+            metadata["resourceVersion"] = version
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self._terms.holder,
+                "leaseDurationSeconds": self._terms.seconds,
+                "acquireTime": self._acquired,
+                "renewTime": now,
+                "leaseTransitions": self._transitions,
+            },
+        }

@@ -1,0 +1,157 @@
+"""A live view of a few objects: one list, then one watch, in a thread of its own.
+
+Outages are ridden out: the view keeps what it knew, and lists afresh when the server is back or says that the version
+is too old. An object is gone when the server said so, or when a fresh list lacks it.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
+from rollout.execution.deadline import Deadline, patiently
+from rollout.gather.listing import Listing
+from rollout.gather.snapshot import NODES, PODS, read_node, read_node_pods
+from rollout.gather.watch_events import WatchEvent, WatchEventType, decode_watch_line
+from rollout.model.cluster import Node, Pod
+from rollout.ports import ClusterApi
+
+T = TypeVar("T", Node, Pod)
+Told = Callable[[BaseException], None]
+
+_WATCH_SECONDS = 240.0
+_PAUSE_AFTER_FAILURE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[T]):
+    """What to look at: how to list it, where to watch it, how to read a line of the watch."""
+
+    list_all: Callable[[], Listing[T]]
+    path: str
+    query: Mapping[str, str]
+    decode: Callable[[bytes], WatchEvent[T]]
+
+
+class LiveView(Generic[T]):
+    """The objects of a source as they are now. Enter it to begin, leave it to end."""
+
+    def __init__(self, api: ClusterApi, source: Source[T], deadline: Deadline, told: Told) -> None:
+        self._api = api
+        self._source = source
+        self._deadline = deadline
+        self._told = told
+        self._objects: dict[str, T] = {}
+        self._version = ""
+        self._changed = threading.Condition()
+        self._generation = 0
+        self._seen = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="live-view", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._relist()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+
+    def items(self) -> tuple[T, ...]:
+        """What is there now, as far as the server has told."""
+        with self._changed:
+            self._seen = self._generation
+            return tuple(self._objects.values())
+
+    def wait(self, seconds: float) -> None:
+        """Return when something changed since `items` was last read, or after `seconds`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
+
+    def _relist(self) -> None:
+        listing = patiently(self._source.list_all, self._deadline, self._told)
+        with self._changed:
+            self._objects = {item.uid: item for item in listing.items}
+            self._version = listing.resource_version
+            self._tell()
+
+    def _tell(self) -> None:
+        self._generation += 1
+        self._changed.notify_all()
+
+    def _follow(self) -> None:
+        while not self._ended.is_set() and not self._deadline.expired:
+            try:
+                self._watch()
+            except ApiGoneError:
+                self._version = ""
+            except ApiError as error:
+                self._told(error)
+                self._version = ""
+                self._ended.wait(_PAUSE_AFTER_FAILURE)
+            if not self._version and not self._ended.is_set():
+                self._recover()
+
+    def _recover(self) -> None:
+        try:
+            self._relist()
+        except ApiError as error:
+            self._told(error)  # the reader's own deadline ends the wait
+
+    def _watch(self) -> None:
+        query = {**self._source.query, "resourceVersion": self._version}
+        with self._open(self._api.watch(self._source.path, query, seconds=_WATCH_SECONDS)) as lines:
+            for line in lines:
+                if self._ended.is_set():
+                    return
+                self._apply(self._source.decode(line))
+
+    def _apply(self, event: WatchEvent[T]) -> None:
+        if event.error is not None:
+            raise event.error
+        with self._changed:
+            self._version = event.resource_version or self._version
+            if event.object is None:
+                return
+            if event.type is WatchEventType.DELETED:
+                self._objects.pop(event.object.uid, None)
+            else:
+                self._objects[event.object.uid] = event.object
+            self._tell()
+
+
+def watch_node_pods(api: ClusterApi, node: str, deadline: Deadline, told: Told) -> LiveView[Pod]:
+    """The pods bound to a node."""
+
+    def list_all() -> Listing[Pod]:
+        listing = read_node_pods(api, node)
+        return Listing(listing.pods, listing.resource_version)
+
+    source = Source(list_all, PODS, {"fieldSelector": f"spec.nodeName={node}"}, _decode_pod)
+    return LiveView(api, source, deadline, told)
+
+
+def watch_node(api: ClusterApi, node: str, deadline: Deadline, told: Told) -> LiveView[Node]:
+    """One Node, or nothing once it is deleted."""
+
+    def list_all() -> Listing[Node]:
+        try:
+            found = read_node(api, node)
+        except ApiNotFoundError:
+            return Listing((), "")
+        return Listing((found,), found.resource_version)
+
+    source = Source(list_all, NODES, {"fieldSelector": f"metadata.name={node}"}, _decode_node)
+    return LiveView(api, source, deadline, told)
+
+
+def _decode_pod(line: bytes) -> WatchEvent[Pod]:
+    return decode_watch_line(line, Pod)
+
+
+def _decode_node(line: bytes) -> WatchEvent[Node]:
+    return decode_watch_line(line, Node)

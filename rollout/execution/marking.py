@@ -1,0 +1,111 @@
+"""What we write on a Node, and take away again.
+
+Every write names the version of the Node that it was decided on, so that somebody else's cordon or uncordon in between
+is seen instead of overwritten. Only what carries this run's id is ever undone.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from rollout.errors import ApiConflictError, FencedError, StepError
+from rollout.execution.context import NodeContext
+from rollout.execution.deadline import Deadline, patiently
+from rollout.gather.snapshot import read_node
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.progress import Outcome, Phase
+
+_ATTEMPTS = 10
+
+
+def claim(context: NodeContext, staged_version: str) -> Node:
+    """Annotate and cordon, in one write. A node that was cordoned before stays marked as not ours to uncordon."""
+
+    def change(node: Node) -> dict[str, Any]:
+        _check_free(context, node)
+        annotations = {
+            marks.RUN: context.run,
+            marks.PHASE: Phase.CORDONED.value,
+            marks.BOOT_ID_BEFORE: context.planned.boot_id,
+            marks.STAGED_VERSION: staged_version or None,
+            marks.CORDONED_BY_US: None if node.unschedulable else "true",
+        }
+        return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
+
+    return _write(context, change)
+
+
+def mark_phase(context: NodeContext, phase: Phase) -> Node:
+    """Write the phase that begins."""
+    return _write(context, lambda node: _annotations(_ours(context, node), {marks.PHASE: phase.value}))
+
+
+def give_back(context: NodeContext, outcome: Outcome, version: str) -> Node:
+    """Uncordon what we cordoned, take our marks away, and leave the result."""
+
+    def change(node: Node) -> dict[str, Any]:
+        body = _annotations(_ours(context, node), dict.fromkeys(marks.TRANSIENT) | _result(context, outcome, version))
+        if node.annotations.get(marks.CORDONED_BY_US) == "true":
+            body["spec"] = {"unschedulable": None}
+        return body
+
+    return _write(context, change)
+
+
+def leave_failed(context: NodeContext, outcome: Outcome, version: str) -> Node:
+    """Leave the node cordoned and marked as failed, for somebody to look at."""
+    result = _result(context, outcome, version)
+    return _write(context, lambda node: _annotations(_ours(context, node), {marks.PHASE: Phase.FAILED.value} | result))
+
+
+def _result(context: NodeContext, outcome: Outcome, version: str) -> Mapping[str, str | None]:
+    at = context.report.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    value = {"outcome": outcome.value, "at": at, "version": version, "run": context.run}
+    return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
+
+
+def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:
+    present = {key: value for key, value in annotations.items() if value is not None or key in node.annotations}
+    return {"metadata": {"annotations": present}}
+
+
+def _check_free(context: NodeContext, node: Node) -> None:
+    if node.uid != context.planned.node_uid:
+        raise StepError(f"the Node {node.name} was deleted and made anew since it was planned")
+    run = node.annotations.get(marks.RUN)
+    if run not in (None, context.run) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
+        raise StepError(f"the Node {node.name} is marked by the unfinished rollout {run}")
+    if node.unschedulable and not context.planned.cordoned and run != context.run:
+        raise StepError(f"somebody cordoned {node.name} after it was planned")
+
+
+def _ours(context: NodeContext, node: Node) -> Node:
+    run = node.annotations.get(marks.RUN)
+    if run != context.run:
+        raise FencedError(
+            f"the Node {node.name} is marked by {'the rollout ' + run if run else 'no rollout'} now, not by this one",
+            hint="Nothing further is done to this node.",
+        )
+    return node
+
+
+def _write(context: NodeContext, change: Callable[[Node], dict[str, Any]]) -> Node:
+    """Read, decide, write; again where the Node changed in between."""
+    deadline = Deadline(context.clock, context.api_patience)
+    for _attempt in range(_ATTEMPTS):
+        node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
+        body = change(node)
+        body["metadata"]["resourceVersion"] = node.resource_version
+        context.guard.check()
+        try:
+            patiently(lambda: _patch(context, body), deadline, context.told_of_outage)  # noqa: B023 - called at once
+        except ApiConflictError:
+            continue
+        return node
+    raise StepError(f"the Node {context.name} changes so often that nothing could be written on it")
+
+
+def _patch(context: NodeContext, body: dict[str, Any]) -> bytes:
+    return context.api.patch(f"/api/v1/nodes/{context.name}", body)

@@ -1,0 +1,164 @@
+"""One node's run: a step a phase, and what happens when one fails."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from rollout.errors import RolloutError
+from rollout.execution.context import NodeContext
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.drain import drain
+from rollout.execution.failures import NodeFailure, may_be_given_back, outcome_of
+from rollout.execution.marking import claim, give_back, leave_failed, mark_phase
+from rollout.execution.reboot import ask_for_reboot, await_boot, await_ready, check_version, last_look
+from rollout.execution.transitions import BEFORE_REBOOT, advance, is_final
+from rollout.gather.boot import BootFacts
+from rollout.gather.polling import observe
+from rollout.gather.snapshot import read_node
+from rollout.model import marks
+from rollout.model.host import HostFacts, ProbeFailure
+from rollout.model.progress import NodeResult, Outcome, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands, and what it has learnt on the way. `marked`: our marks stand on the Node."""
+
+    phase: Phase = Phase.PENDING
+    staged_version: str = ""
+    boot: BootFacts | None = None
+    marked: bool = False
+
+    def to(self, phase: Phase) -> "Progress":
+        """The same, one phase on."""
+        return replace(self, phase=advance(self.phase, phase))
+
+    @property
+    def version(self) -> str:
+        """The version that the host is known to run, as far as this run has seen."""
+        return self.boot.version if self.boot else ""
+
+
+def run_node(context: NodeContext) -> NodeResult:
+    """Take one node from pending to done, or to failed; never raises for what may happen to a node."""
+    started = context.clock.monotonic()
+    progress = Progress()
+    try:
+        while not is_final(progress.phase):
+            context.report.step(context.name, progress.phase)
+            step = _STEPS[progress.phase]
+            progress = step(context, progress)
+    except RolloutError as error:
+        return _failed(context, progress, error, started)
+    context.report.step(context.name, progress.phase)
+    seconds = context.clock.monotonic() - started
+    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, version=progress.version)
+
+
+def _begin(context: NodeContext, progress: Progress) -> Progress:
+    """Look at the host once more, then cordon: much may have happened since the plan."""
+    context.guard.check()
+    facts = observe(context.host, context.shell, timeout=context.probe_timeout)
+    if isinstance(facts, ProbeFailure):
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.message}", hint=facts.hint)
+    _check_as_planned(context, facts)
+    staged_version = facts.update.new_version if context.planned.staged else ""
+    claim(context, staged_version)
+    return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
+
+
+def _check_as_planned(context: NodeContext, facts: HostFacts) -> None:
+    if facts.boot_id != context.planned.boot_id:
+        raise NodeFailure(Outcome.SKIPPED, "not begun: the host has rebooted since it was planned")
+    if context.planned.staged and not facts.update.needs_reboot:
+        raise NodeFailure(Outcome.SKIPPED, "not begun: its staged update is gone")
+    node = patiently(
+        lambda: read_node(context.api, context.name),
+        Deadline(context.clock, context.api_patience),
+        context.told_of_outage,
+    )
+    if not node.is_ready:
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: the Node is not Ready any more {node.ready_message}".rstrip())
+    if any(node.annotations.get(annotation) == "true" for annotation in marks.PAUSE_ANNOTATIONS):
+        raise NodeFailure(Outcome.SKIPPED, "not begun: it has been paused since it was planned")
+
+
+def _start_drain(context: NodeContext, progress: Progress) -> Progress:
+    mark_phase(context, Phase.DRAINING)
+    return progress.to(Phase.DRAINING)
+
+
+def _drain(context: NodeContext, progress: Progress) -> Progress:
+    drain(context)
+    mark_phase(context, Phase.DRAINED)
+    return progress.to(Phase.DRAINED)
+
+
+def _reboot(context: NodeContext, progress: Progress) -> Progress:
+    last_look(context)
+    mark_phase(context, Phase.REBOOTING)
+    context.guard.check()
+    ask_for_reboot(context)
+    return progress.to(Phase.REBOOTING)
+
+
+def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
+    boot = await_boot(context)
+    mark_phase(context, Phase.BOOTED)
+    return replace(progress, boot=boot).to(Phase.BOOTED)
+
+
+def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
+    await_ready(context, _boot(progress))
+    mark_phase(context, Phase.READY)
+    return progress.to(Phase.READY)
+
+
+def _finish(context: NodeContext, progress: Progress) -> Progress:
+    boot = _boot(progress)
+    check_version(context, progress.staged_version, staged=context.planned.staged, boot=boot)
+    give_back(context, Outcome.SUCCEEDED, boot.version)
+    return progress.to(Phase.DONE)
+
+
+def _boot(progress: Progress) -> BootFacts:
+    if progress.boot is None:
+        raise AssertionError("a node is booted only once its boot was seen")
+    return progress.boot
+
+
+_STEPS: Mapping[Phase, Callable[[NodeContext, Progress], Progress]] = {
+    Phase.PENDING: _begin,
+    Phase.CORDONED: _start_drain,
+    Phase.DRAINING: _drain,
+    Phase.DRAINED: _reboot,
+    Phase.REBOOTING: _prove_boot,
+    Phase.BOOTED: _prove_ready,
+    Phase.READY: _finish,
+}
+
+
+def _failed(context: NodeContext, progress: Progress, error: RolloutError, started: float) -> NodeResult:
+    outcome = outcome_of(error)
+    message, left_cordoned = error.message, False
+    if progress.marked and outcome is not Outcome.FENCED:
+        try:
+            left_cordoned = not _clean_up(context, progress, outcome)
+        except RolloutError as further:
+            message += f"; and its marks could not be taken away: {further.message}"
+            left_cordoned = True
+    elif progress.marked:
+        left_cordoned = True
+    seconds = context.clock.monotonic() - started
+    return NodeResult(
+        context.name, outcome, progress.phase, seconds, message, error.hint, progress.version, left_cordoned
+    )
+
+
+def _clean_up(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
+    """Give the node back where it works, leave it cordoned where it does not; whether it was given back."""
+    version = progress.version or context.planned.running_version
+    if may_be_given_back(outcome, progress.phase, BEFORE_REBOOT):
+        give_back(context, outcome, version)
+        return True
+    leave_failed(context, outcome, version)
+    return False

@@ -1,0 +1,178 @@
+"""The reboot: a last look, the command, and the proof.
+
+A reboot counts only when proven: the boot id read over SSH is another, the Node reports that boot id too (so its
+kubelet has reported since), and it is Ready. No clocks are compared, and no NotReady is waited for: a fast reboot may
+never show one.
+"""
+
+from rollout.errors import DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
+from rollout.execution.context import NodeContext
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.drain import must_go
+from rollout.execution.failures import NodeFailure
+from rollout.execution.live_view import watch_node
+from rollout.gather.answer import complaint
+from rollout.gather.boot import BOOT_COMMAND, BootFacts, parse_boot
+from rollout.gather.probe_command import REBOOT_COMMAND
+from rollout.gather.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
+from rollout.model.cluster import Node
+from rollout.model.progress import Outcome, Phase
+from rollout.planning.verdicts import DrainRules
+from rollout.ports import CommandResult
+
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 5.0
+_SSH_SECONDS = 20.0
+_DETACH_SECONDS = 120.0
+
+
+def last_look(context: NodeContext) -> None:
+    """Still cordoned, still empty of what had to go, volumes detached: else `DrainError`."""
+    deadline = Deadline(context.clock, context.api_patience)
+    node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
+    if not node.unschedulable:
+        raise DrainError(f"somebody uncordoned {context.name} while it was being drained")
+    _check_empty(context, deadline)
+    _await_detached(context)
+    context.guard.check()
+
+
+def _check_empty(context: NodeContext, deadline: Deadline) -> None:
+    listing = patiently(lambda: read_node_pods(context.api, context.name), deadline, context.told_of_outage)
+    owners = patiently(lambda: read_daemon_sets(context.api), deadline, context.told_of_outage)
+    left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners))
+    if left:
+        raise DrainError(f"{left[0].key} arrived on {context.name} after it was drained")
+
+
+def _await_detached(context: NodeContext) -> None:
+    """Wait, within bounds, for volumes: one that stays attached is reported, and does not stop the reboot."""
+    deadline = Deadline(context.clock, min(_DETACH_SECONDS, context.policy.drain.timeout))
+    while True:
+        attached = patiently(lambda: read_attachments(context.api, context.name), deadline, context.told_of_outage)
+        if not attached:
+            return
+        if deadline.expired:
+            context.report.notice(f"{context.name}: the volume {attached[0].volume} is still attached; going on")
+            return
+        context.report.step(context.name, Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
+        context.pause.wait(_FIRST_PAUSE)
+
+
+def ask_for_reboot(context: NodeContext) -> None:
+    """Run the reboot command until a host has taken it; `RebootError` where it refuses, or cannot be reached.
+
+    A connection that ends before the command's answer counts as an answer, and so does a timeout: the command may have
+    been carried out, and the proof decides. Only a connection that was never made is tried again, and only while the
+    host has not booted meanwhile.
+    """
+    deadline = Deadline(context.clock, context.policy.reboot_timeout)
+    while True:
+        try:
+            _check_accepted(context.shell.run(context.host, REBOOT_COMMAND, timeout=_SSH_SECONDS))
+        except SshTimeoutError as error:
+            context.report.step(context.name, Phase.REBOOTING, f"no answer to the reboot command: {error}")
+        except SshUnreachableError as error:
+            if deadline.expired:
+                raise RebootError(f"the host could not be asked to reboot: {error}") from error
+            context.report.step(context.name, Phase.REBOOTING, f"the host cannot be asked to reboot yet: {error}")
+            context.pause.wait(_LONGEST_PAUSE)
+            facts, _said = _look(context, deadline)
+            if facts is None or facts.boot_id == context.planned.boot_id:
+                continue
+        except SshError as error:
+            raise RebootError(f"the host cannot be asked to reboot: {error}", hint=error.hint) from error
+        return
+
+
+def _check_accepted(result: CommandResult) -> None:
+    if result.exit_status not in (0, None):
+        said = complaint(result.stderr) or f"exit status {result.exit_status}"
+        raise RebootError(f"the host refuses to reboot: {said}")
+
+
+def await_boot(context: NodeContext) -> BootFacts:
+    """Facts of the next boot, once the host answers with another boot id."""
+    deadline = Deadline(context.clock, context.policy.reboot_timeout)
+    pause, last = _FIRST_PAUSE, "no attempt was made"
+    while not deadline.expired:
+        context.pause.wait(min(pause, deadline.remaining))
+        pause = min(_LONGEST_PAUSE, pause * 1.5)
+        facts, last = _look(context, deadline)
+        if facts is not None and facts.boot_id != context.planned.boot_id:
+            return facts
+        context.report.step(context.name, Phase.REBOOTING, last)
+    raise _no_boot(context, last)
+
+
+def _look(context: NodeContext, deadline: Deadline) -> tuple[BootFacts | None, str]:
+    try:
+        result = context.shell.run(context.host, BOOT_COMMAND, timeout=min(_SSH_SECONDS, max(1.0, deadline.remaining)))
+    except SshError as error:
+        return None, f"waiting for the host: {error}"
+    facts = parse_boot(result)
+    if facts is None:
+        return None, "waiting for the host: it gave no boot id"
+    return facts, "still up with the boot id from before"
+
+
+def _no_boot(context: NodeContext, last: str) -> StepError:
+    """A host that still answers with its old boot id works as before; one that is away does not."""
+    facts, _said = _look(context, Deadline(context.clock, _SSH_SECONDS))
+    if facts is not None and facts.boot_id == context.planned.boot_id:
+        return NodeFailure(
+            Outcome.NOT_REBOOTED,
+            f"the host did not reboot within --reboot-timeout {context.policy.reboot_timeout}: same boot id as before",
+            hint="See `systemd-inhibit --list` and `systemctl list-jobs` on the host.",
+        )
+    return NodeFailure(
+        Outcome.NOT_BACK,
+        f"the host is not back within --reboot-timeout {context.policy.reboot_timeout} ({last})",
+        hint="Look at its console; once it is back and Ready: kubectl uncordon " + context.name,
+    )
+
+
+def await_ready(context: NodeContext, boot: BootFacts) -> None:
+    """Return when the kubelet of this boot reports Ready."""
+    deadline = Deadline(context.clock, context.policy.ready_timeout)
+    told = ""
+    with watch_node(context.api, context.name, deadline, context.told_of_outage) as view:
+        while not deadline.expired:
+            nodes = view.items()
+            missing = _not_ready_because(nodes[0] if nodes else None, boot)
+            if not missing:
+                return
+            if missing != told:
+                told = missing
+                context.report.step(context.name, Phase.BOOTED, missing)
+            view.wait(min(5.0, deadline.remaining))
+    raise NodeFailure(
+        Outcome.NOT_READY,
+        f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}: {told}",
+        hint=f"See: kubectl describe node {context.name}; journalctl -u kubelet on the host",
+    )
+
+
+def _not_ready_because(node: Node | None, boot: BootFacts) -> str:
+    if node is None:
+        return "the Node is gone"
+    if node.boot_id != boot.boot_id:
+        return "waiting for its kubelet to report this boot"
+    if not node.is_ready:
+        return f"waiting for Ready{': ' + node.ready_message if node.ready_message else ''}"
+    return ""
+
+
+def check_version(context: NodeContext, staged_version: str, *, staged: bool, boot: BootFacts) -> None:
+    """The host runs what was staged; else `NodeFailure`, for a node that works as it did before."""
+    if not staged or (staged_version and boot.version == staged_version):
+        return
+    before = context.planned.running_version
+    if not staged_version and boot.version != before:
+        return
+    expected = staged_version or "another version"
+    raise NodeFailure(
+        Outcome.ROLLED_BACK,
+        f"the host rebooted into {boot.version}, not into {expected}: the update did not take",
+        hint="See `journalctl -u update-engine` and the boot entries on the host.",
+    )

@@ -1,0 +1,65 @@
+"""Telling observers: the engine itself never prints."""
+
+from datetime import datetime
+
+from rollout.model.plan import RolloutPlan, Wave
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Notice,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    RunFinished,
+    RunResult,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.ports import Clock, Observer
+
+
+class Reporter:
+    """Stamps events with the time and hands them to the observer."""
+
+    def __init__(self, observer: Observer, clock: Clock) -> None:
+        self._observer = observer
+        self._clock = clock
+
+    @property
+    def now(self) -> datetime:
+        """The time that an event made now would carry."""
+        return self._clock.now()
+
+    def plan(self, plan: RolloutPlan) -> None:
+        """The plan that begins."""
+        self._observer.notify(PlanReady(self.now, plan))
+
+    def wave(self, wave: Wave, waves: int) -> None:
+        """A wave that begins."""
+        names = tuple(node.name for node in wave.nodes)
+        self._observer.notify(WaveStarted(self.now, wave.index, waves, names, wave.because))
+
+    def settling(self, index: int, waiting_for: str) -> None:
+        """What keeps the next wave waiting."""
+        self._observer.notify(WaveSettling(self.now, index, waiting_for))
+
+    def step(self, node: str, phase: Phase, detail: str = "") -> None:
+        """A node's progress."""
+        self._observer.notify(NodeStep(self.now, node, phase, detail))
+
+    def blocked(self, node: str, pod: str, budget: str, since: datetime, message: str, seconds_left: float) -> None:
+        """A pod that may not be evicted now."""
+        self._observer.notify(PodBlocked(self.now, node, pod, budget, since, message, seconds_left))
+
+    def node_finished(self, result: NodeResult) -> None:
+        """A node's end."""
+        self._observer.notify(NodeFinished(self.now, result))
+
+    def notice(self, message: str) -> None:
+        """Something about the whole run."""
+        self._observer.notify(Notice(self.now, message))
+
+    def finished(self, result: RunResult) -> None:
+        """The end."""
+        self._observer.notify(RunFinished(self.now, result))

@@ -1,0 +1,149 @@
+"""A whole rollout: take the Lease, run the waves, let the cluster settle between them, tell the end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollout.execution.context import Guard, NodeContext, OutageNotice, StopRequest
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.lease import LeaseLock, LeaseTerms
+from rollout.execution.node_run import run_node
+from rollout.execution.reporting import Reporter
+from rollout.execution.settle import Health, Settler
+from rollout.execution.wave_run import Allowance, Ledger, WaveRunner
+from rollout.gather.snapshot import read_nodes
+from rollout.model import marks
+from rollout.model.host import Host
+from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.progress import NodeResult, RunResult
+from rollout.ports import Clock, ClusterApi, HostShell, Observer
+
+__all__ = ["Ports", "RunOptions", "StopRequest", "execute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The outside world of a rollout."""
+
+    api: ClusterApi
+    shell: HostShell
+    clock: Clock
+    observer: Observer
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How this process runs, besides the policy. Times are in seconds.
+
+    `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
+    long a single request may be repeated while the API server is away.
+    """
+
+    selected: int
+    holder: str
+    lease_namespace: str = marks.LEASE_NAMESPACE
+    lease_seconds: int = 30
+    probe_timeout: float = 60.0
+    api_patience: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One rollout under way."""
+
+    plan: RolloutPlan
+    hosts: Mapping[str, Host]
+    ports: Ports
+    options: RunOptions
+    stop: StopRequest
+    guard: Guard
+    report: Reporter
+    told_of_outage: OutageNotice
+
+
+def execute(
+    plan: RolloutPlan, hosts: Mapping[str, Host], ports: Ports, options: RunOptions, stop: StopRequest
+) -> RunResult:
+    """Run a plan. `hosts` are by Node name. Raises `BlockedError` where another rollout holds the Lease."""
+    report = Reporter(ports.observer, ports.clock)
+    terms = LeaseTerms(
+        options.lease_namespace, options.holder, plan.plan_id, options.lease_seconds, options.api_patience
+    )
+    with LeaseLock(ports.api, ports.clock, terms) as lock:
+        report.plan(plan)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, OutageNotice(report))
+        ledger = _run_waves(run)
+    result = RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
+    report.finished(result)
+    return result
+
+
+def _run_waves(run: _Run) -> Ledger:
+    ledger = Ledger()
+    runner, settler = _runner(run, ledger), _settler(run)
+    why = ""
+    for position, wave in enumerate(run.plan.waves):
+        why = why or runner.reason_to_stop()
+        if why:
+            ledger.give_up(wave.nodes, why)
+            continue
+        run.report.wave(wave, len(run.plan.waves))
+        before = settler.baseline([node.name for node in wave.nodes])
+        runner.run(wave)
+        if position + 1 < len(run.plan.waves) and not runner.reason_to_stop():
+            why = _settle(run, settler, before, wave, ledger)
+    return ledger
+
+
+def _settle(run: _Run, settler: Settler, before: Health, wave: Wave, ledger: Ledger) -> str:
+    unsettled = settler.wait(before, wave.index, ledger.away, run.stop)
+    if not unsettled or run.stop.requested:
+        return ""
+    return f"after wave {wave.index} the cluster did not settle within {run.plan.policy.settle_timeout}: {unsettled}"
+
+
+def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
+    policy = run.plan.policy
+    return WaveRunner(
+        run_one=lambda node: _run_one(run, node),
+        unavailable=lambda: _unavailable(run),
+        clock=run.ports.clock,
+        stop=run.stop,
+        allowance=Allowance(
+            nodes=policy.max_unavailable.of(run.options.selected),
+            failures=max(1, policy.max_failures.of(run.options.selected)),
+            settle_timeout=policy.settle_timeout,
+        ),
+        ledger=ledger,
+    )
+
+
+def _settler(run: _Run) -> Settler:
+    return Settler(
+        run.ports.api, run.ports.clock, run.report, run.plan.policy, run.told_of_outage, run.options.api_patience
+    )
+
+
+def _unavailable(run: _Run) -> frozenset[str]:
+    deadline = Deadline(run.ports.clock, run.options.api_patience)
+    nodes = patiently(lambda: read_nodes(run.ports.api), deadline, run.told_of_outage)
+    return frozenset(node.name for node in nodes if not node.is_ready)
+
+
+def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
+    context = NodeContext(
+        planned=planned,
+        host=run.hosts[planned.name],
+        policy=run.plan.policy,
+        run=run.plan.plan_id,
+        api=run.ports.api,
+        shell=run.ports.shell,
+        clock=run.ports.clock,
+        guard=run.guard,
+        report=run.report,
+        told_of_outage=run.told_of_outage,
+        probe_timeout=run.options.probe_timeout,
+        api_patience=run.options.api_patience,
+    )
+    result = run_node(context)
+    run.report.node_finished(result)
+    return result

@@ -1,0 +1,87 @@
+"""Between waves: the owners of the moved pods are as available as before, and no healthy node has become unhealthy."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rollout.execution.context import OutageNotice, StopRequest
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.reporting import Reporter
+from rollout.gather.snapshot import read_node_pods, read_nodes
+from rollout.gather.workloads import Workload, read_workload, read_workloads
+from rollout.model.policy import Policy
+from rollout.ports import Clock, ClusterApi
+
+_PAUSE = 1.0
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What was well before a wave: workloads that have pods on its nodes, and nodes that were Ready."""
+
+    workloads: Mapping[str, Workload]
+    ready_nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Settler:
+    """Measures health before a wave and waits for it afterwards."""
+
+    api: ClusterApi
+    clock: Clock
+    report: Reporter
+    policy: Policy
+    told_of_outage: OutageNotice
+    api_patience: float
+
+    def baseline(self, nodes: Sequence[str]) -> Health:
+        """Health before the wave that takes these nodes away."""
+        deadline = Deadline(self.clock, self.api_patience)
+        owners = patiently(lambda: self._owners_on(nodes), deadline, self.told_of_outage)
+        workloads = patiently(lambda: read_workloads(self.api), deadline, self.told_of_outage)
+        ready = patiently(lambda: read_nodes(self.api), deadline, self.told_of_outage)
+        return Health(
+            {uid: workloads[uid] for uid in owners if uid in workloads},
+            frozenset(node.name for node in ready if node.is_ready),
+        )
+
+    def wait(self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest) -> str:
+        """Wait until all is as well as before; what is not, at the deadline, in a sentence (empty: settled)."""
+        deadline = Deadline(self.clock, self.policy.settle_timeout)
+        open_workloads, told = dict(before.workloads), ""
+        while True:
+            missing = patiently(
+                lambda: self._missing(before, open_workloads, expected_away), deadline, self.told_of_outage
+            )
+            if not missing or deadline.expired or stop.requested:
+                return missing
+            if missing != told:
+                told = missing
+                self.report.settling(index, missing)
+            stop.wait(_PAUSE)
+
+    def _owners_on(self, nodes: Sequence[str]) -> frozenset[str]:
+        pods = (pod for node in nodes for pod in read_node_pods(self.api, node).pods)
+        return frozenset(pod.owner.uid for pod in pods if pod.owner is not None)
+
+    def _missing(self, before: Health, open_workloads: dict[str, Workload], expected_away: frozenset[str]) -> str:
+        short = [text for was in list(open_workloads.values()) if (text := self._shortage(was, open_workloads))]
+        gone = sorted(before.ready_nodes - expected_away - self._ready_now())
+        return _in_words(short + [f"node {name} is not Ready any more" for name in gone])
+
+    def _shortage(self, was: Workload, open_workloads: dict[str, Workload]) -> str:
+        """What a workload lacks; one that lacks nothing is not asked for again."""
+        now = read_workload(self.api, was)
+        wanted = min(was.ready, now.desired) if now else 0
+        if now is None or now.ready >= wanted:
+            del open_workloads[was.uid]
+            return ""
+        return f"{was.key} has {now.ready} of {wanted} pods ready"
+
+    def _ready_now(self) -> frozenset[str]:
+        return frozenset(node.name for node in read_nodes(self.api) if node.is_ready)
+
+
+def _in_words(missing: Sequence[str]) -> str:
+    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+    return "; ".join(missing[:_NAMED]) + more

@@ -1,0 +1,125 @@
+"""One wave: its nodes side by side, never more away than the limit allows, none begun after a reason to stop."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from rollout.execution.context import StopRequest
+from rollout.execution.deadline import Deadline
+from rollout.model.plan import PlannedNode, Wave
+from rollout.model.progress import NodeResult, NotStarted, Outcome
+from rollout.ports import Clock
+
+_LOOK_AGAIN = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How much may go wrong or be away: `nodes` unavailable at once, `failures` before no further node is begun.
+
+    `settle_timeout` bounds, in seconds, how long a node's turn waits for other nodes to come back.
+    """
+
+    nodes: int
+    failures: int
+    settle_timeout: float
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The rollout's results so far."""
+
+    finished: list[NodeResult] = field(default_factory=list)
+    skipped: list[NotStarted] = field(default_factory=list)
+    not_started: list[NotStarted] = field(default_factory=list)
+
+    @property
+    def failures(self) -> int:
+        """How many nodes have failed."""
+        return sum(1 for result in self.finished if not result.succeeded)
+
+    @property
+    def away(self) -> frozenset[str]:
+        """Nodes that failed and stayed cordoned: they use up the limit."""
+        return frozenset(result.node for result in self.finished if result.left_cordoned)
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a node met a lost Lease."""
+        return any(result.outcome is Outcome.FENCED for result in self.finished)
+
+    def take(self, result: NodeResult) -> None:
+        """Note a node's end."""
+        if result.outcome is Outcome.SKIPPED:
+            self.skipped.append(NotStarted(result.node, result.message))
+        else:
+            self.finished.append(result)
+
+    def give_up(self, nodes: Sequence[PlannedNode], why: str) -> None:
+        """Note nodes whose turn will not come."""
+        self.not_started.extend(NotStarted(node.name, why) for node in nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class WaveRunner:
+    """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes are not Ready."""
+
+    run_one: Callable[[PlannedNode], NodeResult]
+    unavailable: Callable[[], frozenset[str]]
+    clock: Clock
+    stop: StopRequest
+    allowance: Allowance
+    ledger: Ledger
+
+    def run(self, wave: Wave) -> None:
+        """Return when every node of the wave has finished, or will not be begun."""
+        waiting, running = list(wave.nodes), dict[Future[NodeResult], PlannedNode]()
+        patience = Deadline(self.clock, self.allowance.settle_timeout)
+        with ThreadPoolExecutor(max_workers=len(waiting), thread_name_prefix="node") as pool:
+            while waiting or running:
+                if waiting and (why := self.reason_to_stop()):
+                    self.ledger.give_up(waiting, why)
+                    waiting = []
+                for node in self._next(waiting, running):
+                    waiting.remove(node)
+                    running[pool.submit(self.run_one, node)] = node
+                if running:
+                    self._collect(running, bool(waiting))
+                    patience = Deadline(self.clock, self.allowance.settle_timeout)
+                elif waiting:
+                    waiting = self._be_patient(waiting, patience)
+
+    def reason_to_stop(self) -> str:
+        """Why no further node may be begun; empty where it may."""
+        if self.ledger.fenced:
+            return "the Lease was lost"
+        if self.stop.requested:
+            return "stopped on request"
+        if self.ledger.failures >= self.allowance.failures:
+            return f"{self.ledger.failures} failed, and --max-failures is {self.allowance.failures}"
+        return ""
+
+    def _next(
+        self, waiting: Sequence[PlannedNode], running: dict[Future[NodeResult], PlannedNode]
+    ) -> list[PlannedNode]:
+        """The nodes that may begin now under the limit."""
+        if not waiting:
+            return []
+        mine = {node.name for node in running.values()} | self.ledger.away
+        foreign = self.unavailable() - mine
+        return list(waiting[: max(0, self.allowance.nodes - len(mine) - len(foreign))])
+
+    def _collect(self, running: dict[Future[NodeResult], PlannedNode], more: bool) -> None:  # noqa: FBT001
+        done, _still = wait(running, timeout=_LOOK_AGAIN if more else None, return_when=FIRST_COMPLETED)
+        for future in done:
+            del running[future]
+            self.ledger.take(future.result())
+
+    def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> list[PlannedNode]:
+        """Nothing runs and nothing may begin: others are away. Wait a little, but not for ever."""
+        if not patience.expired:
+            self.stop.wait(min(_LOOK_AGAIN, patience.remaining))
+            return waiting
+        away = ", ".join(sorted(self.unavailable() | self.ledger.away))
+        self.ledger.give_up(waiting, f"--max-unavailable {self.allowance.nodes} is used up by {away}")
+        return []
