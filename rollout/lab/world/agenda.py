@@ -1,0 +1,150 @@
+"""What the world has to do: work that is due now, and one heap of timers for work that is due later.
+
+Controllers never act inside a change notification: they note a key here, as real ones do with their work
+queues. That keeps every step small, folds bursts of changes into one reconciliation, and lets a scenario be
+settled at once by running the timers without waiting for them.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rollout.lab.clock import LabClock, ManualClock
+
+# How much may be done before other tasks of the loop (API requests, SSH sessions) get their turn.
+_SLICE_SECONDS = 0.01
+_FOREVER = 3600.0
+
+Work = tuple[Callable[..., None], tuple[Any, ...]]
+
+
+@dataclass(order=True, slots=True)
+class _Timer:
+    due: float
+    sequence: int
+    work: Work = field(compare=False)
+    settles: bool = field(compare=False)
+
+
+class Agenda:
+    """Deduplicated work due now, and timers in simulated seconds; in order of due time, then of arrival."""
+
+    def __init__(self, clock: LabClock) -> None:
+        self.clock = clock
+        self._ready: dict[Work, None] = {}
+        self._timers: list[_Timer] = []
+        self._waiting: set[Work] = set()
+        self._sequence = 0
+        self._wake: asyncio.Event | None = None
+        self._stopped = False
+
+    def soon(self, work: Callable[..., None], *args: Any) -> None:
+        """Do it once what happens now has happened; the same work asked for twice is done once."""
+        self._ready[(work, args)] = None
+        self._rouse()
+
+    def after(self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True) -> None:
+        """Do it in that many simulated seconds.
+
+        `settles` says that `settle` runs it without waiting: right for delays of a cluster's own movement,
+        wrong for heartbeats and deadlines.
+        """
+        self._sequence += 1
+        due = self.clock.monotonic() + seconds
+        heapq.heappush(self._timers, _Timer(due, self._sequence, (work, args), settles))
+        self._rouse()
+
+    def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
+        """The same, but asked for again while it waits it is not done twice."""
+        if (work, args) not in self._waiting:
+            self._waiting.add((work, args))
+            self.after(seconds, self._once, work, args)
+
+    def settle(self) -> None:
+        """Run everything that is due and every settling timer, at once, until nothing is left to do."""
+        while self._ready or any(timer.settles for timer in self._timers):
+            while self._ready:
+                self._run_ready()
+            for timer in self._take_settling():
+                _run(timer.work)
+
+    def advance(self, seconds: float) -> None:
+        """Move a manual clock on, doing everything on its way at its time."""
+        clock = self.clock
+        if not isinstance(clock, ManualClock):
+            raise TypeError("only a manual clock can be moved")
+        until = clock.monotonic() + seconds
+        self._run_all_ready()
+        while self._timers and self._timers[0].due <= until:
+            clock.move_to(self._timers[0].due)
+            _run(heapq.heappop(self._timers).work)
+            self._run_all_ready()
+        clock.move_to(until)
+
+    async def run(self) -> None:
+        """Do everything at its time, until `stop`."""
+        self._wake = asyncio.Event()
+        while not self._stopped:
+            self._wake.clear()
+            self._run_slice()
+            if self._ready or self._seconds_to_next() <= 0:
+                await asyncio.sleep(0)
+                continue
+            await self._sleep(self._wake)
+
+    def stop(self) -> None:
+        """End `run`."""
+        self._stopped = True
+        self._rouse()
+
+    async def _sleep(self, wake: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self.clock.scaled(self._seconds_to_next())):
+                await wake.wait()
+        except TimeoutError:
+            return
+
+    def _seconds_to_next(self) -> float:
+        return self._timers[0].due - self.clock.monotonic() if self._timers else _FOREVER * self.clock.speed
+
+    def _run_slice(self) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _SLICE_SECONDS
+        while loop.time() < end:
+            if self._ready:
+                self._run_ready()
+            elif self._seconds_to_next() <= 0:
+                _run(heapq.heappop(self._timers).work)
+            else:
+                return
+
+    def _run_all_ready(self) -> None:
+        while self._ready:
+            self._run_ready()
+
+    def _run_ready(self) -> None:
+        """The oldest piece of work; one taken out may be asked for again while it runs."""
+        work = next(iter(self._ready))
+        del self._ready[work]
+        _run(work)
+
+    def _take_settling(self) -> list[_Timer]:
+        taken = sorted(timer for timer in self._timers if timer.settles)
+        self._timers = [timer for timer in self._timers if not timer.settles]
+        heapq.heapify(self._timers)
+        return taken
+
+    def _once(self, work: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self._waiting.discard((work, args))
+        work(*args)
+
+    def _rouse(self) -> None:
+        if self._wake is not None:
+            self._wake.set()
+
+
+def _run(work: Work) -> None:
+    function, args = work
+    function(*args)

@@ -1,0 +1,162 @@
+"""The disruption controller: the status of budgets follows the pods, a little behind them."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
+from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.world.budget_counts import Expectation, disruptions_allowed, expectation, needs_scale
+from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.objects import (
+    controller_of,
+    is_deleting,
+    is_ready,
+    key,
+    labels_of,
+    spec_of,
+    status_of,
+    with_condition,
+    with_status,
+)
+from rollout.lab.world.selectors import matches
+
+_SCALED: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
+
+
+class UnscalableError(Exception):
+    """A pod's controller has no scale to count with."""
+
+
+class DisruptionController:
+    """Writes each budget's counts, and forgets evictions that led to nothing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def budget_changed(self, change: Change) -> None:
+        """A budget came or changed."""
+        if change.type is not ChangeType.DELETED:
+            self._ask(change.obj)
+
+    def pod_changed(self, change: Change) -> None:
+        """A pod changed: all budgets that pick it are looked at again."""
+        if change.previous is not None and _counts_alike(change.previous, change.obj, change.type):
+            return
+        for budget in self._cluster.store.items(BUDGETS, change.obj["metadata"].get("namespace", "")):
+            if matches(spec_of(budget).get("selector"), labels_of(change.obj)):
+                self._ask(budget)
+
+    def scale_changed(self, change: Change) -> None:
+        """A controller changed: its scale may count in the budgets of its namespace."""
+        if change.previous is not None and spec_of(change.previous) == spec_of(change.obj):
+            return
+        for budget in self._cluster.store.items(BUDGETS, change.obj["metadata"].get("namespace", "")):
+            self._ask(budget)
+
+    def _ask(self, budget: Json) -> None:
+        self._cluster.agenda.later(self._cluster.timings.budget_lag, self._reconcile, *key(budget))
+
+    def _reconcile(self, namespace: str, name: str) -> None:
+        budget = self._cluster.store.get(BUDGETS, name, namespace)
+        if budget is None:
+            return
+        pods = self._cluster.pods.matching(namespace, spec_of(budget).get("selector"))
+        try:
+            expected = expectation(budget, len(pods), self._scales(pods) if needs_scale(budget) else ())
+        except UnscalableError as error:
+            self._cluster.store.put(BUDGETS, self._failed(budget, str(error)))
+            return
+        disrupted = self._still_disrupted(budget, pods)
+        healthy = sum(_is_healthy(pod, disrupted) for pod in pods)
+        self._cluster.store.put(BUDGETS, self._counted(budget, expected, healthy, disrupted))
+        if disrupted:
+            # Looked at again once the oldest entry must have led to a deletion.
+            expiry = self._cluster.timings.disruption_expiry
+            self._cluster.agenda.after(expiry, self._reconcile, namespace, name, settles=False)
+
+    def _counted(self, budget: Json, expected: Expectation, healthy: int, disrupted: dict[str, str]) -> Json:
+        allowed = disruptions_allowed(expected, healthy)
+        fresh = {
+            **{name: value for name, value in status_of(budget).items() if name != "disruptedPods"},
+            "currentHealthy": healthy,
+            "desiredHealthy": expected.desired,
+            "disruptionsAllowed": allowed,
+            "expectedPods": expected.expected,
+            "observedGeneration": budget["metadata"].get("generation", 1),
+            **({"disruptedPods": disrupted} if disrupted else {}),
+        }
+        reason = "SufficientPods" if allowed else "InsufficientPods"
+        return self._with_verdict({**budget, "status": fresh}, reason, "", allowed=allowed > 0)
+
+    def _failed(self, budget: Json, message: str) -> Json:
+        generation = budget["metadata"].get("generation", 1)
+        counts = {"currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, **status_of(budget)}
+        known = with_status(budget, **{**counts, "disruptionsAllowed": 0, "observedGeneration": generation})
+        return self._with_verdict(known, "SyncFailed", message, allowed=False)
+
+    def _with_verdict(self, budget: Json, reason: str, message: str, *, allowed: bool) -> Json:
+        verdict = {
+            "type": "DisruptionAllowed",
+            "status": "True" if allowed else "False",
+            "reason": reason,
+            "message": message,
+            "observedGeneration": budget["metadata"].get("generation", 1),
+        }
+        return with_condition(budget, verdict, self._cluster.now())
+
+    def _still_disrupted(self, budget: Json, pods: list[Json]) -> dict[str, str]:
+        """The evictions granted whose pods are not yet going; after two minutes they are given up."""
+        granted: dict[str, str] = status_of(budget).get("disruptedPods") or {}
+        staying = {pod["metadata"]["name"] for pod in pods if not is_deleting(pod)}
+        return {
+            name: moment
+            for name, moment in granted.items()
+            if name in staying
+            and self._cluster.clock.age(datetime.fromisoformat(moment)) < self._cluster.timings.disruption_expiry
+        }
+
+    def _scales(self, pods: Iterable[Json]) -> list[int]:
+        """The replicas of each controller of the pods; pods without one are passed over."""
+        scales: dict[str, int] = {}
+        for pod in pods:
+            owner = controller_of(pod)
+            if owner is not None and owner["uid"] not in scales:
+                scales[owner["uid"]] = self._scale_of(pod, owner, scales)
+        return list(scales.values())
+
+    def _scale_of(self, pod: Json, owner: Json, known: dict[str, int]) -> int:
+        resource = _SCALED.get(owner["kind"])
+        namespace = pod["metadata"].get("namespace", "")
+        found = self._cluster.store.get(resource, owner["name"], namespace) if resource else None
+        if found is None or found["metadata"]["uid"] != owner["uid"]:
+            raise UnscalableError(_why_unscalable(pod, owner))
+        above = controller_of(found)
+        if above is None or above["kind"] != "Deployment":
+            return int(spec_of(found).get("replicas", 1))
+        # Two ReplicaSets of one Deployment count once, with the Deployment's scale.
+        deployment = self._cluster.store.get(DEPLOYMENTS, above["name"], namespace)
+        if deployment is None or above["uid"] in known:
+            return 0
+        known[above["uid"]] = 0
+        return int(spec_of(deployment).get("replicas", 1))
+
+
+def _is_healthy(pod: Json, disrupted: dict[str, str]) -> bool:
+    return not is_deleting(pod) and pod["metadata"]["name"] not in disrupted and is_ready(pod)
+
+
+def _why_unscalable(pod: Json, owner: Json) -> str:
+    if owner["kind"] in {"DaemonSet", "Job"}:
+        plural = f"{owner['kind'].lower()}s.{owner['apiVersion'].partition('/')[0]}"
+        return f"{plural} does not implement the scale subresource"
+    return f'found no controllers for pod "{pod["metadata"]["name"]}"'
+
+
+def _counts_alike(before: Json, after: Json, kind: ChangeType) -> bool:
+    """Whether a change of a pod cannot move any budget's counts."""
+    return (
+        kind is ChangeType.MODIFIED
+        and is_ready(before) == is_ready(after)
+        and is_deleting(before) == is_deleting(after)
+        and labels_of(before) == labels_of(after)
+    )

@@ -1,0 +1,61 @@
+"""What the world asks of a machine, so that kubelets can run on simulated hosts or on stand-ins in tests."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+
+class HostState(Protocol):
+    """The state of one host as its kubelet reads it."""
+
+    @property
+    def name(self) -> str:
+        """The Node's name."""
+
+    @property
+    def address(self) -> str:
+        """The Node's InternalIP."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it is switched on and booted."""
+
+    @property
+    def boot_id(self) -> str:
+        """A UUID, another one after each boot."""
+
+    @property
+    def machine_id(self) -> str:
+        """32 hex digits."""
+
+    @property
+    def os_image(self) -> str:
+        """PRETTY_NAME of the running system."""
+
+    @property
+    def os_version(self) -> str:
+        """VERSION_ID of the running system."""
+
+    @property
+    def kernel_version(self) -> str:
+        """`uname -r`."""
+
+
+class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a kubelet registers its Node with, and how it misbehaves.
+
+    `capacity` holds quantities by resource name; `flaps` lists (seconds after the kubelet became ready,
+    Ready from then on), played after every boot but the first.
+    """
+
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    taints: tuple[Mapping[str, Any], ...] = ()
+    unschedulable: bool = False
+    capacity: Mapping[str, str] = msgspec.field(
+        default_factory=lambda: {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+    )
+    kubelet_version: str = "v1.36.0"
+    container_runtime: str = "containerd://2.1.4"
+    flaps: tuple[tuple[float, bool], ...] = ()

@@ -1,0 +1,280 @@
+"""One node's kubelet: it runs the pods bound to its node, as long as its host is up."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rollout.lab.api.deletion import begin_deletion
+from rollout.lab.api.resources import LEASES, NODES, PODS
+from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.world import pod_status
+from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.host import HostState, NodeSetting
+from rollout.lab.world.node_status import micro_time, new_lease, new_node, registered, reported, silenced
+from rollout.lab.world.objects import (
+    Key,
+    controller_of,
+    is_deleting,
+    is_finished,
+    is_mirror,
+    is_ready,
+    key,
+    phase,
+    setting,
+    spec_of,
+    uid,
+)
+
+_NEVER = "never"
+
+
+class Kubelet:
+    """Registers its Node, renews its Lease, and starts and ends containers.
+
+    `running` holds the UIDs of the pods whose containers run; all of it is lost when the host goes down.
+    """
+
+    def __init__(self, cluster: Cluster, host: HostState, node_setting: NodeSetting, index: int) -> None:
+        self.host = host
+        self.alive = False
+        self.running: set[str] = set()
+        self._cluster = cluster
+        self._setting = node_setting
+        self._index = index
+        self._addresses = 0
+        self._ready = False
+        # Counts lives: what was planned in an earlier life is not done in a later one.
+        self._life = 0
+        self._starting: set[str] = set()
+        self._ending: dict[str, float] = {}
+
+    def begin(self) -> None:
+        """Join the cluster with the host as it is: ready, or known but silent."""
+        if self.host.running:
+            self.alive = True
+            self._register(ready=True)
+        else:
+            self._put_node(silenced(self._node(), self._cluster.now()))
+
+    def stop(self) -> None:
+        """The host is down: containers die at once, and nobody reports it."""
+        self.alive = False
+        self._life += 1
+        self.running.clear()
+        self._starting.clear()
+        self._ending.clear()
+
+    def start(self) -> None:
+        """The host has booted: a new kubelet registers, and is ready a little later."""
+        self._life += 1
+        self._after(self._cluster.timings.kubelet_start, self._come_up)
+
+    def renew(self) -> None:
+        """Renew the Lease: the heartbeat."""
+        if not self.alive:
+            return
+        store, name, now = self._cluster.store, self.host.name, self._cluster.now()
+        lease = store.get(LEASES, name, "kube-node-lease")
+        if lease is None:
+            store.create(LEASES, new_lease(name, now))
+        else:
+            store.put(LEASES, {**lease, "spec": {**spec_of(lease), "renewTime": micro_time(now)}})
+
+    def report(self) -> None:
+        """Write the node's conditions; a Node that somebody deleted is registered again."""
+        if self.alive:
+            node = self._cluster.store.get(NODES, self.host.name)
+            if node is None:
+                self._register(ready=self._ready)
+            else:
+                self._put_node(reported(node, self._cluster.now(), ready=self._ready))
+
+    def set_ready(self, *, ready: bool) -> None:
+        """Become ready or not, and say so."""
+        if not self.alive:
+            return
+        self._ready = ready
+        self.report()
+        if ready:
+            for pod in self._cluster.store.pods_on(self.host.name):
+                self._sync(pod)
+
+    def pod_changed(self, change: Change) -> None:
+        """A pod bound to this node came, changed or went."""
+        if not self.alive:
+            return
+        if change.type is ChangeType.DELETED:
+            self._drop(change.obj)
+        else:
+            self._sync(change.obj)
+
+    def _come_up(self) -> None:
+        self.alive = True
+        self._register(ready=False)
+        for pod in self._cluster.store.pods_on(self.host.name):
+            self._recover(pod)
+        timings = self._cluster.timings
+        self._after(max(0.0, timings.kubelet_ready - timings.kubelet_start), self._become_ready)
+
+    def _become_ready(self) -> None:
+        self._turn_ready(ready=True)
+        for seconds, ready in self._setting.flaps:
+            self._after(seconds, self._turn_ready, ready)
+
+    def _turn_ready(self, ready: bool) -> None:  # noqa: FBT001 - called by timers, which pass positions
+        self.set_ready(ready=ready)
+
+    def _register(self, *, ready: bool) -> None:
+        self._ready = ready
+        fresh = registered(self._node(), self.host, self._setting)
+        self._put_node(reported(fresh, self._cluster.now(), ready=ready))
+        self.renew()
+
+    def _node(self) -> Json:
+        """The Node as stored; made where there is none."""
+        store = self._cluster.store
+        return store.get(NODES, self.host.name) or store.create(NODES, new_node(self.host, self._setting))
+
+    def _put_node(self, node: Json) -> None:
+        self._cluster.store.put(NODES, node)
+
+    def _sync(self, pod: Json) -> None:
+        """Do what one pod needs."""
+        if is_deleting(pod):
+            self._end(pod)
+        elif is_finished(pod) or uid(pod) in self._starting:
+            return
+        elif uid(pod) not in self.running:
+            self._begin_start(pod)
+        elif self._is_misreported(pod):
+            self._cluster.agenda.later(self._cluster.timings.kubelet_sync, self._correct, key(pod), uid(pod))
+
+    def _recover(self, pod: Json) -> None:
+        """See to a pod of the time before the boot: its containers are gone."""
+        now = self._cluster.now()
+        if is_deleting(pod):
+            self._remove(key(pod), uid(pod))
+        elif phase(pod) == "Running" and spec_of(pod).get("restartPolicy") == "Never":
+            self._put_pod(pod_status.finished(pod, now, code=137, reason="ContainerStatusUnknown"))
+        elif phase(pod) == "Running":
+            self._put_pod(pod_status.stopped(pod, now, reason="Unknown", code=255))
+        current = self._own(key(pod), uid(pod))
+        if current is not None:
+            self._sync(current)
+
+    def _begin_start(self, pod: Json) -> None:
+        self._starting.add(uid(pod))
+        timings = self._cluster.timings
+        wanted = setting(pod, "startup-seconds")
+        seconds = float(wanted) if wanted else self._between(timings.startup_min, timings.startup_max)
+        self._after(seconds, self._start, key(pod), uid(pod))
+
+    def _start(self, where: Key, pod_uid: str) -> None:
+        pod = self._own(where, pod_uid)
+        self._starting.discard(pod_uid)
+        if pod is None or is_deleting(pod) or is_finished(pod):
+            return
+        self.running.add(pod_uid)
+        restarts = pod_status.restarts_of(pod) + 1 if phase(pod) == "Running" else 0
+        host_ip = self.host.address
+        self._put_pod(
+            pod_status.started(
+                pod,
+                self._cluster.now(),
+                host_ip=host_ip,
+                pod_ip=host_ip if spec_of(pod).get("hostNetwork") else self._next_address(),
+                ready=setting(pod, "ready") != _NEVER,
+                restarts=restarts,
+            )
+        )
+        self._plan_completion(pod)
+
+    def _plan_completion(self, pod: Json) -> None:
+        """A Job's pod ends by itself, and so does any that says how long it runs."""
+        wanted, owner = setting(pod, "run-seconds"), controller_of(pod)
+        if wanted is None and (owner is None or owner["kind"] != "Job"):
+            return
+        seconds = float(wanted) if wanted is not None else self._cluster.timings.job_seconds
+        code = int(setting(pod, "exit-code") or 0)
+        # A scenario is settled with its jobs still running, except for those that take no time.
+        self._after(seconds, self._complete, key(pod), uid(pod), code, settles=seconds == 0)
+
+    def _complete(self, where: Key, pod_uid: str, code: int) -> None:
+        pod = self._own(where, pod_uid)
+        if pod is None or pod_uid not in self.running or is_deleting(pod):
+            return
+        self.running.discard(pod_uid)
+        reason = "Error" if code else "Completed"
+        self._put_pod(pod_status.finished(pod, self._cluster.now(), code=code, reason=reason))
+
+    def _end(self, pod: Json) -> None:
+        """Terminate a pod whose deletion has begun; a second, shorter deletion shortens it."""
+        grace = float(pod["metadata"].get("deletionGracePeriodSeconds") or 0)
+        if self._ending.get(uid(pod), float("inf")) <= grace:
+            return
+        self._ending[uid(pod)] = grace
+        wanted = setting(pod, "termination-seconds")
+        if wanted == _NEVER:
+            return
+        timings = self._cluster.timings
+        usual = self._between(timings.termination_min, timings.termination_max)
+        self._after(min(grace, float(wanted) if wanted else usual), self._remove, key(pod), uid(pod))
+
+    def _remove(self, where: Key, pod_uid: str) -> None:
+        """The containers have ended: let the pod go, or leave it to its finalizers."""
+        pod = self._own(where, pod_uid)
+        if pod is None:
+            return
+        self.running.discard(pod_uid)
+        if pod["metadata"].get("finalizers"):
+            ended = pod_status.finished(pod, self._cluster.now(), code=0, reason="Completed")
+            pod = self._cluster.store.put(PODS, ended)
+        begin_deletion(self._cluster.store, PODS, pod, grace_seconds=0)
+
+    def _drop(self, pod: Json) -> None:
+        self.running.discard(uid(pod))
+        self._starting.discard(uid(pod))
+        self._ending.pop(uid(pod), None)
+        if is_mirror(pod):
+            self._after(self._cluster.timings.kubelet_sync, self._mirror_again, pod)
+
+    def _mirror_again(self, pod: Json) -> None:
+        """A static pod's mirror comes back when it was deleted."""
+        store = self._cluster.store
+        namespace, name = key(pod)
+        if store.get(PODS, name, namespace) is None:
+            kept = {
+                field: value
+                for field, value in pod["metadata"].items()
+                if field not in {"deletionTimestamp", "deletionGracePeriodSeconds", "finalizers"}
+            }
+            store.create(PODS, {**pod, "metadata": kept, "status": {"phase": "Pending"}})
+
+    def _is_misreported(self, pod: Json) -> bool:
+        return self._ready and not is_ready(pod) and setting(pod, "ready") != _NEVER
+
+    def _correct(self, where: Key, pod_uid: str) -> None:
+        """Say again that a running pod is ready, after the node lifecycle had given it up."""
+        pod = self._own(where, pod_uid)
+        if pod is not None and pod_uid in self.running and not is_deleting(pod) and self._is_misreported(pod):
+            self._put_pod(pod_status.with_readiness(pod, self._cluster.now(), ready=True))
+
+    def _own(self, where: Key, pod_uid: str) -> Json | None:
+        found = self._cluster.store.get(PODS, where[1], where[0])
+        return found if found is not None and uid(found) == pod_uid else None
+
+    def _put_pod(self, pod: Json) -> None:
+        self._cluster.store.put(PODS, pod)
+
+    def _next_address(self) -> str:
+        self._addresses = self._addresses % 250 + 1
+        return f"10.{128 + self._index // 256}.{self._index % 256}.{self._addresses}"
+
+    def _between(self, low: float, high: float) -> float:
+        return self._cluster.rng.uniform(low, high)
+
+    def _after(self, seconds: float, work: Callable[..., None], *args: Any, settles: bool = True) -> None:
+        self._cluster.agenda.after(seconds, self._in_life, self._life, work, args, settles=settles)
+
+    def _in_life(self, life: int, work: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if life == self._life:
+            work(*args)

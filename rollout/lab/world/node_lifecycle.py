@@ -1,0 +1,146 @@
+"""The node lifecycle controller: silent nodes turn Unknown, taints follow conditions, pods leave tainted nodes.
+
+Nodes without a kubelet, which clients of the lab make to try things, are nobody's to judge: only the taint of
+a cordon is kept for them.
+"""
+
+from rollout.lab.api.resources import LEASES, NODES, PODS
+from rollout.lab.api.store import Change, ChangeType, Json, timestamp
+from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.node_status import silenced
+from rollout.lab.world.objects import (
+    condition,
+    is_deleting,
+    is_finished,
+    is_mirror,
+    is_ready,
+    key,
+    spec_of,
+    uid,
+    with_condition,
+)
+from rollout.lab.world.pod_status import marked_unready
+from rollout.lab.world.tolerations import (
+    NOT_READY,
+    UNREACHABLE,
+    UNSCHEDULABLE,
+    Taint,
+    seconds_on,
+    with_taint,
+    without_taint,
+)
+
+_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+class NodeLifecycle:
+    """Watches Leases and Nodes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._heard: dict[str, float] = {}
+
+    def lease_changed(self, change: Change) -> None:
+        """Somebody renewed a Lease: a kubelet, if it is one of theirs."""
+        namespace, name = key(change.obj)
+        if namespace == "kube-node-lease" and change.type is not ChangeType.DELETED:
+            self._heard[name] = self._cluster.clock.monotonic()
+
+    def node_changed(self, change: Change) -> None:
+        """A Node changed: its taints and its pods follow."""
+        name = change.obj["metadata"]["name"]
+        if change.type is ChangeType.DELETED:
+            self._heard.pop(name, None)
+            return
+        self._cluster.agenda.soon(self._follow, name)
+        if change.previous is not None and is_ready(change.previous) and not is_ready(change.obj):
+            self._cluster.agenda.soon(self._give_up_pods, name)
+        known = _no_execute(change.previous) if change.previous is not None else []
+        if any(taint not in known for taint in _no_execute(change.obj)):
+            self._cluster.agenda.soon(self._plan_evictions, name)
+
+    def begin_monitoring(self) -> None:
+        """Look for silent nodes from now on."""
+        self._cluster.agenda.after(self._cluster.timings.node_monitor, self._monitor, settles=False)
+
+    def _monitor(self) -> None:
+        silent_since = self._cluster.clock.monotonic() - self._cluster.timings.node_grace
+        for name, heard in self._heard.items():
+            if heard < silent_since:
+                self._silence(name)
+        self.begin_monitoring()
+
+    def _silence(self, name: str) -> None:
+        node = self._cluster.store.get(NODES, name)
+        ready = condition(node, "Ready") if node is not None else None
+        if node is not None and (ready is None or ready["status"] != "Unknown"):
+            self._cluster.store.put(NODES, silenced(node, self._cluster.now()))
+
+    def _follow(self, name: str) -> None:
+        """Set the taints that follow from the conditions and from a cordon."""
+        node = self._cluster.store.get(NODES, name)
+        if node is None:
+            return
+        taints = self._wanted_taints(node, list(spec_of(node).get("taints") or ()))
+        spec = {field: value for field, value in spec_of(node).items() if field != "taints"}
+        self._cluster.store.put(NODES, {**node, "spec": {**spec, **({"taints": taints} if taints else {})}})
+
+    def _wanted_taints(self, node: Json, taints: list[Json]) -> list[Json]:
+        judged = self._cluster.store.get(LEASES, node["metadata"]["name"], "kube-node-lease") is not None
+        ready = condition(node, "Ready")
+        if judged or (ready is not None and ready["status"] == "Unknown"):
+            verdict = ready["status"] if ready is not None else "Unknown"
+            taints = self._toggled(taints, NOT_READY, _EFFECTS, wanted=verdict == "False")
+            taints = self._toggled(taints, UNREACHABLE, _EFFECTS, wanted=verdict == "Unknown")
+        cordoned = bool(spec_of(node).get("unschedulable"))
+        return self._toggled(taints, UNSCHEDULABLE, ("NoSchedule",), wanted=cordoned)
+
+    def _toggled(self, taints: list[Json], taint_key: str, effects: tuple[str, ...], *, wanted: bool) -> list[Json]:
+        if not wanted:
+            return without_taint(taints, taint_key)
+        moment = timestamp(self._cluster.now())
+        for effect in effects:
+            taints = with_taint(taints, {"key": taint_key, "effect": effect, "timeAdded": moment})
+        return taints
+
+    def _give_up_pods(self, name: str) -> None:
+        """Mark the pods of a node that is not Ready as not ready, so that budgets and services see it."""
+        node = self._cluster.store.get(NODES, name)
+        if node is None or is_ready(node):
+            return
+        for pod in self._cluster.store.pods_on(name):
+            self._cluster.store.put(PODS, marked_unready(pod, self._cluster.now()))
+
+    def _plan_evictions(self, name: str) -> None:
+        node = self._cluster.store.get(NODES, name)
+        for taint in _no_execute(node) if node is not None else ():
+            for pod in self._cluster.store.pods_on(name):
+                self._plan_eviction(name, pod, taint)
+
+    def _plan_eviction(self, name: str, pod: Json, taint: Taint) -> None:
+        seconds = seconds_on(spec_of(pod), taint, self._cluster.timings.eviction_by_taint)
+        if seconds is None or is_mirror(pod) or is_deleting(pod) or is_finished(pod):
+            return
+        args = (name, key(pod), uid(pod), taint)
+        self._cluster.agenda.after(seconds, self._evict, *args, settles=seconds == 0)
+
+    def _evict(self, name: str, where: tuple[str, str], pod_uid: str, taint: Taint) -> None:
+        """Delete a pod that has stayed under the taint as long as it tolerates it."""
+        node = self._cluster.store.get(NODES, name)
+        pod = self._cluster.store.get(PODS, where[1], where[0])
+        if node is None or pod is None or uid(pod) != pod_uid or is_deleting(pod):
+            return
+        if taint not in _no_execute(node):
+            return
+        target = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint",
+        }
+        marked = with_condition(pod, target, self._cluster.now())
+        self._cluster.delete_pod(self._cluster.store.put(PODS, marked))
+
+
+def _no_execute(node: Json) -> list[Json]:
+    return [taint for taint in spec_of(node).get("taints") or () if taint["effect"] == "NoExecute"]

@@ -1,0 +1,136 @@
+"""Reading and rebuilding stored objects: pure, because stored dictionaries are shared and never changed."""
+
+from datetime import datetime
+from typing import Any
+
+from rollout.lab.api.store import Json, timestamp
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+LAB_PREFIX = "lab.node-rollout.dev/"
+
+Key = tuple[str, str]
+
+
+def key(obj: Json) -> Key:
+    """Namespace and name."""
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def uid(obj: Json) -> str:
+    """The identity that no second object of the same name shares."""
+    return str(obj["metadata"]["uid"])
+
+
+def labels_of(obj: Json) -> dict[str, str]:
+    """The labels; empty where there are none."""
+    return obj["metadata"].get("labels") or {}
+
+
+def annotations_of(obj: Json) -> dict[str, str]:
+    """The annotations; empty where there are none."""
+    return obj["metadata"].get("annotations") or {}
+
+
+def spec_of(obj: Json) -> Json:
+    """The spec; empty where there is none."""
+    return obj.get("spec") or {}
+
+
+def status_of(obj: Json) -> Json:
+    """The status; empty where there is none."""
+    return obj.get("status") or {}
+
+
+def setting(pod: Json, name: str) -> str | None:
+    """The value of one of the lab's own annotations."""
+    return annotations_of(pod).get(LAB_PREFIX + name)
+
+
+def phase(pod: Json) -> str:
+    """The pod's phase; a new one is Pending."""
+    return str(status_of(pod).get("phase") or "Pending")
+
+
+def is_finished(pod: Json) -> bool:
+    """Whether its containers have ended for good."""
+    return phase(pod) in {"Succeeded", "Failed"}
+
+
+def is_deleting(obj: Json) -> bool:
+    """Whether its deletion has begun."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def is_active(pod: Json) -> bool:
+    """Whether controllers count it as one of theirs that works or will work."""
+    return not is_finished(pod) and not is_deleting(pod)
+
+
+def is_mirror(pod: Json) -> bool:
+    """Whether it only mirrors a static pod of its kubelet."""
+    return MIRROR_ANNOTATION in annotations_of(pod)
+
+
+def node_name(pod: Json) -> str:
+    """The node it is bound to; empty where it is not."""
+    return str(spec_of(pod).get("nodeName") or "")
+
+
+def controller_of(obj: Json) -> Json | None:
+    """The owner reference that says controller=true."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return next((each for each in references if each.get("controller")), None)
+
+
+def is_daemon(pod: Json) -> bool:
+    """Whether a DaemonSet runs it."""
+    owner = controller_of(pod)
+    return owner is not None and owner.get("kind") == "DaemonSet"
+
+
+def condition(obj: Json, kind: str) -> Json | None:
+    """One of its conditions."""
+    return next((each for each in status_of(obj).get("conditions") or () if each["type"] == kind), None)
+
+
+def is_true(obj: Json, kind: str) -> bool:
+    """Whether a condition is there and True."""
+    found = condition(obj, kind)
+    return found is not None and found["status"] == "True"
+
+
+def is_ready(obj: Json) -> bool:
+    """Whether a pod or node is Ready."""
+    return is_true(obj, "Ready")
+
+
+def with_status(obj: Json, **fields: Any) -> Json:
+    """The object with these fields of its status replaced."""
+    return {**obj, "status": {**status_of(obj), **fields}}
+
+
+def with_metadata(obj: Json, **fields: Any) -> Json:
+    """The object with these fields of its metadata replaced."""
+    return {**obj, "metadata": {**obj["metadata"], **fields}}
+
+
+def with_spec(obj: Json, **fields: Any) -> Json:
+    """The object with these fields of its spec replaced; its generation counts the change."""
+    generation = obj["metadata"].get("generation")
+    changed = {**obj, "spec": {**spec_of(obj), **fields}}
+    if generation is None or changed["spec"] == spec_of(obj):
+        return changed
+    return with_metadata(changed, generation=generation + 1)
+
+
+def with_condition(obj: Json, new: Json, now: datetime) -> Json:
+    """The object with a condition set; the transition time moves only with the status."""
+    old = condition(obj, new["type"])
+    same = old is not None and old["status"] == new["status"]
+    moment = old["lastTransitionTime"] if same and old is not None else timestamp(now)
+    full = {"lastTransitionTime": moment, **new}
+    others = status_of(obj).get("conditions") or []
+    if old is None:
+        return with_status(obj, conditions=[*others, full])
+    return with_status(obj, conditions=[full if each is old else each for each in others])

@@ -1,0 +1,175 @@
+"""Where a pod may run: the scheduler's rules, as pure functions of a node's room and a pod's demand.
+
+A refusal is the phrase that a real scheduler counts in its message ("0/3 nodes are available: …").
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rollout.lab.api.store import Json
+from rollout.lab.world.objects import is_deleting, labels_of, spec_of, status_of
+from rollout.lab.world.quantities import milli, whole
+from rollout.lab.world.selectors import matches, node_affinity_holds, required_node_terms
+from rollout.lab.world.tolerations import UNSCHEDULABLE, untolerated
+
+_UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
+
+
+@dataclass(slots=True)
+class NodeRoom:
+    """What a node offers and what is taken: CPU in thousandths, memory in bytes, pods."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Json, ...]
+    unschedulable: bool
+    cpu: int
+    memory: int
+    pods: int
+    used_cpu: int = 0
+    used_memory: int = 0
+    used_pods: int = 0
+
+    def free_share(self) -> float:
+        """How empty the node is, between 0 and 3: the least allocated one wins."""
+        return (
+            _share(self.used_cpu, self.cpu) + _share(self.used_memory, self.memory) + _share(self.used_pods, self.pods)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a pod asks of a node."""
+
+    pod: Json
+    cpu: int
+    memory: int
+    constraints: "Constraints"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What the pods already placed forbid: by topology key, the values that are out, and why."""
+
+    forbidden: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    needed_keys: frozenset[str] = frozenset()
+
+
+UNCONSTRAINED = Constraints()
+
+
+def room_of(node: Json) -> NodeRoom:
+    """The empty room of a node."""
+    allocatable: Json = status_of(node).get("allocatable") or {}
+    return NodeRoom(
+        name=node["metadata"]["name"],
+        labels=labels_of(node),
+        taints=tuple(spec_of(node).get("taints") or ()),
+        unschedulable=bool(spec_of(node).get("unschedulable")),
+        cpu=milli(allocatable.get("cpu", 0)),
+        memory=whole(allocatable.get("memory", 0)),
+        pods=whole(allocatable.get("pods", 110)),
+    )
+
+
+def requests_of(pod: Json) -> tuple[int, int]:
+    """The CPU (thousandths) and memory (bytes) that a pod's containers request together."""
+    cpu = memory = 0
+    for container in spec_of(pod).get("containers") or ():
+        requests: Json = (container.get("resources") or {}).get("requests") or {}
+        cpu += milli(requests.get("cpu", 0))
+        memory += whole(requests.get("memory", 0))
+    return cpu, memory
+
+
+def refusal(demand: Demand, room: NodeRoom) -> str | None:
+    """Why the node does not take the pod; None: it does."""
+    return _refused_by_node(demand.pod, room) or _short_of(demand, room) or _refused_by_pods(demand, room)
+
+
+def _refused_by_node(pod: Json, room: NodeRoom) -> str | None:
+    spec = pod["spec"]
+    if room.unschedulable and untolerated(spec, (_UNSCHEDULABLE_TAINT,)):
+        return "node(s) were unschedulable"
+    if room.taints and untolerated(spec, room.taints):
+        return "node(s) had untolerated taint(s)"
+    if not node_affinity_holds(pod, room.name, room.labels):
+        return "node(s) didn't match Pod's node affinity/selector"
+    return None
+
+
+def _short_of(demand: Demand, room: NodeRoom) -> str | None:
+    if room.used_pods + 1 > room.pods:
+        return "Too many pods"
+    if demand.cpu and room.used_cpu + demand.cpu > room.cpu:
+        return "Insufficient cpu"
+    if demand.memory and room.used_memory + demand.memory > room.memory:
+        return "Insufficient memory"
+    return None
+
+
+def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
+    constraints = demand.constraints
+    if constraints is UNCONSTRAINED:
+        return None
+    if any(room.labels.get(each) in values for each, values in constraints.forbidden.items()):
+        return "node(s) didn't match pod anti-affinity rules"
+    crowded = any(room.labels.get(each) in values for each, values in constraints.crowded.items())
+    if crowded or any(each not in room.labels for each in constraints.needed_keys):
+        return "node(s) didn't match pod topology spread constraints"
+    return None
+
+
+def pinned_node(pod: Json) -> str | None:
+    """The one node that a DaemonSet's pod was made for."""
+    terms = required_node_terms(pod["spec"])
+    if not terms or len(terms) != 1:
+        return None
+    fields: list[Json] = terms[0].get("matchFields") or []
+    if len(fields) == 1 and fields[0]["key"] == "metadata.name" and len(fields[0]["values"]) == 1:
+        return str(fields[0]["values"][0])
+    return None
+
+
+def anti_affinity_terms(pod: Json) -> list[Json]:
+    """The required terms of pod anti-affinity."""
+    affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
+    return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+
+
+def strict_spreads(pod: Json) -> list[Json]:
+    """The topology spread constraints that must hold."""
+    constraints = pod["spec"].get("topologySpreadConstraints") or ()
+    return [each for each in constraints if each.get("whenUnsatisfiable") == "DoNotSchedule"]
+
+
+def term_namespaces(term: Json, pod: Json) -> list[str]:
+    """The namespaces in which an anti-affinity term looks for pods."""
+    return term.get("namespaces") or [pod["metadata"].get("namespace", "")]
+
+
+def crowded_values(
+    pod: Json, spread: Json, rooms: Iterable[NodeRoom], placed: Iterable[tuple[Json, NodeRoom]]
+) -> frozenset[str]:
+    """The values of the topology key where one more pod would exceed the skew.
+
+    As in a real cluster, cordoned and tainted nodes count as places, and pods on their way out do not.
+    """
+    topology = spread["topologyKey"]
+    counts = {
+        room.labels[topology]: 0
+        for room in rooms
+        if topology in room.labels and node_affinity_holds(pod, room.name, room.labels)
+    }
+    for other, room in placed:
+        value = room.labels.get(topology)
+        if value in counts and not is_deleting(other):
+            counts[value] += 1
+    own = int(matches(spread.get("labelSelector"), labels_of(pod)))
+    limit = min(counts.values(), default=0) + spread["maxSkew"] - own
+    return frozenset(value for value, count in counts.items() if count > limit)
+
+
+def _share(used: int, total: int) -> float:
+    return (total - used) / total if total else 0.0

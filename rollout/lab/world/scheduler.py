@@ -1,0 +1,238 @@
+"""The scheduler: binds pending pods to nodes, and tries the others again when something changed."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from rollout.lab.api.resources import PODS
+from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.objects import (
+    Key,
+    controller_of,
+    is_deleting,
+    is_finished,
+    key,
+    node_name,
+    with_condition,
+)
+from rollout.lab.world.placement import (
+    UNCONSTRAINED,
+    Constraints,
+    Demand,
+    NodeRoom,
+    anti_affinity_terms,
+    crowded_values,
+    pinned_node,
+    refusal,
+    requests_of,
+    room_of,
+    strict_spreads,
+    term_namespaces,
+)
+from rollout.lab.world.repulsion import Repulsion
+
+# Like a real scheduler, which on large clusters stops looking once it has found enough feasible nodes.
+_ENOUGH_NODES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What one pod takes of its node."""
+
+    node: str
+    cpu: int
+    memory: int
+    owner: str
+
+
+class Scheduler:
+    """Keeps each node's room, and a queue of the pods without a node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._rooms: dict[str, NodeRoom] = {}
+        self._names: list[str] = []
+        self._next = 0
+        self._queue: dict[Key, None] = {}
+        self._unschedulable: dict[Key, None] = {}
+        self._placed: dict[Key, _Taken] = {}
+        self._siblings: Counter[tuple[str, str]] = Counter()
+        self._repulsion = Repulsion()
+
+    def node_changed(self, change: Change) -> None:
+        """Take in a change of a Node."""
+        name = change.obj["metadata"]["name"]
+        if change.type is ChangeType.DELETED:
+            self._rooms.pop(name, None)
+            self._names = list(self._rooms)
+            return
+        fresh, known = room_of(change.obj), self._rooms.get(name)
+        if known is not None:
+            fresh.used_cpu, fresh.used_memory = known.used_cpu, known.used_memory
+            fresh.used_pods = known.used_pods
+            if fresh == known:
+                return
+        self._rooms[name] = fresh
+        if known is None:
+            self._names.append(name)
+            for taken in self._placed.values():
+                if taken.node == name:
+                    self._account(taken, 1)
+        self._retry()
+
+    def pod_changed(self, change: Change) -> None:
+        """Take in a change of a pod."""
+        pod, where = change.obj, key(change.obj)
+        gone = change.type is ChangeType.DELETED
+        if gone or is_finished(pod):
+            self._queue.pop(where, None)
+            self._unschedulable.pop(where, None)
+            self._release(where)
+        elif node_name(pod):
+            self._take(where, pod)
+        elif not is_deleting(pod) and where not in self._unschedulable:
+            self._queue[where] = None
+            self._cluster.agenda.soon(self._schedule)
+
+    def _retry(self) -> None:
+        if self._unschedulable:
+            self._cluster.agenda.later(self._cluster.timings.retry_unschedulable, self._requeue)
+
+    def _requeue(self) -> None:
+        self._queue.update(self._unschedulable)
+        self._unschedulable.clear()
+        self._cluster.agenda.soon(self._schedule)
+
+    def _schedule(self) -> None:
+        """Bind one pod; the rest follows, so that a long queue does not hold up everything else."""
+        while self._queue:
+            where = next(iter(self._queue))
+            del self._queue[where]
+            pod = self._cluster.pods.get(where)
+            if pod is not None and not node_name(pod) and not is_deleting(pod):
+                self._place(where, pod)
+                break
+        if self._queue:
+            self._cluster.agenda.soon(self._schedule)
+
+    def _place(self, where: Key, pod: Json) -> None:
+        cpu, memory = requests_of(pod)
+        demand = Demand(pod, cpu, memory, self._constraints(pod))
+        refusals: Counter[str] = Counter()
+        feasible = list(islice(self._feasible(demand, refusals), _ENOUGH_NODES))
+        if not feasible:
+            self._unschedulable[where] = None
+            self._report(pod, refusals)
+            return
+        owner = _owner(pod)
+        best = min(feasible, key=lambda room: (self._siblings[owner, room.name], -room.free_share()))
+        self._bind(pod, best.name)
+
+    def _feasible(self, demand: Demand, refusals: Counter[str]) -> Iterator[NodeRoom]:
+        for room in self._candidates(demand.pod):
+            reason = refusal(demand, room)
+            if reason is None:
+                yield room
+            else:
+                refusals[reason] += 1
+
+    def _candidates(self, pod: Json) -> Iterator[NodeRoom]:
+        """The pinned node, or all of them, beginning behind the one where the last search ended."""
+        pinned = pinned_node(pod)
+        if pinned is not None:
+            if pinned in self._rooms:
+                yield self._rooms[pinned]
+            return
+        for _ in range(len(self._names)):
+            self._next = (self._next + 1) % len(self._names)
+            yield self._rooms[self._names[self._next]]
+
+    def _constraints(self, pod: Json) -> Constraints:
+        forbidden: dict[str, set[str]] = {}
+        for topology, value in self._repelled(pod):
+            forbidden.setdefault(topology, set()).add(value)
+        crowded = {each["topologyKey"]: self._crowded(pod, each) for each in strict_spreads(pod)}
+        if not forbidden and not crowded:
+            return UNCONSTRAINED
+        frozen = {topology: frozenset(values) for topology, values in forbidden.items()}
+        return Constraints(frozen, crowded, frozenset(crowded))
+
+    def _repelled(self, pod: Json) -> Iterator[tuple[str, str]]:
+        """The topology values that the pod's own terms, or those of placed pods, forbid."""
+        rooms = [
+            (term["topologyKey"], room)
+            for term in anti_affinity_terms(pod)
+            for namespace in term_namespaces(term, pod)
+            for _, room in self._placed_matching(namespace, term.get("labelSelector"))
+        ]
+        for where, topology in self._repulsion.against(pod):
+            room = self._rooms.get(self._placed[where].node)
+            if room is not None:
+                rooms.append((topology, room))
+        for topology, room in rooms:
+            if topology in room.labels:
+                yield topology, room.labels[topology]
+
+    def _crowded(self, pod: Json, spread: Json) -> frozenset[str]:
+        placed = self._placed_matching(pod["metadata"].get("namespace", ""), spread.get("labelSelector"))
+        return crowded_values(pod, spread, self._rooms.values(), placed)
+
+    def _placed_matching(self, namespace: str, selector: Json | None) -> list[tuple[Json, NodeRoom]]:
+        pods = self._cluster.pods.matching(namespace, selector)
+        placed = [(pod, self._placed.get(key(pod))) for pod in pods]
+        return [
+            (pod, self._rooms[taken.node]) for pod, taken in placed if taken is not None and taken.node in self._rooms
+        ]
+
+    def _bind(self, pod: Json, node: str) -> None:
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
+        bound = with_condition({**pod, "spec": {**pod["spec"], "nodeName": node}}, scheduled, self._cluster.now())
+        self._cluster.store.put(PODS, bound)
+
+    def _report(self, pod: Json, refusals: Counter[str]) -> None:
+        total = len(self._rooms)
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(refusals.items()))
+        unscheduled = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": f"0/{total} nodes are available: {reasons}." if reasons else "no nodes available",
+            "lastProbeTime": None,
+        }
+        self._cluster.store.put(PODS, with_condition(pod, unscheduled, self._cluster.now()))
+
+    def _take(self, where: Key, pod: Json) -> None:
+        if where in self._placed:
+            return
+        self._queue.pop(where, None)
+        self._unschedulable.pop(where, None)
+        taken = _Taken(node_name(pod), *requests_of(pod), _owner(pod))
+        self._placed[where] = taken
+        self._siblings[taken.owner, taken.node] += 1
+        self._account(taken, 1)
+        self._repulsion.add(where, pod)
+
+    def _release(self, where: Key) -> None:
+        taken = self._placed.pop(where, None)
+        self._repulsion.drop(where)
+        if taken is None:
+            return
+        self._siblings[taken.owner, taken.node] -= 1
+        if not self._siblings[taken.owner, taken.node]:
+            del self._siblings[taken.owner, taken.node]
+        self._account(taken, -1)
+        self._retry()
+
+    def _account(self, taken: _Taken, sign: int) -> None:
+        room = self._rooms.get(taken.node)
+        if room is not None:
+            room.used_cpu += sign * taken.cpu
+            room.used_memory += sign * taken.memory
+            room.used_pods += sign
+
+
+def _owner(pod: Json) -> str:
+    owner = controller_of(pod)
+    return str(owner["uid"]) if owner else str(pod["metadata"].get("uid", ""))

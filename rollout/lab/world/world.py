@@ -1,0 +1,202 @@
+"""The world: the simulated cluster behind the API, put together.
+
+It hears every change of the store once, tells the controllers concerned, and lets the agenda decide when
+they act.
+"""
+
+import random
+from typing import Protocol
+
+from rollout.lab.api.resources import (
+    BUDGETS,
+    DEPLOYMENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+)
+from rollout.lab.api.store import Change, ChangeType, ObjectStore
+from rollout.lab.clock import LabClock
+from rollout.lab.world.agenda import Agenda
+from rollout.lab.world.budgets import DisruptionController
+from rollout.lab.world.cluster import Cluster
+from rollout.lab.world.host import HostState, NodeSetting
+from rollout.lab.world.kubelets import Kubelets
+from rollout.lab.world.node_lifecycle import NodeLifecycle
+from rollout.lab.world.objects import controller_of, is_deleting, key
+from rollout.lab.world.scheduler import Scheduler
+from rollout.lab.world.timings import Timings
+from rollout.lab.world.volumes import AttachController
+from rollout.lab.world.workloads.controller import WorkloadController
+from rollout.lab.world.workloads.daemon_sets import DaemonSets
+from rollout.lab.world.workloads.deployments import Deployments
+from rollout.lab.world.workloads.garbage import OWNERS, GarbageCollector
+from rollout.lab.world.workloads.jobs import Jobs
+from rollout.lab.world.workloads.replica_sets import ReplicaSets
+from rollout.lab.world.workloads.stateful_sets import StatefulSets
+
+_SCALED = (DEPLOYMENTS, REPLICASETS, STATEFULSETS)
+
+
+class HostObserver(Protocol):
+    """Somebody who must know when hosts join, go down and come back."""
+
+    def host_joined(self, host: HostState) -> None:
+        """A host was added to the cluster."""
+
+    def host_went_down(self, host: HostState) -> None:
+        """The host is off: told before its kubelet stops."""
+
+    def host_came_up(self, host: HostState) -> None:
+        """The host has booted: told before its kubelet starts."""
+
+
+class World:
+    """Control plane and kubelets of the simulated cluster.
+
+    All methods belong into the event loop that also serves the API. `settle` brings a seeded cluster to rest
+    at once; `run` then lets time pass until `stop`.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: LabClock,
+        *,
+        timings: Timings | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.agenda = Agenda(clock)
+        self.cluster = Cluster(store, self.agenda, clock, timings or Timings(), rng or random.Random(0))
+        self.kubelets = Kubelets(self.cluster)
+        self.hosts: dict[str, HostState] = {}
+        self.host_observers: list[HostObserver] = []
+        self._down: set[str] = set()
+        self._scheduler = Scheduler(self.cluster)
+        self._deployments = Deployments(self.cluster)
+        self._daemon_sets = DaemonSets(self.cluster)
+        self._budgets = DisruptionController(self.cluster)
+        self._lifecycle = NodeLifecycle(self.cluster)
+        self._volumes = AttachController(self.cluster)
+        self._garbage = GarbageCollector(self.cluster)
+        controllers: tuple[WorkloadController, ...] = (
+            self._deployments,
+            ReplicaSets(self.cluster),
+            StatefulSets(self.cluster),
+            self._daemon_sets,
+            Jobs(self.cluster),
+        )
+        self._controllers = {each.resource.kind: each for each in controllers}
+        self._take_in(store)
+        store.subscribe(self._observe)
+        self.kubelets.begin_heartbeats()
+        self._lifecycle.begin_monitoring()
+
+    def add_host(self, host: HostState, setting: NodeSetting | None = None) -> None:
+        """A host joins: its kubelet registers a Node of the host's name."""
+        self.hosts[host.name] = host
+        if not host.running:
+            self._down.add(host.name)
+        for observer in self.host_observers:
+            observer.host_joined(host)
+        self.kubelets.add(host, setting or NodeSetting())
+
+    def host_down(self, name: str) -> None:
+        """The host is off: its containers are dead and its kubelet is silent, from now on."""
+        kubelet = self.kubelets.get(name)
+        if kubelet is None or name in self._down:
+            return
+        self._down.add(name)
+        for observer in self.host_observers:
+            observer.host_went_down(self.hosts[name])
+        kubelet.stop()
+
+    def host_up(self, name: str) -> None:
+        """The host has booted: its kubelet comes back by itself."""
+        kubelet = self.kubelets.get(name)
+        if kubelet is None or name not in self._down:
+            return
+        self._down.discard(name)
+        for observer in self.host_observers:
+            observer.host_came_up(self.hosts[name])
+        kubelet.start()
+
+    def settle(self) -> None:
+        """Bring everything to rest at once, without waiting for any delay of the cluster's own movement."""
+        self.agenda.settle()
+
+    async def run(self) -> None:
+        """Let time pass, until `stop`."""
+        await self.agenda.run()
+
+    def stop(self) -> None:
+        """End `run`."""
+        self.agenda.stop()
+
+    def _take_in(self, store: ObjectStore) -> None:
+        """Learn what the store held before the world began."""
+        for resource in (NODES, PODS, *OWNERS, BUDGETS):
+            for obj in store.items(resource):
+                self._observe(Change(ChangeType.ADDED, resource, obj, None, store.revision))
+
+    def _observe(self, change: Change) -> None:
+        """Tell those whom the change concerns."""
+        resource = change.resource
+        if resource is LEASES:
+            self._lifecycle.lease_changed(change)
+        elif resource is PODS:
+            self._pod_changed(change)
+        elif resource is NODES:
+            self._node_changed(change)
+        elif resource in OWNERS:
+            self._owner_changed(change)
+        elif resource is BUDGETS:
+            self._budgets.budget_changed(change)
+        elif resource is NAMESPACES:
+            self._garbage.namespace_changed(change)
+        if change.type is ChangeType.DELETED and resource.namespaced:
+            self._garbage.content_removed(change)
+
+    def _pod_changed(self, change: Change) -> None:
+        self.cluster.pods.apply(change)
+        self._scheduler.pod_changed(change)
+        self._wake_owner(change)
+        self._budgets.pod_changed(change)
+        self._volumes.pod_changed(change)
+        self.kubelets.pod_changed(change)
+        if change.type is ChangeType.DELETED:
+            self.agenda.soon(self.cluster.own_deletions.discard, change.obj["metadata"]["uid"])
+
+    def _node_changed(self, change: Change) -> None:
+        self._scheduler.node_changed(change)
+        self._daemon_sets.node_changed(change)
+        self._lifecycle.node_changed(change)
+        self.kubelets.node_changed(change)
+
+    def _owner_changed(self, change: Change) -> None:
+        controller = self._controllers[change.resource.kind]
+        if change.resource is REPLICASETS:
+            self._deployments.replica_set_changed(change)
+            self._wake_owner(change)
+        if change.resource in _SCALED:
+            self._budgets.scale_changed(change)
+        if not _is_status_only(change):
+            self.agenda.soon(controller.reconcile, *key(change.obj))
+        self._garbage.owner_changed(change)
+
+    def _wake_owner(self, change: Change) -> None:
+        owner = controller_of(change.obj)
+        controller = self._controllers.get(owner["kind"]) if owner is not None else None
+        if owner is not None and controller is not None:
+            namespace = change.obj["metadata"].get("namespace", "")
+            self.agenda.soon(controller.reconcile, namespace, owner["name"])
+
+
+def _is_status_only(change: Change) -> bool:
+    """Whether a controller merely wrote what it had seen."""
+    if change.previous is None or change.type is not ChangeType.MODIFIED:
+        return False
+    before, after = change.previous, change.obj
+    return before.get("spec") == after.get("spec") and is_deleting(before) == is_deleting(after)
