@@ -1,0 +1,180 @@
+"""From a scenario's groups and overrides to one complete description per host. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from rollout.errors import ScenarioError
+from rollout.lab.hosts.faults import HEALTHY, HostFaults
+from rollout.lab.scenario import HostOverride, HostSettings, NodeGroup, Role, Scenario, Selection, Update
+from rollout.lab.world.host import NodeSetting
+
+CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+_CONTROL_PLANE_TAINT: Final = {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule"}
+_DEFAULT_CAPACITY: Final[Mapping[str, str]] = {
+    "cpu": "8",
+    "memory": "32Gi",
+    "pods": "110",
+    "ephemeral-storage": "100Gi",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """Everything about one host before it exists."""
+
+    name: str
+    role: Role
+    zone: str
+    version: str
+    update: Update
+    group: str
+    locksmithd: bool
+    engine_stopped: bool
+    faults: HostFaults
+    node: NodeSetting
+
+
+def scale(scenario: Scenario, nodes: int) -> Scenario:
+    """The scenario with that many nodes in all: workers make the difference, in proportion to their groups.
+
+    A control plane that would be half of the cluster or more shrinks to one node, and a cluster of one node is
+    a worker: something has to be left to run workloads.
+    """
+    masters = sum(group.count for group in scenario.nodes if group.role is Role.CONTROL_PLANE)
+    kept = masters if nodes >= 2 * masters else min(1, nodes - 1)
+    counts = [
+        *_shares(_of_role(scenario.nodes, Role.CONTROL_PLANE), kept),
+        *_shares(_of_role(scenario.nodes, Role.WORKER), nodes - kept),
+    ]
+    by_prefix = {group.prefix: count for group, count in counts}
+    groups = tuple(msgspec.structs.replace(group, count=by_prefix[group.prefix]) for group in scenario.nodes)
+    return msgspec.structs.replace(scenario, nodes=groups)
+
+
+def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
+    """The scenario's hosts in the order of its groups; raises ScenarioError."""
+    drafts = [_draft(group, index) for group in scenario.nodes for index in range(group.count)]
+    for override in scenario.hosts:
+        chosen = _selected(drafts, override.select)
+        if not chosen:
+            raise ScenarioError(
+                f"{scenario.name}: {_described(override.select)} is not among the {len(drafts)} hosts",
+                hint="ask for more nodes",
+            )
+        drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
+    return tuple(_plan(draft) for draft in drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A host while overrides are being laid over its group's settings."""
+
+    name: str
+    group: NodeGroup
+    zone: str
+    settings: HostSettings
+
+
+def _of_role(groups: Sequence[NodeGroup], role: Role) -> list[NodeGroup]:
+    return [group for group in groups if group.role is role]
+
+
+def _shares(groups: list[NodeGroup], total: int) -> list[tuple[NodeGroup, int]]:
+    """A total divided by the groups' counts; the first groups take the remainder."""
+    if not groups:
+        return []
+    weight = sum(group.count for group in groups) or len(groups)
+    counts = [total * group.count // weight for group in groups]
+    for index in range(total - sum(counts)):
+        counts[index % len(counts)] += 1
+    return list(zip(groups, counts, strict=True))
+
+
+def _draft(group: NodeGroup, index: int) -> _Draft:
+    zone = group.zones[index % len(group.zones)] if group.zones else ""
+    fields = {name: getattr(group, name) for name in HostSettings.__struct_fields__}
+    return _Draft(f"{group.prefix}-{index + 1}", group, zone, HostSettings(**fields))
+
+
+def _selected(drafts: Sequence[_Draft], selection: Selection) -> frozenset[str]:
+    names = [draft.name for draft in drafts if _matches(draft, selection)]
+    if selection.share is None or not names:
+        return frozenset(names)
+    count = max(1, round(len(names) * selection.share))
+    return frozenset(names[math.floor(index * len(names) / count)] for index in range(count))
+
+
+def _described(selection: Selection) -> str:
+    fields = {name: getattr(selection, name) for name in Selection.__struct_fields__}
+    said = {name: ", ".join(value) if name == "names" else value for name, value in fields.items() if value}
+    return "; ".join(f"{name} {value}" for name, value in said.items()) or "any host"
+
+
+def _matches(draft: _Draft, selection: Selection) -> bool:
+    return (
+        (not selection.names or draft.name in selection.names)
+        and selection.role in (None, draft.group.role)
+        and selection.zone in (None, draft.zone)
+        and selection.prefix in (None, draft.group.prefix)
+    )
+
+
+def _overridden(draft: _Draft, override: HostOverride) -> _Draft:
+    merged = {name: _merged(name, draft.settings, override) for name in HostSettings.__struct_fields__}
+    return _Draft(draft.name, draft.group, draft.zone, HostSettings(**merged))
+
+
+def _merged(name: str, below: HostSettings, above: HostSettings) -> Any:
+    """Mappings grow; anything else is replaced where the override says something."""
+    lower, upper = getattr(below, name), getattr(above, name)
+    if isinstance(lower, Mapping):
+        return {**lower, **upper}
+    return lower if upper is None else upper
+
+
+def _plan(draft: _Draft) -> HostPlan:
+    settings = draft.settings
+    return HostPlan(
+        name=draft.name,
+        role=draft.group.role,
+        zone=draft.zone,
+        version=settings.version or "4081.2.0",
+        update=settings.update or Update(),
+        group=settings.group or "stable",
+        locksmithd=bool(settings.locksmithd),
+        engine_stopped=bool(settings.engine_stopped),
+        faults=settings.faults or HEALTHY,
+        node=_node_setting(draft),
+    )
+
+
+def _node_setting(draft: _Draft) -> NodeSetting:
+    settings, control_plane = draft.settings, draft.group.role is Role.CONTROL_PLANE
+    own_taints = (_CONTROL_PLANE_TAINT,) if control_plane else ()
+    return NodeSetting(
+        labels={**_labels(draft), **settings.labels},
+        annotations=settings.annotations,
+        taints=own_taints if settings.taints is None else settings.taints,
+        unschedulable=bool(settings.cordoned),
+        capacity={**_DEFAULT_CAPACITY, **settings.capacity},
+        flaps=settings.flaps or (),
+    )
+
+
+def _labels(draft: _Draft) -> dict[str, str]:
+    labels = {
+        "kubernetes.io/hostname": draft.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    }
+    if draft.zone:
+        labels[ZONE_LABEL] = draft.zone
+        labels["topology.kubernetes.io/region"] = draft.zone.rpartition("-")[0] or draft.zone
+    if draft.group.role is Role.CONTROL_PLANE:
+        labels[CONTROL_PLANE_LABEL] = ""
+    return labels

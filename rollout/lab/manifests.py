@@ -1,0 +1,180 @@
+"""The API objects of a scenario's workloads. Pure.
+
+They are what an operator would have applied; the world's controllers make pods of them. Only bare pods and the
+mirrors of static pods are pods already here.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from rollout.lab.api.resources import BUDGETS, DAEMONSETS, DEPLOYMENTS, JOBS, NODES, PODS, STATEFULSETS, Resource
+from rollout.lab.api.store import Json
+from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
+from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
+from rollout.lab.world.objects import LAB_PREFIX, MIRROR_ANNOTATION
+
+_CONTROLLED: Final[Mapping[WorkloadKind, Resource]] = {
+    WorkloadKind.DEPLOYMENT: DEPLOYMENTS,
+    WorkloadKind.STATEFUL_SET: STATEFULSETS,
+    WorkloadKind.DAEMON_SET: DAEMONSETS,
+    WorkloadKind.JOB: JOBS,
+}
+_TOLERATE_ALL: Final = [{"operator": "Exists"}]
+_TOLERATE_CONTROL_PLANE: Final = {"key": CONTROL_PLANE_LABEL, "operator": "Exists", "effect": "NoSchedule"}
+
+
+def workload_objects(
+    workload: Workload, hosts: Sequence[HostPlan], node_uids: Mapping[str, str]
+) -> list[tuple[Resource, Json]]:
+    """The objects of one workload, its budget included.
+
+    Args:
+        workload: what the scenario says.
+        hosts: all hosts of the lab, to count replicas and to place static pods.
+        node_uids: the Nodes' UIDs by name, which mirrors of static pods refer to.
+    """
+    budget = [(BUDGETS, _budget(workload, workload.budget))] if workload.budget else []
+    if workload.kind is WorkloadKind.STATIC_POD:
+        chosen = [host.name for host in hosts if workload.role in (None, host.role)]
+        return [*budget, *((PODS, _mirror(workload, name, node_uids[name])) for name in chosen)]
+    if workload.kind is WorkloadKind.POD:
+        return [*budget, *((PODS, pod) for pod in _bare_pods(workload, hosts))]
+    return [*budget, (_CONTROLLED[workload.kind], _controller(workload, replicas_of(workload, hosts)))]
+
+
+def replicas_of(workload: Workload, hosts: Sequence[HostPlan]) -> int:
+    """How many pods the workload is to have; never none because of few workers."""
+    if workload.replicas_per_worker is None:
+        return workload.replicas
+    workers = sum(host.role is Role.WORKER for host in hosts)
+    return max(1, math.ceil(workload.replicas_per_worker * workers))
+
+
+def _labels(workload: Workload) -> dict[str, str]:
+    return {"app": workload.name, **workload.labels}
+
+
+def _metadata(workload: Workload) -> Json:
+    return {"name": workload.name, "namespace": workload.namespace, "labels": _labels(workload)}
+
+
+def _controller(workload: Workload, replicas: int) -> Json:
+    spec: Json = {"template": _template(workload)}
+    if workload.kind is WorkloadKind.JOB:
+        spec |= {"completions": replicas, "parallelism": replicas, "backoffLimit": 100}
+        spec["template"]["spec"]["restartPolicy"] = "Never"
+        return {"metadata": _metadata(workload), "spec": spec}
+    spec["selector"] = {"matchLabels": {"app": workload.name}}
+    if workload.kind is WorkloadKind.STATEFUL_SET:
+        spec |= {"serviceName": workload.name, "podManagementPolicy": "OrderedReady"}
+    if workload.kind is not WorkloadKind.DAEMON_SET:
+        spec["replicas"] = replicas
+    return {"metadata": _metadata(workload), "spec": spec}
+
+
+def _template(workload: Workload) -> Json:
+    metadata: Json = {"labels": _labels(workload)}
+    if annotations := _annotations(workload):
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": _pod_spec(workload)}
+
+
+def _annotations(workload: Workload) -> dict[str, str]:
+    return {**workload.annotations, **{LAB_PREFIX + name: value for name, value in workload.lab.items()}}
+
+
+def _pod_spec(workload: Workload) -> Json:
+    container: Json = {
+        "name": workload.name,
+        "image": workload.image,
+        "resources": {"requests": dict(workload.requests)} if workload.requests else {},
+    }
+    spec: Json = {"containers": [container], "terminationGracePeriodSeconds": workload.grace_seconds}
+    if workload.empty_dir:
+        spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
+        container["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
+    return {**spec, **_placement(workload)}
+
+
+def _placement(workload: Workload) -> Json:
+    placement: Json = {}
+    if workload.tolerate_all:
+        placement["tolerations"] = _TOLERATE_ALL
+    elif workload.role is Role.CONTROL_PLANE:
+        placement["tolerations"] = [_TOLERATE_CONTROL_PLANE]
+    if workload.role is Role.CONTROL_PLANE:
+        placement["nodeSelector"] = {CONTROL_PLANE_LABEL: ""}
+    if workload.spread:
+        placement["topologySpreadConstraints"] = [_spread(workload, workload.spread)]
+    if workload.exclusive:
+        placement["affinity"] = {"podAntiAffinity": _one_a_host(workload)}
+    return placement
+
+
+def _spread(workload: Workload, topology: str) -> Json:
+    return {
+        "maxSkew": 1,
+        "topologyKey": topology,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": {"app": workload.name}},
+    }
+
+
+def _one_a_host(workload: Workload) -> Json:
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": workload.name}},
+    }
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def _budget(workload: Workload, budget: Budget) -> Json:
+    limits: dict[str, Any] = {"minAvailable": budget.min_available, "maxUnavailable": budget.max_unavailable}
+    return {
+        "metadata": {"name": workload.name, "namespace": workload.namespace},
+        "spec": {
+            **{name: value for name, value in limits.items() if value is not None},
+            "selector": {"matchLabels": {"app": workload.name}},
+        },
+    }
+
+
+def _bare_pods(workload: Workload, hosts: Sequence[HostPlan]) -> list[Json]:
+    replicas = replicas_of(workload, hosts)
+    names = [workload.name if replicas == 1 else f"{workload.name}-{index + 1}" for index in range(replicas)]
+    spec = _pod_spec(workload) | ({"nodeName": workload.node} if workload.node else {})
+    template = _template(workload)
+    return [
+        {"metadata": {**template["metadata"], "name": name, "namespace": workload.namespace}, "spec": spec}
+        for name in names
+    ]
+
+
+def _mirror(workload: Workload, node: str, node_uid: str) -> Json:
+    """The API's picture of a static pod, as its kubelet makes it."""
+    fingerprint = hashlib.md5(f"{workload.name}/{node}".encode(), usedforsecurity=False).hexdigest()
+    annotations = {
+        "kubernetes.io/config.hash": fingerprint,
+        MIRROR_ANNOTATION: fingerprint,
+        "kubernetes.io/config.source": "file",
+        **_annotations(workload),
+    }
+    owner = {"apiVersion": "v1", "kind": NODES.kind, "name": node, "uid": node_uid, "controller": True}
+    return {
+        "metadata": {
+            "name": f"{workload.name}-{node}",
+            "namespace": workload.namespace,
+            "labels": {"component": workload.name, "tier": "control-plane", **workload.labels},
+            "annotations": annotations,
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            **_pod_spec(workload),
+            "nodeName": node,
+            "hostNetwork": True,
+            "priorityClassName": "system-node-critical",
+            "tolerations": [{"effect": "NoExecute", "operator": "Exists"}],
+        },
+    }

@@ -1,0 +1,248 @@
+"""What a lab is to be like: the format of scenario files, and how they are found and read.
+
+A scenario says which hosts there are, what is staged or wrong on each, what runs in the cluster, and how the
+API server misbehaves. The files that ship with the lab are read just as an operator's own.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias
+
+import msgspec
+import yaml
+
+from rollout.errors import ScenarioError
+from rollout.lab.hosts.faults import HostFaults
+from rollout.lab.hosts.machine import HostTimings
+from rollout.lab.world.timings import Timings
+
+DEFAULT_SCENARIO: Final = "default"
+_SUFFIX: Final = ".yaml"
+
+
+Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+Fraction: TypeAlias = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Role(StrEnum):
+    """What a node is for."""
+
+    CONTROL_PLANE = "control-plane"
+    WORKER = "worker"
+
+
+class UpdateState(StrEnum):
+    """What update-engine is doing on a host."""
+
+    IDLE = "idle"
+    CHECKING = "checking"
+    AVAILABLE = "available"
+    DOWNLOADING = "downloading"
+    VERIFYING = "verifying"
+    FINALIZING = "finalizing"
+    STAGED = "staged"
+    STAGED_FORGOTTEN = "staged-forgotten"
+    REPORTING_ERROR = "reporting-error"
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The update of a host: `to` is the version that is staged or would be found; `moves` lets it go on."""
+
+    state: UpdateState = UpdateState.STAGED
+    to: str | None = "4152.2.0"
+    progress: Fraction = 0.42
+    moves: bool = False
+
+
+class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be said of a host, by its group or by an override; None leaves what was said before.
+
+    `flaps` lists (seconds after the node became ready again, Ready from then on).
+    """
+
+    version: str | None = None
+    update: Update | None = None
+    group: str | None = None
+    locksmithd: bool | None = None
+    engine_stopped: bool | None = None
+    cordoned: bool | None = None
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    taints: tuple[Mapping[str, Any], ...] | None = None
+    capacity: Mapping[str, str] = {}
+    faults: HostFaults | None = None
+    flaps: tuple[tuple[float, bool], ...] | None = None
+
+
+class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Hosts that are alike, named `prefix-1`, `prefix-2` and so on, spread over the zones in turn."""
+
+    prefix: Name
+    count: Count
+    role: Role = Role.WORKER
+    zones: tuple[str, ...] = ()
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which hosts an override is for: all conditions must hold; `share` picks that part, evenly spread."""
+
+    names: tuple[str, ...] = ()
+    role: Role | None = None
+    zone: str | None = None
+    prefix: str | None = None
+    share: Fraction | None = None
+
+
+class HostOverride(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something said of certain hosts; later overrides win."""
+
+    select: Selection
+
+
+class WorkloadKind(StrEnum):
+    """What runs pods; a static pod is one that a node's kubelet runs by itself."""
+
+    DEPLOYMENT = "Deployment"
+    STATEFUL_SET = "StatefulSet"
+    DAEMON_SET = "DaemonSet"
+    JOB = "Job"
+    POD = "Pod"
+    STATIC_POD = "StaticPod"
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A disruption budget; counts or percentages, exactly one of the two."""
+
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what an API server would refuse."""
+        if (self.min_available is None) == (self.max_unavailable is None):
+            raise ValueError("a budget has either min_available or max_unavailable")
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One workload.
+
+    `replicas_per_worker` counts instead of `replicas` where it is given. `lab` holds annotations for the
+    simulated pods, without their prefix. `role` restricts to the nodes of a role, `node` names the node of a
+    bare pod. `spread` is the topology key over which replicas are spread as far as that is possible.
+    """
+
+    kind: WorkloadKind
+    name: Name
+    namespace: Name = "default"
+    replicas: Count = 1
+    replicas_per_worker: float | None = None
+    requests: Mapping[str, str] = msgspec.field(default_factory=lambda: {"cpu": "50m", "memory": "64Mi"})
+    image: str = "registry.example/app:1.0"
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    lab: Mapping[str, str] = {}
+    budget: Budget | None = None
+    grace_seconds: int = 30
+    empty_dir: bool = False
+    tolerate_all: bool = False
+    role: Role | None = None
+    node: str | None = None
+    spread: str | None = None
+    exclusive: bool = False
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole lab."""
+
+    description: str
+    nodes: tuple[NodeGroup, ...]
+    name: str = ""
+    extends: str | None = None
+    seed: int = 1
+    timings: Timings = Timings()
+    host_timings: HostTimings = HostTimings()
+    hosts: tuple[HostOverride, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be told apart later."""
+        prefixes = [group.prefix for group in self.nodes]
+        if not sum(group.count for group in self.nodes):
+            raise ValueError("a scenario needs at least one node")
+        if len(set(prefixes)) < len(prefixes):
+            raise ValueError("two groups of nodes have the same prefix")
+
+
+def scenario_names() -> list[str]:
+    """The names of the scenarios that ship with the lab."""
+    files = resources.files("rollout.lab.scenarios").iterdir()
+    return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
+
+
+def load_scenario(name_or_path: str) -> Scenario:
+    """The scenario of this name, or in this file; raises ScenarioError.
+
+    A name is one without a slash or a suffix; anything else is a path.
+    """
+    if name_or_path in scenario_names():
+        return _decoded(_shipped(name_or_path), name_or_path, source=name_or_path)
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml") and not path.exists():
+        known = ", ".join(scenario_names())
+        raise ScenarioError(f"there is no scenario named {name_or_path}", hint=f"known are {known}; or name a file")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"cannot read the scenario {path}: {error}") from error
+    return _decoded(text, path.stem, source=str(path))
+
+
+def _shipped(name: str) -> str:
+    return (resources.files("rollout.lab.scenarios") / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+def _decoded(text: str, name: str, *, source: str) -> Scenario:
+    document = {"name": name, **_document(text, source)}
+    base = document.get("extends")
+    if base is not None:
+        document = _extended(document, base, source)
+    try:
+        return msgspec.convert(document, Scenario, strict=True, str_keys=False)
+    except msgspec.ValidationError as error:
+        raise ScenarioError(
+            f"{source}: {_sentence(str(error))}", hint="`rollout lab scenarios` lists examples that work"
+        ) from error
+
+
+def _document(text: str, source: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ScenarioError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise ScenarioError(f"{source}: a scenario is a mapping with a description and nodes")
+    return document
+
+
+def _extended(document: dict[str, Any], base: object, source: str) -> dict[str, Any]:
+    """A scenario on top of a shipped one: lists grow, everything else is replaced."""
+    if not isinstance(base, str) or base not in scenario_names():
+        known = ", ".join(scenario_names())
+        raise ScenarioError(f"{source}: extends names no shipped scenario: {base}", hint=f"known are {known}")
+    below = _document(_shipped(base), base)
+    if "extends" in below:
+        below = _extended(below, below["extends"], base)
+    merged = {**below, **document}
+    for key in ("hosts", "workloads"):
+        if isinstance(below.get(key), list) and isinstance(document.get(key), list):
+            merged[key] = [*below[key], *document[key]]
+    return merged
+
+
+def _sentence(message: str) -> str:
+    """A message of msgspec with its JSON path in the words of a YAML file."""
+    what, _, where = message.partition(" - at ")
+    path = where.rpartition("`$")[2].rstrip("`").lstrip(".")
+    return f"{path}: {what[:1].lower()}{what[1:]}" if path else f"{what[:1].lower()}{what[1:]}"
