@@ -31,7 +31,11 @@ class ClusterApi(Protocol):
         ...
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
-        """Bodies of a list, page by page; begins afresh, once, where a continue token has expired."""
+        """Bodies of a list, page by page: `limit` objects each (default 500; 0: all in one).
+
+        `ApiGoneError` between two pages means that the continue token expired; what came before it is then not
+        to be used.
+        """
         ...
 
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:

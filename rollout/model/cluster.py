@@ -238,7 +238,7 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Nodes, pods and what constrains them, read once."""
+    """Nodes, pods and what constrains them, read once; `warnings` are sentences about what could not be read."""
 
     identity: ClusterIdentity
     nodes: tuple[Node, ...]
@@ -246,6 +246,7 @@ class ClusterSnapshot:
     budgets: tuple[Budget, ...]
     daemon_sets: tuple[DaemonSet, ...]
     attachments: tuple[VolumeAttachment, ...]
+    warnings: tuple[str, ...] = ()
 
     def node(self, name: str) -> Node | None:
         """The Node of that name."""

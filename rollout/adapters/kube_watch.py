@@ -1,0 +1,93 @@
+"""A watch's lines, endable at any moment.
+
+A thread that waits in a socket for the next event cannot be told to stop, and closing the socket under it does not wake
+it: only shutting the socket's reading side down does. That is what leaving the context does, from any thread.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+import urllib3
+import urllib3.exceptions
+
+from rollout.errors import ApiError
+
+_CHUNK = 1 << 16
+_LEAVING = 1.0
+
+
+class WatchStream:
+    """The lines of one watch; entering the context sends the request."""
+
+    def __init__(
+        self,
+        connect: Callable[[], urllib3.BaseHTTPResponse],
+        translate: Callable[[Exception], ApiError],
+    ) -> None:
+        self._connect = connect
+        self._translate = translate
+        self._response: urllib3.BaseHTTPResponse | None = None
+        self._reading = threading.Lock()
+        self._closed = False
+        self._pending = b""
+        self._lines: list[bytes] = []
+
+    def __enter__(self) -> Self:
+        response = self._connect()
+        self._response = response
+        if self._closed:
+            self._cut(response)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closed = True
+        if self._response is not None:
+            self._cut(self._response)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        while not self._closed:
+            if self._lines:
+                return self._lines.pop()
+            self._read()
+        raise StopIteration
+
+    def _read(self) -> None:
+        """Wait for more; the end of the stream closes the watch."""
+        chunk = self._next_chunk()
+        if not chunk:
+            self._closed = True
+            return
+        *lines, self._pending = (self._pending + chunk).split(b"\n")
+        self._lines = [line for line in reversed(lines) if line.strip()]
+
+    def _next_chunk(self) -> bytes:
+        try:
+            with self._reading:
+                return b"" if self._closed or self._response is None else self._response.read1(_CHUNK)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            # What a reader meets whose socket is shut under it is no failure: somebody asked for the end.
+            if self._closed:
+                return b""
+            raise self._translate(error) from error
+
+    def _cut(self, response: urllib3.BaseHTTPResponse) -> None:
+        """Wake a reader, let it leave, then close: what it is inside of may not be taken apart."""
+        # RuntimeError, ValueError: the stream had ended by itself, and its connection is another's by now.
+        with contextlib.suppress(RuntimeError, ValueError, OSError):
+            response.shutdown()
+        if self._reading.acquire(timeout=_LEAVING):
+            try:
+                response.close()
+            finally:
+                self._reading.release()

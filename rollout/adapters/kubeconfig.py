@@ -1,0 +1,242 @@
+"""Which kubeconfig, which context, and whether it can work: checked before any client library sees it.
+
+The library reports a missing name as a missing key, and silently goes on without a user that does not exist. An
+operator is told the file, the name, and what else there is.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import yaml
+
+from rollout.errors import KubeconfigError
+
+_DEFAULT = "~/.kube/config"
+_SHOWN = 20
+_CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
+
+
+class Program(msgspec.Struct, frozen=True, rename="camel"):
+    """A program that gives credentials."""
+
+    command: str = ""
+    install_hint: str | None = None
+
+
+class User(msgspec.Struct, frozen=True, rename="kebab"):
+    """A user entry, as far as files and programs are named in it."""
+
+    client_certificate: str | None = None
+    client_key: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    token: str | None = None
+    exec: Program | None = None
+
+
+class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    """A cluster entry."""
+
+    server: str | None = None
+    certificate_authority: str | None = None
+
+
+class Context(msgspec.Struct, frozen=True, rename="kebab"):
+    """A context entry."""
+
+    cluster: str | None = None
+    user: str | None = None
+
+
+class NamedUser(msgspec.Struct, frozen=True):
+    """A user under its name."""
+
+    name: str
+    user: User | None = None
+
+
+class NamedCluster(msgspec.Struct, frozen=True):
+    """A cluster under its name."""
+
+    name: str
+    cluster: Cluster | None = None
+
+
+class NamedContext(msgspec.Struct, frozen=True):
+    """A context under its name."""
+
+    name: str
+    context: Context | None = None
+
+
+class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
+    """One file."""
+
+    clusters: tuple[NamedCluster, ...] | None = None
+    contexts: tuple[NamedContext, ...] | None = None
+    users: tuple[NamedUser, ...] | None = None
+    current_context: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What was chosen, ready for the library."""
+
+    files: tuple[Path, ...]
+    context: str
+    user: str
+    program: str
+
+    @property
+    def origin(self) -> str:
+        """The files, for messages."""
+        return ", ".join(str(path) for path in self.files)
+
+    @property
+    def runs_program(self) -> bool:
+        """Whether a program gives the credentials."""
+        return bool(self.program)
+
+
+E = TypeVar("E", NamedUser, NamedCluster, NamedContext)
+_Read = Sequence[tuple[Path, KubeconfigFile]]
+
+
+def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
+    """Choose and check; `KubeconfigError` says what is missing and what there is."""
+    files = _files(kubeconfig, environ)
+    read = [(path, _read(path)) for path in files]
+    origin = ", ".join(str(path) for path in files)
+    name = context or _current(read, origin)
+    chosen = _context(read, name, origin)
+    _check_cluster(read, name, chosen, origin)
+    program = _check_user(read, name, chosen, origin)
+    return Login(files, name, chosen.user or "", program)
+
+
+def _files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    if kubeconfig is not None:
+        return (_existing(kubeconfig.expanduser()),)
+    listed = tuple(Path(part).expanduser() for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part)
+    if not listed:
+        return (_existing(Path(_DEFAULT).expanduser()),)
+    # As kubectl does, files of the list that do not exist are passed over, but not all of them.
+    return tuple(path for path in listed if path.exists()) or (_existing(listed[0]),)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise KubeconfigError(f"there is no kubeconfig {path}", hint=_CHOOSE)
+    return path
+
+
+def _read(path: Path) -> KubeconfigFile:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise KubeconfigError(f"kubeconfig {path} cannot be read: {error.strerror}", hint=_CHOOSE) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise KubeconfigError(f"kubeconfig {path} is not YAML: {_flat(error)}", hint=_CHOOSE) from error
+    if content is None:
+        raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE)
+    try:
+        return msgspec.convert(content, KubeconfigFile)
+    except msgspec.ValidationError as error:
+        raise KubeconfigError(
+            f"kubeconfig {path} is not a kubeconfig: {error}",
+            hint="See whether `kubectl config view` accepts it.",
+        ) from error
+
+
+def _flat(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _current(read: _Read, origin: str) -> str:
+    name = next((file.current_context for _, file in read if file.current_context), None)
+    if name is None:
+        raise KubeconfigError(f"{origin} has no current context", hint=_choices(read))
+    return name
+
+
+def _choices(read: _Read) -> str:
+    names = list(dict.fromkeys(entry.name for _, file in read for entry in file.contexts or ()))
+    if not names:
+        return f"It holds no context at all. {_CHOOSE}"
+    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return f"Name one with --context: {shown}."
+
+
+def _context(read: _Read, name: str, origin: str) -> Context:
+    found = _named(((path, file.contexts) for path, file in read), name)
+    if found is None:
+        raise KubeconfigError(f"{origin} has no context {name!r}", hint=_choices(read))
+    return found[1].context or Context()
+
+
+def _named(entries: Iterable[tuple[Path, tuple[E, ...] | None]], name: str) -> tuple[Path, E] | None:
+    """The first entry of that name, and the file it stands in."""
+    return next(((path, entry) for path, some in entries for entry in some or () if entry.name == name), None)
+
+
+def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> None:
+    if not chosen.cluster:
+        raise KubeconfigError(f"context {context!r} of {origin} names no cluster", hint=_choices(read))
+    found = _named(((path, file.clusters) for path, file in read), chosen.cluster)
+    if found is None:
+        raise KubeconfigError(
+            f"context {context!r} names cluster {chosen.cluster!r}, which {origin} does not hold",
+            hint=_choices(read),
+        )
+    path, cluster = found[0], found[1].cluster or Cluster()
+    if not cluster.server:
+        raise KubeconfigError(
+            f"cluster {chosen.cluster!r} of {path} has no server address",
+            hint="Add `server: https://…` to it, or choose another context.",
+        )
+    _check_file(path, "certificate-authority", cluster.certificate_authority)
+
+
+def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
+    """Check the context's user, if it names one; the program it runs, or an empty string."""
+    if not chosen.user:
+        return ""
+    found = _named(((path, file.users) for path, file in read), chosen.user)
+    if found is None:
+        raise KubeconfigError(
+            f"context {context!r} names user {chosen.user!r}, whom {origin} does not hold",
+            hint=_choices(read),
+        )
+    path, user = found[0], found[1].user or User()
+    _check_file(path, "client-certificate", user.client_certificate)
+    _check_file(path, "client-key", user.client_key)
+    if not user.token:
+        _check_file(path, "tokenFile", user.token_file)
+    return _check_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""
+
+
+def _check_file(kubeconfig: Path, field: str, named: str | None) -> None:
+    if not named:
+        return
+    path = kubeconfig.parent / named
+    if not path.is_file():
+        raise KubeconfigError(
+            f"{field} of {kubeconfig} names {path}, which does not exist",
+            hint="Paths in a kubeconfig count from the kubeconfig's own folder.",
+        )
+    if not os.access(path, os.R_OK):
+        raise KubeconfigError(f"{field} of {kubeconfig} names {path}, which may not be read")
+
+
+def _check_program(kubeconfig: Path, program: Program) -> str:
+    beside = kubeconfig.parent / program.command
+    if shutil.which(program.command) is None and not ("/" in program.command and os.access(beside, os.X_OK)):
+        raise KubeconfigError(
+            f"{kubeconfig} logs in with the program {program.command!r}, which is not there",
+            hint=program.install_hint or "Install it, or put its folder on PATH.",
+        )
+    return program.command

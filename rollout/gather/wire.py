@@ -1,0 +1,260 @@
+"""The API's JSON, as far as it is used.
+
+Fields that are not named here are skipped by the decoder without becoming objects, which is what keeps a read of
+30,000 pods small. Every field may be absent or null: old servers and hand-made objects leave out more than
+the published schema allows.
+"""
+
+import msgspec
+
+Labels = dict[str, str]
+Quantity = str | int | float
+
+
+class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A list's metadata; `continue_token` is empty on the last page."""
+
+    resource_version: str | None = None
+    continue_token: str | None = msgspec.field(name="continue", default=None)
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """One owner."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An object's metadata."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str | None = None
+    resource_version: str | None = None
+    labels: Labels | None = None
+    annotations: Labels | None = None
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
+    owner_references: tuple[OwnerReference, ...] | None = None
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False):
+    """One condition of a status."""
+
+    type: str = ""
+    status: str = ""
+    message: str | None = None
+
+
+class WireTaint(msgspec.Struct, frozen=True, gc=False):
+    """A taint."""
+
+    key: str = ""
+    value: str | None = None
+    effect: str | None = None
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False):
+    """A Node's spec."""
+
+    unschedulable: bool | None = None
+    taints: tuple[WireTaint, ...] | None = None
+
+
+class WireAddress(msgspec.Struct, frozen=True, gc=False):
+    """A Node's address."""
+
+    type: str = ""
+    address: str = ""
+
+
+class NodeInfo(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What the kubelet says of its machine."""
+
+    boot_id: str | None = msgspec.field(name="bootID", default=None)
+    machine_id: str | None = msgspec.field(name="machineID", default=None)
+    os_image: str | None = None
+    kubelet_version: str | None = None
+
+
+class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A Node's status."""
+
+    conditions: tuple[Condition, ...] | None = None
+    addresses: tuple[WireAddress, ...] | None = None
+    allocatable: dict[str, Quantity] | None = None
+    node_info: NodeInfo | None = None
+
+
+class WireNode(msgspec.Struct, frozen=True, gc=False):
+    """A Node."""
+
+    metadata: Meta
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+class Requirements(msgspec.Struct, frozen=True, gc=False):
+    """A container's, or a whole pod's, resources."""
+
+    requests: dict[str, Quantity] | None = None
+
+
+class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A container; with `restart_policy` Always an init container is a sidecar."""
+
+    resources: Requirements | None = None
+    restart_policy: str | None = None
+
+
+class ClaimSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A volume's claim."""
+
+    claim_name: str = ""
+
+
+class Present(msgspec.Struct, frozen=True, gc=False):
+    """Something of which only the presence counts."""
+
+
+class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A pod's volume."""
+
+    name: str = ""
+    empty_dir: Present | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: Present | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A pod's spec."""
+
+    node_name: str | None = None
+    containers: tuple[Container, ...] | None = None
+    init_containers: tuple[Container, ...] | None = None
+    resources: Requirements | None = None
+    overhead: dict[str, Quantity] | None = None
+    volumes: tuple[Volume, ...] | None = None
+    node_selector: Labels | None = None
+    termination_grace_period_seconds: int | None = None
+
+
+class PodStatus(msgspec.Struct, frozen=True, gc=False):
+    """A pod's status."""
+
+    phase: str | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+class WirePod(msgspec.Struct, frozen=True, gc=False):
+    """A pod."""
+
+    metadata: Meta
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+
+class Expression(msgspec.Struct, frozen=True, gc=False):
+    """One requirement of a label selector."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+
+class Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A label selector."""
+
+    match_labels: Labels | None = None
+    match_expressions: tuple[Expression, ...] | None = None
+
+
+class BudgetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A budget's spec."""
+
+    selector: Selector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str | None = None
+
+
+class BudgetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A budget's status."""
+
+    disruptions_allowed: int | None = None
+    current_healthy: int | None = None
+    desired_healthy: int | None = None
+    expected_pods: int | None = None
+
+
+class WireBudget(msgspec.Struct, frozen=True, gc=False):
+    """A PodDisruptionBudget."""
+
+    metadata: Meta
+    spec: BudgetSpec | None = None
+    status: BudgetStatus | None = None
+
+
+class Named(msgspec.Struct, frozen=True, gc=False):
+    """An object of which only the name counts."""
+
+    metadata: Meta
+
+
+class AttachmentSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What is attached."""
+
+    persistent_volume_name: str | None = None
+
+
+class AttachmentSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An attachment's spec."""
+
+    node_name: str = ""
+    source: AttachmentSource | None = None
+
+
+class WireAttachment(msgspec.Struct, frozen=True, gc=False):
+    """A VolumeAttachment."""
+
+    metadata: Meta
+    spec: AttachmentSpec | None = None
+
+
+class NodePage(msgspec.Struct, frozen=True, gc=False):
+    """A page of Nodes."""
+
+    metadata: ListMeta
+    items: tuple[WireNode, ...] | None = None
+
+
+class PodPage(msgspec.Struct, frozen=True, gc=False):
+    """A page of pods."""
+
+    metadata: ListMeta
+    items: tuple[WirePod, ...] | None = None
+
+
+class BudgetPage(msgspec.Struct, frozen=True, gc=False):
+    """A page of budgets."""
+
+    metadata: ListMeta
+    items: tuple[WireBudget, ...] | None = None
+
+
+class NamedPage(msgspec.Struct, frozen=True, gc=False):
+    """A page of objects of which only the names count."""
+
+    metadata: ListMeta
+    items: tuple[Named, ...] | None = None
+
+
+class AttachmentPage(msgspec.Struct, frozen=True, gc=False):
+    """A page of VolumeAttachments."""
+
+    metadata: ListMeta
+    items: tuple[WireAttachment, ...] | None = None
