@@ -5,7 +5,8 @@ is too old. An object is gone when the server said so, or when a fresh list lack
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -40,7 +41,7 @@ class LiveView(Generic[T]):
 
     def __init__(self, api: ClusterApi, source: Source[T], deadline: Deadline, told: Told) -> None:
         self._api = api
-        self._source = source
+        self._source: Source[T] = source
         self._deadline = deadline
         self._told = told
         self._objects: dict[str, T] = {}
@@ -49,6 +50,7 @@ class LiveView(Generic[T]):
         self._generation = 0
         self._seen = 0
         self._ended = threading.Event()
+        self._stream: AbstractContextManager[Iterator[bytes]] | None = None
         self._thread = threading.Thread(target=self._follow, name="live-view", daemon=True)
 
     def __enter__(self) -> Self:
@@ -60,6 +62,10 @@ class LiveView(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
+        with self._changed:
+            stream = self._stream
+        if stream is not None:
+            stream.__exit__(None, None, None)
 
     def items(self) -> tuple[T, ...]:
         """What is there now, as far as the server has told."""
@@ -104,7 +110,12 @@ class LiveView(Generic[T]):
 
     def _watch(self) -> None:
         query = {**self._source.query, "resourceVersion": self._version}
-        with self._open(self._api.watch(self._source.path, query, seconds=_WATCH_SECONDS)) as lines:
+        stream = self._api.watch(self._source.path, query, seconds=_WATCH_SECONDS)
+        with self._changed:
+            self._stream = stream
+        if self._ended.is_set():
+            return
+        with stream as lines:
             for line in lines:
                 if self._ended.is_set():
                     return

@@ -18,6 +18,7 @@ from rollout.model.cluster import Node
 from rollout.model.progress import Outcome, Phase
 
 _ATTEMPTS = 10
+_TAKEN_AWAY: dict[str, str | None] = dict.fromkeys(marks.TRANSIENT)
 
 
 def claim(context: NodeContext, staged_version: str) -> Node:
@@ -46,7 +47,7 @@ def give_back(context: NodeContext, outcome: Outcome, version: str) -> Node:
     """Uncordon what we cordoned, take our marks away, and leave the result."""
 
     def change(node: Node) -> dict[str, Any]:
-        body = _annotations(_ours(context, node), dict.fromkeys(marks.TRANSIENT) | _result(context, outcome, version))
+        body = _annotations(_ours(context, node), _TAKEN_AWAY | _result(context, outcome, version))
         if node.annotations.get(marks.CORDONED_BY_US) == "true":
             body["spec"] = {"unschedulable": None}
         return body
@@ -57,10 +58,10 @@ def give_back(context: NodeContext, outcome: Outcome, version: str) -> Node:
 def leave_failed(context: NodeContext, outcome: Outcome, version: str) -> Node:
     """Leave the node cordoned and marked as failed, for somebody to look at."""
     result = _result(context, outcome, version)
-    return _write(context, lambda node: _annotations(_ours(context, node), {marks.PHASE: Phase.FAILED.value} | result))
+    return _write(context, lambda node: _annotations(_ours(context, node), {**result, marks.PHASE: Phase.FAILED.value}))
 
 
-def _result(context: NodeContext, outcome: Outcome, version: str) -> Mapping[str, str | None]:
+def _result(context: NodeContext, outcome: Outcome, version: str) -> dict[str, str | None]:
     at = context.report.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     value = {"outcome": outcome.value, "at": at, "version": version, "run": context.run}
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}

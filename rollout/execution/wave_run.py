@@ -10,6 +10,8 @@ from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, NotStarted, Outcome
 from rollout.ports import Clock
 
+Running = dict[Future[NodeResult], PlannedNode]
+
 _LOOK_AGAIN = 2.0
 
 
@@ -73,7 +75,7 @@ class WaveRunner:
 
     def run(self, wave: Wave) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
-        waiting, running = list(wave.nodes), dict[Future[NodeResult], PlannedNode]()
+        waiting, running = list(wave.nodes), Running()
         patience = Deadline(self.clock, self.allowance.settle_timeout)
         with ThreadPoolExecutor(max_workers=len(waiting), thread_name_prefix="node") as pool:
             while waiting or running:
@@ -99,9 +101,7 @@ class WaveRunner:
             return f"{self.ledger.failures} failed, and --max-failures is {self.allowance.failures}"
         return ""
 
-    def _next(
-        self, waiting: Sequence[PlannedNode], running: dict[Future[NodeResult], PlannedNode]
-    ) -> list[PlannedNode]:
+    def _next(self, waiting: Sequence[PlannedNode], running: Running) -> list[PlannedNode]:
         """The nodes that may begin now under the limit."""
         if not waiting:
             return []
@@ -109,7 +109,7 @@ class WaveRunner:
         foreign = self.unavailable() - mine
         return list(waiting[: max(0, self.allowance.nodes - len(mine) - len(foreign))])
 
-    def _collect(self, running: dict[Future[NodeResult], PlannedNode], more: bool) -> None:  # noqa: FBT001
+    def _collect(self, running: Running, more: bool) -> None:  # noqa: FBT001
         done, _still = wait(running, timeout=_LOOK_AGAIN if more else None, return_when=FIRST_COMPLETED)
         for future in done:
             del running[future]

@@ -1,17 +1,17 @@
 """The controllers of pods, with how many of their pods are ready: what settling after a wave is measured by."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from rollout.errors import ApiNotFoundError
+from rollout.gather import decode, wire
+from rollout.gather.listing import read_list
 from rollout.ports import ClusterApi
 
-_PATHS = {
-    "ReplicaSet": ("apps/v1", "replicasets"),
-    "StatefulSet": ("apps/v1", "statefulsets"),
-}
+_PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,54 +31,51 @@ class Workload:
         return f"{self.kind.lower()}/{self.namespace}/{self.name}"
 
 
-class _Meta(msgspec.Struct, gc=False):
-    namespace: str
-    name: str
-    uid: str
-
-
-class _Spec(msgspec.Struct, gc=False):
+class _Spec(msgspec.Struct, frozen=True, gc=False):
     replicas: int | None = None
 
 
-class _Status(msgspec.Struct, gc=False, rename="camel"):
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     ready_replicas: int | None = None
 
 
-class _Item(msgspec.Struct, gc=False):
-    metadata: _Meta
-    spec: _Spec
-    status: _Status = msgspec.field(default_factory=_Status)
+class _Item(msgspec.Struct, frozen=True, gc=False):
+    metadata: wire.Meta
+    spec: _Spec | None = None
+    status: _Status | None = None
 
 
-class _List(msgspec.Struct, gc=False):
-    items: list[_Item] | None = None
+class _Page(msgspec.Struct, frozen=True, gc=False):
+    metadata: wire.ListMeta
+    items: tuple[_Item, ...] | None = None
 
 
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
     """All ReplicaSets and StatefulSets, by UID."""
-    return {workload.uid: workload for kind in _PATHS for workload in _listed(api, kind)}
+    return {
+        workload.uid: workload
+        for kind, plural in _PLURALS.items()
+        for workload in read_list(api, f"/apis/apps/v1/{plural}", partial(_read_page, kind)).items
+    }
 
 
 def read_workload(api: ClusterApi, known: Workload) -> Workload | None:
     """One of them as it is now; None where it is gone, or was made anew."""
-    group, plural = _PATHS[known.kind]
+    path = f"/apis/apps/v1/namespaces/{known.namespace}/{_PLURALS[known.kind]}/{known.name}"
     try:
-        body = api.get(f"/apis/{group}/namespaces/{known.namespace}/{plural}/{known.name}")
+        body = api.get(path)
     except ApiNotFoundError:
         return None
-    current = _workload(known.kind, msgspec.json.decode(body, type=_Item))
+    current = decode.one(body, _Item, partial(_workload, known.kind), path)
     return current if current.uid == known.uid else None
 
 
-def _listed(api: ClusterApi, kind: str) -> Iterator[Workload]:
-    group, plural = _PATHS[kind]
-    for page in api.pages(f"/apis/{group}/{plural}"):
-        for item in msgspec.json.decode(page, type=_List).items or ():
-            yield _workload(kind, item)
+def _read_page(kind: str, body: bytes, origin: str) -> decode.Page[Workload]:
+    return decode.page(body, _Page, partial(_workload, kind), origin)
 
 
 def _workload(kind: str, item: _Item) -> Workload:
-    desired = 1 if item.spec.replicas is None else item.spec.replicas
     meta = item.metadata
-    return Workload(kind, meta.namespace, meta.name, meta.uid, desired, item.status.ready_replicas or 0)
+    desired = item.spec.replicas if item.spec and item.spec.replicas is not None else 1
+    ready = (item.status.ready_replicas or 0) if item.status else 0
+    return Workload(kind, meta.namespace or "", meta.name, meta.uid or "", desired, ready)

@@ -4,6 +4,8 @@ Durations and counts stand in it as the flags write them. Fields may be added wi
 refuses a newer major one.
 """
 
+import hashlib
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.quantity import Count, Duration
 
 _WRITTEN = (Count, Duration)
+_MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
 
 
 class _Header(msgspec.Struct):
@@ -36,26 +39,30 @@ def _decode(wanted: type, value: Any) -> Any:
     raise NotImplementedError(wanted)
 
 
-def encode_content(plan: RolloutPlan) -> bytes:
-    """The plan as compact JSON: what its identity is computed from."""
+def identify(plan: RolloutPlan) -> str:
+    """Identity of a plan: a digest of all the rest of it, so that an edited file betrays itself."""
+    return hashlib.sha256(_encode_content(replace(plan, plan_id=""))).hexdigest()[:16]
+
+
+def _encode_content(plan: RolloutPlan) -> bytes:
     return msgspec.json.encode(plan, enc_hook=_encode)
 
 
 def encode_plan(plan: RolloutPlan) -> bytes:
     """The plan as JSON for people and files, ending in a newline."""
-    return msgspec.json.format(encode_content(plan), indent=2) + b"\n"
+    return msgspec.json.format(_encode_content(plan), indent=2) + b"\n"
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     """The plan in a document; `origin` names it in errors. `PlanFileError` for anything that is not a whole plan."""
     _check_version(data, origin)
     try:
-        return msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
+        plan = msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
     except msgspec.MsgspecError as error:
         raise PlanFileError(f"{origin} is not a whole plan: {error}", hint=_MAKE_ANEW) from error
-
-
-_MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
+    if plan.plan_id != identify(plan):
+        raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
+    return plan
 
 
 def _check_version(data: bytes, origin: str) -> None:

@@ -1,6 +1,5 @@
 """From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from rollout.model.plan import (
 from rollout.model.policy import Policy, Selection
 from rollout.planning.blockers import drain_blockers, drain_warnings
 from rollout.planning.budgets import BudgetIndex, drain_load
-from rollout.planning.document import encode_content
+from rollout.planning.document import identify
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.naming import natural_key
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
@@ -204,9 +203,4 @@ def _assemble(
         warnings=tuple(found for item in drainable for found in item.warnings),
         summary=PlanSummary(len(planned), len(waves), layout.lower_bound),
     )
-    return replace(draft, plan_id=plan_id(draft))
-
-
-def plan_id(plan: RolloutPlan) -> str:
-    """Identity of a plan: a digest of all the rest of it, so that an edited file betrays itself."""
-    return hashlib.sha256(encode_content(replace(plan, plan_id=""))).hexdigest()[:16]
+    return replace(draft, plan_id=identify(draft))

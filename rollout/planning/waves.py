@@ -166,7 +166,7 @@ def _split_canary(pieces: Sequence[Piece], canary: int) -> tuple[list[Piece], li
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy) -> tuple[list[Placed], int]:
     first, rest = _split_canary(pieces, policy.canary)
     waves = _explained(_pack(first, limits), limits, "canary: ")
-    bound = math.ceil(len(first) / limits.size)
+    bound = _bound(first, limits)
     groups: dict[str, list[Piece]] = defaultdict(list)
     for piece in rest:
         groups[piece.group].append(piece)

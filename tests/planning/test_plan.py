@@ -1,0 +1,199 @@
+import pytest
+
+from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
+from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection
+from rollout.model.quantity import Count
+from rollout.planning.plan import build_plan
+from tests.planning.builders import NEW, OLD, budget, control_plane, facts, inputs, node, pod
+
+
+def names(plan: RolloutPlan) -> list[list[str]]:
+    return [[planned.name for planned in wave.nodes] for wave in plan.waves]
+
+
+def reasons(plan: RolloutPlan) -> dict[str, str]:
+    return {found.node: found.reason.value for found in plan.excluded}
+
+
+def test_waves_are_as_large_as_the_limit_allows() -> None:
+    plan = build_plan(inputs([node(f"w-{i}") for i in range(1, 8)], policy=Policy(max_unavailable=Count(3))))
+    assert names(plan) == [["w-1", "w-2", "w-3"], ["w-4", "w-5", "w-6"], ["w-7"]]
+    assert plan.summary.waves_lower_bound == 3
+    assert "3" in plan.waves[0].because
+
+
+def test_percentages_are_of_the_nodes_that_remain_after_exclusion() -> None:
+    nodes = [node(f"w-{i}") for i in range(10)]
+    policy = Policy(max_unavailable=Count(25, percent=True))
+    assert [len(wave) for wave in names(build_plan(inputs(nodes, policy=policy)))] == [2] * 5
+    selection = Selection(exclude=("w-[0-5]",))
+    assert [len(wave) for wave in names(build_plan(inputs(nodes, policy=policy, selection=selection)))] == [1] * 4
+
+
+def test_the_canary_goes_first_and_alone() -> None:
+    plan = build_plan(inputs([node(f"w-{i}") for i in range(5)], policy=Policy(max_unavailable=Count(4), canary=1)))
+    assert names(plan) == [["w-0"], ["w-1", "w-2", "w-3", "w-4"]]
+    assert plan.waves[0].because.startswith("canary")
+
+
+def test_a_wave_stays_within_one_zone() -> None:
+    nodes = [node(f"w-{i}", labels={"zone": "ab"[i % 2]}) for i in range(4)]
+    plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(3), spread_by="zone")))
+    assert names(plan) == [["w-0", "w-2"], ["w-1", "w-3"]]
+    assert "zone=a" in plan.waves[0].because
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (ControlPlaneOrder.LAST, [["w-1", "w-2"], ["cp-1"], ["cp-2"]]),
+        (ControlPlaneOrder.FIRST, [["cp-1"], ["cp-2"], ["w-1", "w-2"]]),
+        (ControlPlaneOrder.EXCLUDE, [["w-1", "w-2"]]),
+    ],
+)
+def test_the_control_plane_goes_one_at_a_time(order: ControlPlaneOrder, expected: list[list[str]]) -> None:
+    nodes = [node("w-1"), node("w-2"), control_plane("cp-1"), control_plane("cp-2")]
+    plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(4), control_plane=order)))
+    assert names(plan) == expected
+
+
+def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
+    nodes = [node(f"w-{i}") for i in range(4)]
+    pods = [pod(f"web-{i}", f"w-{i}") for i in range(4)]
+    plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(4))))
+    assert names(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
+    assert "shop/web" in plan.waves[0].because
+    assert plan.summary.waves_lower_bound == 4
+
+
+def test_a_node_that_exceeds_a_budget_alone_is_told_to_drain_gradually() -> None:
+    pods = [pod(f"web-{i}", "w-1") for i in range(3)]
+    plan = build_plan(inputs([node("w-1")], pods=pods, budgets=[budget("web", allowed=1)]))
+    assert names(plan) == [["w-1"]]
+    assert "gradually" in plan.waves[0].because
+
+
+@pytest.mark.parametrize(
+    ("changed", "observed", "reason", "says"),
+    [
+        ({"ready": False}, None, "not-ready", "container runtime is down"),
+        ({"unschedulable": True}, None, "cordoned", "somebody else"),
+        ({"annotations": {"node-rollout.dev/paused": "true"}}, None, "paused", "node-rollout.dev/paused"),
+        (
+            {"annotations": {"flatcar-linux-update.v1.flatcar-linux.net/reboot-paused": "true"}},
+            None,
+            "paused",
+            "flatcar-linux-update",
+        ),
+        (
+            {"annotations": {"container-linux-update.v1.coreos.com/reboot-paused": "true"}},
+            None,
+            "paused",
+            "container-linux-update",
+        ),
+        ({}, facts("w-1", staged=False), "no-update", "nothing is staged"),
+        (
+            {},
+            facts("w-1", update=UpdateStatus(UpdateOperation.DOWNLOADING, NEW, progress=0.47)),
+            "no-update",
+            "47%",
+        ),
+        (
+            {},
+            ProbeFailure(Host("w-1", "127.0.0.1"), ProbeFailureKind.UNREACHABLE, "connection refused"),
+            "unreachable",
+            "connection refused",
+        ),
+        ({}, facts("w-1", update=UpdateStatus(UpdateOperation.UNKNOWN, message="denied")), "unknown-status", "denied"),
+        ({}, facts("w-1", may_reboot=False, reboot_refusal="a password is required"), "no-sudo", "password"),
+        ({}, facts("w-1", locksmithd_active=True), "rival", "locksmithd"),
+        ({"annotations": {"weave.works/kured-reboot-in-progress": "x"}}, None, "rival", "kured"),
+    ],
+)
+def test_each_exclusion_has_its_word_and_a_sentence(
+    changed: dict[str, object], observed: object, reason: str, says: str
+) -> None:
+    observations = {"w-1": observed} if observed else {}
+    plan = build_plan(inputs([node("w-1", **changed), node("w-2")], observations=observations))  # type: ignore[arg-type]
+    found = plan.excluded[0]
+    assert (found.node, found.reason.value) == ("w-1", reason)
+    assert says in found.message
+    assert names(plan) in ([["w-2"]], [["w-2"]])
+
+
+def test_a_node_without_a_host_is_unreachable() -> None:
+    given = inputs([node("w-1")])
+    plan = build_plan(type(given)(given.snapshot, {}, given.selected, given.selection, given.policy, given.created_at))
+    assert reasons(plan) == {"w-1": ExclusionReason.UNREACHABLE}
+
+
+def test_cordoned_and_idle_nodes_are_taken_on_request() -> None:
+    nodes = [node("w-1", unschedulable=True), node("w-2")]
+    seen = {"w-2": facts("w-2", staged=False)}
+    plan = build_plan(inputs(nodes, observations=seen, policy=Policy(include_cordoned=True, reboot_idle=True)))
+    assert [(planned.name, planned.cordoned, planned.staged) for planned in plan.nodes] == [
+        ("w-1", True, True),
+        ("w-2", False, False),
+    ]
+    assert [planned.staged_version for planned in plan.nodes] == [NEW, ""]
+    assert {planned.running_version for planned in plan.nodes} == {OLD}
+
+
+def test_nodes_that_are_away_use_up_the_limit() -> None:
+    nodes = [node(f"w-{i}") for i in range(6)] + [node("broken", ready=False)]
+    plan = build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(3))))
+    assert [len(wave) for wave in names(plan)] == [2, 2, 2]
+    assert not plan.blockers
+
+
+def test_a_limit_that_is_used_up_blocks_the_start() -> None:
+    plan = build_plan(inputs([node("w-1"), node("broken", ready=False)]))
+    assert [(found.node, found.kind) for found in plan.blockers] == [("broken", BlockerKind.NODES_UNAVAILABLE)]
+
+
+def test_a_budget_that_can_never_allow_blocks_and_can_be_skipped() -> None:
+    pods = [pod("web-0", "w-1")]
+    never = budget("web", allowed=0, expected=1)
+    given = {"pods": pods, "budgets": [never]}
+    plan = build_plan(inputs([node("w-1"), node("w-2")], **given))  # type: ignore[arg-type]
+    assert [(found.node, found.kind, found.object) for found in plan.blockers] == [
+        ("w-1", BlockerKind.BUDGET_NEVER, "pdb/shop/web")
+    ]
+    skipped = build_plan(inputs([node("w-1"), node("w-2")], policy=Policy(skip_blocked=True), **given))  # type: ignore[arg-type]
+    assert names(skipped) == [["w-2"]]
+    assert reasons(skipped) == {"w-1": "blocked"}
+    assert not skipped.blockers
+
+
+def test_a_budget_that_does_not_allow_now_only_warns() -> None:
+    waiting = budget("web", allowed=0, expected=3, desired_healthy=2, current_healthy=2, max_unavailable="1")
+    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1")], budgets=[waiting]))
+    assert not plan.blockers
+    assert [(found.object, "allows no eviction now" in found.message) for found in plan.warnings] == [
+        ("pdb/shop/web", True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "drain", "kind"),
+    [
+        ({"owner": None}, DrainPolicy(), BlockerKind.UNMANAGED_POD),
+        ({"owner": None}, DrainPolicy(force=True), None),
+        ({"has_empty_dir": True}, DrainPolicy(delete_emptydir_data=False), BlockerKind.LOCAL_STORAGE),
+        ({"has_empty_dir": True}, DrainPolicy(), None),
+    ],
+)
+def test_pods_that_must_not_be_touched_block(
+    changes: dict[str, object], drain: DrainPolicy, kind: BlockerKind | None
+) -> None:
+    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1", **changes)], policy=Policy(drain=drain)))  # type: ignore[arg-type]
+    assert [found.kind for found in plan.blockers] == ([kind] if kind else [])
+    if kind is None:
+        assert plan.warnings
+
+
+def test_a_pod_under_two_budgets_blocks() -> None:
+    budgets = [budget("web", allowed=1), budget("web", allowed=1, name="web-too")]
+    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1")], budgets=budgets))
+    assert [found.kind for found in plan.blockers] == [BlockerKind.TWO_BUDGETS]

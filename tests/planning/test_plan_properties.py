@@ -1,0 +1,102 @@
+"""What every plan keeps to, whatever the cluster looks like."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollout.model.cluster import Budget, Node, Pod
+from rollout.model.policy import Policy
+from rollout.model.quantity import Count
+from rollout.planning.document import decode_plan, encode_plan
+from rollout.planning.plan import PlanInputs, build_plan
+from tests.planning.builders import budget, control_plane, facts, inputs, node, pod
+
+APPS = ("web", "db", "cache")
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> PlanInputs:
+    nodes: list[Node] = [
+        node(
+            f"w-{i}",
+            ready=draw(st.integers(0, 9)) > 0,
+            unschedulable=draw(st.integers(0, 9)) == 0,
+            labels={"zone": draw(st.sampled_from("abc"))},
+        )
+        for i in range(draw(st.integers(1, 25)))
+    ]
+    nodes += [control_plane(f"cp-{i}") for i in range(draw(st.integers(0, 3)))]
+    pods: list[Pod] = [
+        pod(f"p-{i}", draw(st.sampled_from(nodes)).name, app=draw(st.sampled_from(APPS)))
+        for i in range(draw(st.integers(0, 60)))
+    ]
+    budgets: list[Budget] = [
+        budget(app, allowed=draw(st.integers(0, 4)), expected=20) for app in APPS if draw(st.booleans())
+    ]
+    policy = Policy(
+        max_unavailable=Count(draw(st.integers(1, 6))),
+        canary=draw(st.integers(0, 3)),
+        spread_by=draw(st.sampled_from(["", "zone"])),
+    )
+    seen = {each.name: facts(each.name, staged=draw(st.integers(0, 5)) > 0) for each in nodes}
+    return inputs(nodes, pods=pods, budgets=budgets, observations=seen, policy=policy)
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters())
+def test_invariants(given_inputs: PlanInputs) -> None:
+    plan = build_plan(given_inputs)
+    policy, nodes = given_inputs.policy, {each.name: each for each in given_inputs.snapshot.nodes}
+    placed = [planned.name for planned in plan.nodes]
+
+    assert sorted(placed + [found.node for found in plan.excluded]) == sorted(given_inputs.selected)
+    assert len(set(placed)) == len(placed)
+    assert plan.summary.waves_lower_bound <= plan.summary.waves == len(plan.waves)
+
+    away = sum(1 for each in nodes.values() if not each.is_ready)
+    allowed = {each.key: each.disruptions_allowed for each in given_inputs.snapshot.budgets}
+    for wave in plan.waves:
+        members = [planned.name for planned in wave.nodes]
+        assert wave.because
+        assert len(members) <= max(1, policy.max_unavailable.of(len(given_inputs.selected)) - away)
+        assert len(members) == 1 or not any(nodes[name].is_control_plane for name in members)
+        if policy.spread_by and wave.index > len([w for w in plan.waves if w.because.startswith("canary")]):
+            assert len({nodes[name].labels.get("zone") for name in members}) == 1
+        for app in APPS:
+            loads = Counter(
+                each.node for each in given_inputs.snapshot.pods if each.labels["app"] == app and each.node in members
+            )
+            if f"shop/{app}" in allowed and len(loads) > 1:
+                assert sum(loads.values()) <= allowed[f"shop/{app}"]
+
+    order = [nodes[name].is_control_plane for name in placed]
+    assert order == sorted(order)
+
+
+@settings(max_examples=50, deadline=None)
+@given(clusters())
+def test_equal_inputs_give_an_equal_plan_and_it_survives_its_document(given_inputs: PlanInputs) -> None:
+    first, second = encode_plan(build_plan(given_inputs)), encode_plan(build_plan(given_inputs))
+    assert first == second
+    assert decode_plan(first, "here") == build_plan(given_inputs)
+
+
+@settings(max_examples=50, deadline=None)
+@given(clusters(), st.randoms(use_true_random=False))
+def test_the_order_of_the_inputs_does_not_matter(given_inputs: PlanInputs, random: object) -> None:
+    snapshot = given_inputs.snapshot
+    nodes, pods = list(snapshot.nodes), list(snapshot.pods)
+    random.shuffle(nodes)  # type: ignore[attr-defined]
+    shuffled = type(snapshot)(
+        snapshot.identity, tuple(nodes), tuple(reversed(pods)), tuple(reversed(snapshot.budgets)), (), ()
+    )
+    other = type(given_inputs)(
+        shuffled,
+        given_inputs.observations,
+        given_inputs.selected,
+        given_inputs.selection,
+        given_inputs.policy,
+        given_inputs.created_at,
+    )
+    assert [wave.nodes for wave in build_plan(other).waves] == [wave.nodes for wave in build_plan(given_inputs).waves]
