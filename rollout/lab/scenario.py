@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from rollout.errors import ScenarioError
+from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import HostTimings
 from rollout.lab.world.timings import Timings
@@ -165,6 +166,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     host_timings: HostTimings = HostTimings()
     hosts: tuple[HostOverride, ...] = ()
     workloads: tuple[Workload, ...] = ()
+    api_faults: tuple[ApiFault, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what could not be told apart later."""
@@ -235,7 +237,7 @@ def _extended(document: dict[str, Any], base: object, source: str) -> dict[str, 
     if "extends" in below:
         below = _extended(below, below["extends"], base)
     merged = {**below, **document}
-    for key in ("hosts", "workloads"):
+    for key in ("hosts", "workloads", "api_faults"):
         if isinstance(below.get(key), list) and isinstance(document.get(key), list):
             merged[key] = [*below[key], *document[key]]
     return merged

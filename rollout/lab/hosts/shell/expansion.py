@@ -77,8 +77,8 @@ async def _pieces(environment: Environment, part: Part) -> list[str | None]:
     value = await _part_text(environment, part)
     if part.quoted or isinstance(part, Literal):
         return [value]
-    blank_start = [None] if value[:1] in _BLANKS else []
-    blank_end = [None] if value[-1:] in _BLANKS else []
+    blank_start = [None] if value.startswith(tuple(_BLANKS)) else []
+    blank_end = [None] if value.endswith(tuple(_BLANKS)) else []
     return [*blank_start, *_separated(value.split()), *blank_end]
 
 

@@ -1,0 +1,80 @@
+"""A host, and a shell on it, without a network."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from rollout.lab.clock import LabClock
+from rollout.lab.hosts.commands.table import HOST_PROGRAMS
+from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.faults import HEALTHY, HostFaults
+from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.process import Buffer, Input, Streams
+from rollout.lab.hosts.shell.interpreter import Shell
+
+CHECKED = 1_700_000_000
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command gave."""
+
+    status: int
+    out: str
+    err: str
+
+
+MachineFactory = Callable[..., Machine]
+
+
+@pytest.fixture
+def make_machine() -> MachineFactory:
+    def make(
+        *,
+        engine: UpdateEngine | None = None,
+        faults: HostFaults = HEALTHY,
+        speed: float = 1000,
+        locksmithd: bool = False,
+    ) -> Machine:
+        return Machine(
+            "worker-1",
+            "127.0.0.2",
+            version="4081.2.0",
+            clock=LabClock(speed),
+            rng=random.Random(1),
+            engine=engine or UpdateEngine.with_staged("4152.2.0", checked=CHECKED),
+            faults=faults,
+            locksmithd=locksmithd,
+        )
+
+    return make
+
+
+@pytest.fixture
+def machine(make_machine: MachineFactory) -> Machine:
+    return make_machine()
+
+
+@pytest.fixture
+def ask() -> Callable[..., Answer]:
+    """Run a script to its end, as an SSH session would."""
+
+    async def run(machine: Machine, script: str, stdin: str, user: str, name: str) -> Answer:
+        out, err = Buffer(), Buffer()
+        shell = Shell(
+            machine,
+            HOST_PROGRAMS,
+            Streams(Input.of(stdin), out, err),
+            user=user,
+            name=name,
+            variables={"HOME": "/home/core"},
+        )
+        return Answer(await shell.run(script), out.text, err.text)
+
+    def asked(machine: Machine, script: str, *, stdin: str = "", user: str = "core", name: str = "bash") -> Answer:
+        return asyncio.run(run(machine, script, stdin, user, name))
+
+    return asked
