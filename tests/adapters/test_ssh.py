@@ -1,0 +1,397 @@
+"""The shell over real connections to another library's SSH servers."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from rollout.adapters.known_hosts import HostKeyChecking
+from rollout.adapters.ssh import ParamikoShell
+from rollout.errors import (
+    HostKeyError,
+    InputError,
+    SshAuthError,
+    SshError,
+    SshTimeoutError,
+    SshUnreachableError,
+)
+from rollout.model.host import Host
+
+Process = asyncssh.SSHServerProcess[bytes]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No thread, no socket and no word of paramiko's outlives a call."""
+    threads, descriptors = paramiko_threads(), open_files()
+    yield
+    assert paramiko_threads() <= threads
+    assert open_files() <= descriptors + 1
+    assert not [record for record in caplog.records if record.name.startswith("paramiko")]
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def paramiko_threads() -> int:
+    return sum(type(thread).__module__.startswith("paramiko") for thread in threading.enumerate())
+
+
+@pytest.fixture
+def server(servers: Any, client_key: asyncssh.SSHKey) -> Any:
+    return servers.serve(authorized=[client_key])
+
+
+def shell(server: Any, key_file: Path, **options: Any) -> ParamikoShell:
+    return ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file, **options)
+
+
+def test_command_runs(server: Any, key_file: Path) -> None:
+    result = shell(server, key_file).run(server.host(), "true; echo 'ä'", timeout=10)
+    assert (result.exit_status, result.stdout, result.stderr) == (3, "you said: true; echo 'ä'\n", "complaint\n")
+
+
+def test_many_at_once(server: Any, key_file: Path) -> None:
+    one = shell(server, key_file)
+    with ThreadPoolExecutor(16) as pool:
+        commands = [f"command {number}" for number in range(60)]
+        results = list(pool.map(lambda command: one.run(server.host(), command, timeout=30), commands))
+    assert [result.stdout for result in results] == [f"you said: {command}\n" for command in commands]
+
+
+def test_host_has_its_own_key_file(server: Any, key_file: Path) -> None:
+    host = server.host(key_file=str(key_file))
+    known = server.known_hosts(key_file.parent)
+    assert ParamikoShell(known_hosts=known).run(host, "x", timeout=10).exit_status == 3
+
+
+def test_both_streams_are_read_to_their_ends(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    async def chatter(process: Process) -> None:
+        for _ in range(6):
+            process.stderr.write(b"e" * 65536)
+            process.stdout.write(b"o" * 65536)
+            await process.stderr.drain()
+        process.exit(0)
+
+    server = servers.serve(chatter, authorized=[client_key])
+    result = shell(server, key_file).run(server.host(), "x", timeout=10)
+    assert (len(result.stdout), len(result.stderr), result.exit_status) == (6 * 65536, 6 * 65536, 0)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_endless_output_is_cut_off(servers: Any, client_key: asyncssh.SSHKey, key_file: Path, stream: str) -> None:
+    async def flood(process: Process) -> None:
+        while True:
+            getattr(process, stream).write(b"x" * 65536)
+            await getattr(process, stream).drain()
+
+    server = servers.serve(flood, authorized=[client_key])
+    with pytest.raises(SshError, match=r"worker-1 .* printed more than 1048576 bytes"):
+        shell(server, key_file).run(server.host(), "yes", timeout=20)
+
+
+def test_connection_that_drops_has_no_exit_status(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    async def reboot(process: Process) -> None:
+        process.stdout.write(b"going down")
+        await process.stdout.drain()
+        await asyncio.sleep(0.1)
+        process.channel.get_connection().abort()
+
+    server = servers.serve(reboot, authorized=[client_key])
+    result = shell(server, key_file).run(server.host(), "reboot", timeout=10)
+    assert (result.exit_status, result.stdout) == (None, "going down")
+
+
+def test_command_killed_by_a_signal_has_no_exit_status(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
+    async def killed(process: Process) -> None:
+        process.exit_with_signal("KILL")
+
+    server = servers.serve(killed, authorized=[client_key])
+    assert shell(server, key_file).run(server.host(), "x", timeout=10).exit_status is None
+
+
+def test_command_has_a_deadline(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    async def hang(process: Process) -> None:
+        process.stdout.write(b"working\n")
+        await asyncio.sleep(60)
+
+    server = servers.serve(hang, authorized=[client_key])
+    started = time.monotonic()
+    with pytest.raises(SshTimeoutError, match=r"no answer within 0.5 s while running the command"):
+        shell(server, key_file).run(server.host(), "x", timeout=0.5)
+    assert time.monotonic() - started < 1.5
+
+
+def silent(stage: bytes) -> Any:
+    """A server that says this much and then nothing."""
+
+    def answer(listening: socket.socket) -> None:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        with connection:
+            connection.sendall(stage)
+            while connection.recv(4096):
+                pass
+
+    return answer
+
+
+@pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"], ids=["nothing", "banner"])
+def test_silent_host(said: bytes, key_file: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        thread = threading.Thread(target=silent(said), args=(listening,))
+        thread.start()
+        one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file, connect_timeout=0.4)
+        started = time.monotonic()
+        with pytest.raises(SshTimeoutError, match=r"no answer within 0.4 s while agreeing on keys"):
+            one.run(Host("silent", "127.0.0.1", listening.getsockname()[1]), "x", timeout=30)
+        assert time.monotonic() - started < 1.5
+        thread.join(5)
+
+
+def test_dribbling_banner_has_a_deadline(key_file: Path) -> None:
+    def dribble(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            try:
+                while True:
+                    connection.sendall(b"welcome\r\n")
+                    time.sleep(0.05)
+            except OSError:
+                pass
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        thread = threading.Thread(target=dribble, args=(listening,))
+        thread.start()
+        one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
+        with pytest.raises(SshTimeoutError):
+            one.run(Host("dribble", "127.0.0.1", listening.getsockname()[1]), "x", timeout=0.5)
+        thread.join(5)
+
+
+def test_not_ssh(key_file: Path) -> None:
+    def http(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        thread = threading.Thread(target=http, args=(listening,))
+        thread.start()
+        one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
+        with pytest.raises(SshUnreachableError, match="does not speak SSH"):
+            one.run(Host("web", "127.0.0.1", listening.getsockname()[1]), "x", timeout=5)
+        thread.join(5)
+
+
+def closed_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        return int(listening.getsockname()[1])
+
+
+def test_refused(key_file: Path) -> None:
+    host = Host("worker-9", "127.0.0.1", closed_port())
+    one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
+    with pytest.raises(SshUnreachableError) as caught:
+        one.run(host, "x", timeout=5)
+    assert caught.value.message == f"worker-9 (core@127.0.0.1:{host.port}): the connection was refused"
+    assert caught.value.hint == f"Is sshd running there, on port {host.port}?"
+
+
+def test_name_that_does_not_resolve(key_file: Path) -> None:
+    one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
+    with pytest.raises(SshUnreachableError, match="does not resolve"):
+        one.run(Host("worker-9", "worker-9.invalid"), "x", timeout=20)
+
+
+def test_user_refused(server: Any, key_file: Path) -> None:
+    with pytest.raises(SshAuthError, match=r"refuses user admin with key SHA256:"):
+        shell(server, key_file).run(server.host(user="admin"), "x", timeout=10)
+
+
+def test_key_refused(servers: Any, key_file: Path) -> None:
+    server = servers.serve(authorized=[asyncssh.generate_private_key("ssh-ed25519")])
+    with pytest.raises(SshAuthError, match=r"refuses user core with key SHA256:") as caught:
+        shell(server, key_file).run(server.host(), "x", timeout=10)
+    assert "authorized_keys" in caught.value.hint
+
+
+def test_default_keys_are_tried_in_turn(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = servers.serve(authorized=[client_key])
+    known = server.known_hosts(key_file.parent)
+    folder = key_file.parent / "home" / ".ssh"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(folder.parent))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    with pytest.raises(SshAuthError, match="there is no key to log in with"):
+        ParamikoShell(known_hosts=known).run(server.host(), "x", timeout=10)
+    write_key(asyncssh.generate_private_key("ssh-ed25519"), folder / "id_ed25519")
+    client_key.write_private_key(folder / "id_ecdsa")
+    (folder / "id_ecdsa").chmod(0o600)
+    assert ParamikoShell(known_hosts=known).run(server.host(), "x", timeout=10).exit_status == 3
+
+
+def write_key(key: asyncssh.SSHKey, path: Path, passphrase: str | None = None) -> Path:
+    key.write_private_key(path, passphrase=passphrase, rounds=1)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("algorithm", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"])
+@pytest.mark.parametrize("passphrase", [None, "open sesame ä"])
+def test_key_types(servers: Any, tmp_path: Path, algorithm: str, passphrase: str | None) -> None:
+    key = asyncssh.generate_private_key(algorithm)
+    server = servers.serve(authorized=[key])
+    file = write_key(key, tmp_path / "id", passphrase)
+    one = shell(server, file, key_passphrase=passphrase)
+    assert one.run(server.host(), "x", timeout=10).exit_status == 3
+
+
+def break_key(kind: str, path: Path) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "encrypted":
+            write_key(key, path, "secret")
+        case "open":
+            write_key(key, path).chmod(0o644)
+        case "public":
+            key.write_public_key(path)
+            path.chmod(0o600)
+        case "junk":
+            path.write_bytes(b"\x00junk\xff")
+            path.chmod(0o600)
+        case "putty":
+            path.write_text("PuTTY-User-Key-File-3: ssh-ed25519\n")
+            path.chmod(0o600)
+        case _:
+            assert kind == "missing"
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("missing", "No such file or directory"),
+        ("directory", "Is a directory"),
+        ("encrypted", "it is encrypted"),
+        ("open", "others may read it"),
+        ("public", "it is a public key"),
+        ("junk", "it is no private key"),
+        ("putty", "it is a PuTTY key"),
+    ],
+)
+def test_unusable_key(server: Any, tmp_path: Path, kind: str, message: str) -> None:
+    path = tmp_path / "id_broken"
+    break_key(kind, path)
+    with pytest.raises(InputError, match=f"key file {path}: {message}") as caught:
+        ParamikoShell(key_file=path)
+    assert caught.value.hint
+    known = server.known_hosts(tmp_path)
+    with pytest.raises(SshAuthError, match=f"worker-1 .*: key file {path}: {message}"):
+        ParamikoShell(known_hosts=known).run(server.host(key_file=str(path)), "x", timeout=5)
+    assert not server.connections
+
+
+def test_passphrase_missing_or_wrong(tmp_path: Path) -> None:
+    file = write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "id", "secret")
+    for passphrase, message in ((None, "it is encrypted"), ("guess", "the passphrase does not open it")):
+        with pytest.raises(InputError, match=message) as caught:
+            ParamikoShell(key_file=file, key_passphrase=passphrase)
+        assert "ROLLOUT_SSH_KEY_PASSPHRASE" in caught.value.hint
+
+
+def test_passphrase_for_an_open_key_is_not_needed(server: Any, key_file: Path) -> None:
+    assert shell(server, key_file, key_passphrase="unused").run(server.host(), "x", timeout=5).exit_status == 3
+
+
+def test_no_algorithm_in_common(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    server = servers.serve(authorized=[client_key], kex_algs=["diffie-hellman-group1-sha1"])
+    with pytest.raises(SshUnreachableError, match="no SSH algorithm in common"):
+        shell(server, key_file).run(server.host(), "x", timeout=5)
+
+
+def test_slow_algorithms_are_the_fallback(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    server = servers.serve(authorized=[client_key], kex_algs=["ecdh-sha2-nistp384"], encryption_algs=["aes256-ctr"])
+    assert shell(server, key_file).run(server.host(), "x", timeout=5).exit_status == 3
+
+
+def test_changed_key_is_never_logged_in_to(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    server = servers.serve(authorized=[client_key])
+    one = shell(server, key_file)
+    other = servers.serve(authorized=[client_key])
+    known = key_file.parent / "known_hosts"
+    known.write_text(known.read_text().replace(str(server.port), str(other.port)))
+    for checking in (HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW):
+        one = ParamikoShell(known_hosts=known, host_key_checking=checking, key_file=key_file)
+        with pytest.raises(HostKeyError) as caught:
+            one.run(other.host(), "x", timeout=5)
+        for key in (*server.host_keys, *other.host_keys):
+            assert key.get_fingerprint() in caught.value.message
+        assert "has changed" in caught.value.message
+    assert other.logins == []
+
+
+def test_unknown_key_is_never_logged_in_to(server: Any, key_file: Path) -> None:
+    known = key_file.parent / "known_hosts"
+    known.write_text("")
+    with pytest.raises(HostKeyError) as caught:
+        ParamikoShell(known_hosts=known, key_file=key_file).run(server.host(), "x", timeout=5)
+    assert "its host key is unknown" in caught.value.message
+    assert server.host_keys[0].get_fingerprint() in caught.value.message
+    assert f"ssh-keyscan -p {server.port} 127.0.0.1 >> {known}" in caught.value.hint
+    assert server.logins == []
+
+
+def test_new_key_is_accepted_once(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    server = servers.serve(authorized=[client_key])
+    known = key_file.parent / "new" / "known_hosts"
+    for _ in range(2):
+        one = ParamikoShell(known_hosts=known, host_key_checking=HostKeyChecking.ACCEPT_NEW, key_file=key_file)
+        for _ in range(2):
+            assert one.run(server.host(), "x", timeout=5).exit_status == 3
+    assert known.read_text() == server.known_hosts(key_file.parent).read_text()
+    assert known.parent.stat().st_mode & 0o077 == 0
+
+
+def test_checking_can_be_switched_off(server: Any, key_file: Path) -> None:
+    one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
+    assert one.run(server.host(), "x", timeout=5).exit_status == 3
+
+
+@pytest.mark.parametrize("algorithm", ["ecdsa-sha2-nistp256", "ssh-rsa"])
+def test_key_type_on_file_is_preferred(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path, algorithm: str
+) -> None:
+    keys = [asyncssh.generate_private_key(name) for name in ("ssh-ed25519", algorithm)]
+    server = servers.serve(authorized=[client_key], host_keys=keys)
+    one = shell(server, key_file)
+    known = key_file.parent / "known_hosts"
+    known.write_text(known.read_text().splitlines()[1] + "\n")
+    one = ParamikoShell(known_hosts=known, key_file=key_file)
+    assert one.run(server.host(), "x", timeout=5).exit_status == 3
+
+
+def test_rest_of_the_deadline_is_the_commands(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    async def slow(process: Process) -> None:
+        await asyncio.sleep(0.8)
+        process.exit(0)
+
+    server = servers.serve(slow, authorized=[client_key])
+    one = shell(server, key_file, connect_timeout=0.6)
+    assert one.run(server.host(), "x", timeout=10).exit_status == 0
