@@ -42,12 +42,12 @@ class Attempt:
     retry_after: float | None = None
 
 
-def request_removal(api: ClusterApi, pod: Pod, policy: DrainPolicy) -> Attempt:
-    """Evict (or, by `--disable-eviction`, delete) exactly this pod."""
+def request_removal(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool = False) -> Attempt:
+    """Evict (or, by `--disable-eviction`, delete) exactly this pod; a dry run asks the server and changes nothing."""
     try:
         if _may_have_a_namesake(pod) and not _still_there(api, pod):
             return Attempt(pod, Answer.GONE)
-        _send(api, pod, policy)
+        _send(api, pod, policy, dry_run=dry_run)
     except ApiError as error:
         return _meaning(pod, error)
     return Attempt(pod, Answer.ACCEPTED)
@@ -63,10 +63,12 @@ def _still_there(api: ClusterApi, pod: Pod) -> bool:
     return current is not None and current.uid == pod.uid and current.node == pod.node
 
 
-def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy) -> None:
+def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> None:
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
     if policy.grace_period is not None:
         options["gracePeriodSeconds"] = policy.grace_period
+    if dry_run:
+        options["dryRun"] = ["All"]
     path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
     if policy.disable_eviction:
         api.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})

@@ -94,14 +94,16 @@ def _check_accepted(result: CommandResult) -> None:
 def await_boot(context: NodeContext) -> BootFacts:
     """Facts of the next boot, once the host answers with another boot id."""
     deadline = Deadline(context.clock, context.policy.reboot_timeout)
-    pause, last = _FIRST_PAUSE, "no attempt was made"
+    pause, last, told = _FIRST_PAUSE, "no attempt was made", ""
     while not deadline.expired:
         context.pause.wait(min(pause, deadline.remaining))
         pause = min(_LONGEST_PAUSE, pause * 1.5)
         facts, last = _look(context, deadline)
         if facts is not None and facts.boot_id != context.planned.boot_id:
             return facts
-        context.report.step(context.name, Phase.REBOOTING, last)
+        if last != told:
+            told = last
+            context.report.step(context.name, Phase.REBOOTING, last)
     raise _no_boot(context, last)
 
 
