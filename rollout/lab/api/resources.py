@@ -67,9 +67,7 @@ def _apps(plural: str, kind: str, short: str, *, scalable: bool = True) -> Resou
     return Resource("apps", "v1", plural, kind, True, (short,), ("all",), subresources)
 
 
-NODES = Resource(
-    "", "v1", "nodes", "Node", namespaced=False, short_names=("no",), subresources=(_status("Node"),)
-)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False, short_names=("no",), subresources=(_status("Node"),))
 NAMESPACES = Resource(
     "",
     "v1",
@@ -112,9 +110,7 @@ DAEMONSETS = _apps("daemonsets", "DaemonSet", "ds", scalable=False)
 REPLICASETS = _apps("replicasets", "ReplicaSet", "rs")
 DEPLOYMENTS = _apps("deployments", "Deployment", "deploy")
 STATEFULSETS = _apps("statefulsets", "StatefulSet", "sts")
-JOBS = Resource(
-    "batch", "v1", "jobs", "Job", namespaced=True, categories=("all",), subresources=(_status("Job"),)
-)
+JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True, categories=("all",), subresources=(_status("Job"),))
 BUDGETS = Resource(
     "policy",
     "v1",

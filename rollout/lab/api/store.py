@@ -134,20 +134,15 @@ class ObjectStore:
         collection = self._of(resource)
         return [collection.objects[key] for key in collection.range(namespace, after)]
 
-    def items_at(
-        self, resource: Resource, revision: int, namespace: str = "", *, after: str = ""
-    ) -> list[Json]:
+    def items_at(self, resource: Resource, revision: int, namespace: str = "", *, after: str = "") -> list[Json]:
         """The same, as it was at an older revision; raises CompactedError where that is forgotten."""
         undone: dict[str, Json | None] = {
-            object_key(change.obj): change.previous
-            for change in reversed(self.changes_since(revision, resource))
+            object_key(change.obj): change.previous for change in reversed(self.changes_since(revision, resource))
         }
         collection = self._of(resource)
         keys = {key for key in collection.range(namespace, after) if key not in undone}
         prefix = f"{namespace}/" if namespace else ""
-        keys.update(
-            key for key, old in undone.items() if old is not None and key > after and key.startswith(prefix)
-        )
+        keys.update(key for key, old in undone.items() if old is not None and key > after and key.startswith(prefix))
         found = (undone.get(key) or collection.objects[key] for key in sorted(keys))
         return list(found)
 

@@ -1,0 +1,265 @@
+"""From a request to its answer: which part of the API a verb on a resource leads to.
+
+Nothing here knows about connections; the server turns an `Answer` into bytes and a `WatchRequest` into a
+stream.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from rollout.lab.api import discovery
+from rollout.lab.api.access import Access
+from rollout.lab.api.evicting import Evictor
+from rollout.lab.api.listing import Page, list_page, selection_of
+from rollout.lab.api.patches import apply_patch
+from rollout.lab.api.representation import (
+    AGGREGATED,
+    JSON,
+    TableOptions,
+    View,
+    encoded,
+    list_body,
+    object_body,
+    view_of,
+)
+from rollout.lab.api.requests import Target
+from rollout.lab.api.resources import ACCESS_REVIEWS, Resource
+from rollout.lab.api.scaling import scale_of, scaled
+from rollout.lab.api.statuses import bad_request, method_not_allowed, unknown_path, unsupported_media_type
+from rollout.lab.api.store import Json, ObjectStore
+from rollout.lab.api.watching import WatchRequest, watch_request
+from rollout.lab.api.writing import Scope, Writer, deletion_request, dry_run_asked
+
+_OK, _CREATED = 200, 201
+_TEXT = "text/plain; charset=utf-8"
+_HEALTH = frozenset({"/readyz", "/livez", "/healthz"})
+_GO_KINDS: dict[type, str] = {str: "string", list: "array", int: "number", float: "number", bool: "bool"}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, read from the wire."""
+
+    target: Target
+    query: Mapping[str, str]
+    accept: str = ""
+    content_type: str = JSON
+    payload: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back: encoded already, so that the server need not know what it is."""
+
+    status: int
+    payload: bytes
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """A watch that is to be streamed, in which form."""
+
+    request: WatchRequest
+    view: View
+    options: TableOptions
+
+
+class Endpoints:
+    """The whole API but for its transport; `address` gives host:port as clients reach it."""
+
+    def __init__(self, store: ObjectStore, access: Access, *, address: Callable[[], str]) -> None:
+        self._store = store
+        self._access = access
+        self._address = address
+        self._writer = Writer(store)
+        self._evictor = Evictor(store, self._writer)
+        self._verbs: dict[str, Callable[[Call, Resource], Answer | Streaming]] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+        self._subresources: dict[str, Callable[[Call, Resource], Answer]] = {
+            "eviction": self._evict,
+            "binding": self._bind,
+            "finalize": self._finalize,
+            "scale": self._scale,
+        }
+
+    def answer(self, call: Call) -> Answer | Streaming:
+        """Answer a request; raises StatusError for every refusal."""
+        target = call.target
+        resource = target.resource
+        if resource is None:
+            return self._plain(call)
+        if target.subresource:
+            return self._subresource(call, resource, target.subresource)
+        if target.verb not in resource.verbs:
+            raise method_not_allowed()
+        return self._verbs[target.verb](call, resource)
+
+    def _subresource(self, call: Call, resource: Resource, name: str) -> Answer | Streaming:
+        found = resource.subresource(name)
+        if found is None:
+            raise unknown_path()
+        if call.target.verb not in found.verbs:
+            raise method_not_allowed()
+        special = self._subresources.get(name)
+        return special(call, resource) if special else self._verbs[call.target.verb](call, resource)
+
+    def _get(self, call: Call, resource: Resource) -> Answer:
+        target = call.target
+        return self._object(call, resource, self._writer.current(resource, target.name, target.namespace))
+
+    def _list(self, call: Call, resource: Resource) -> Answer:
+        return self._page(call, resource, list_page(self._store, call.target, resource, call.query))
+
+    def _watch(self, call: Call, resource: Resource) -> Streaming:
+        request = watch_request(call.target, resource, call.query)
+        return Streaming(request, view_of(call.accept), _table_options(call))
+
+    def _create(self, call: Call, resource: Resource) -> Answer:
+        body = _body(call, resource.kind)
+        if resource is ACCESS_REVIEWS:
+            return self._object(call, resource, self._access.review(body), _CREATED)
+        if resource.namespaced and not call.target.namespace:
+            raise method_not_allowed()
+        obj = self._writer.create(call.target, resource, body, dry_run=dry_run_asked(call.query))
+        return self._object(call, resource, obj, _CREATED)
+
+    def _update(self, call: Call, resource: Resource) -> Answer:
+        body = _body(call, resource.kind)
+        obj = self._writer.update(call.target, resource, body, dry_run=dry_run_asked(call.query))
+        return self._object(call, resource, obj)
+
+    def _patch(self, call: Call, resource: Resource) -> Answer:
+        patch = _decoded(call.payload)
+        dry_run = dry_run_asked(call.query)
+        obj = self._writer.patch(call.target, resource, call.content_type, patch, dry_run=dry_run)
+        return self._object(call, resource, obj)
+
+    def _delete(self, call: Call, resource: Resource) -> Answer:
+        request = deletion_request(call.query, _options(call))
+        return self._object(call, resource, self._writer.delete(call.target, resource, request))
+
+    def _delete_collection(self, call: Call, resource: Resource) -> Answer:
+        request = deletion_request(call.query, _options(call))
+        selection = selection_of(call.query, resource)
+        deleted = self._writer.delete_collection(call.target, resource, selection, request)
+        return self._page(call, resource, Page(deleted, self._store.revision))
+
+    def _evict(self, call: Call, _resource: Resource) -> Answer:
+        body = _body(call, "Eviction")
+        done = self._evictor.evict(call.target, body, dry_run=dry_run_asked(call.query))
+        return Answer(_CREATED, encoded(done))
+
+    def _bind(self, call: Call, _resource: Resource) -> Answer:
+        body = _body(call, "Binding")
+        done = self._writer.bind(call.target, body, dry_run=dry_run_asked(call.query))
+        return Answer(_CREATED, encoded(done))
+
+    def _finalize(self, call: Call, resource: Resource) -> Answer:
+        body = _body(call, resource.kind)
+        obj = self._writer.finalize(call.target, body, dry_run=dry_run_asked(call.query))
+        return self._object(call, resource, obj)
+
+    def _scale(self, call: Call, resource: Resource) -> Answer:
+        target = call.target
+        current = self._writer.current(resource, target.name, target.namespace)
+        if target.verb == "get":
+            return Answer(_OK, encoded(scale_of(current)))
+        scale = _decoded(call.payload)
+        if target.verb == "patch":
+            scale = apply_patch(resource, call.content_type, scale_of(current), scale)
+        wanted = scaled(target, resource, current, scale)
+        dry_run = dry_run_asked(call.query)
+        obj = self._writer.replace(resource, current, wanted, scope=Scope.MAIN, dry_run=dry_run)
+        return Answer(_OK, encoded(scale_of(obj)))
+
+    def _object(self, call: Call, resource: Resource, obj: Json, status: int = _OK) -> Answer:
+        body = object_body(resource, obj, view_of(call.accept), self._store.now(), _table_options(call))
+        return Answer(status, encoded(body))
+
+    def _page(self, call: Call, resource: Resource, page: Page) -> Answer:
+        body = list_body(resource, page, view_of(call.accept), self._store.now(), _table_options(call))
+        return Answer(_OK, encoded(body))
+
+    def _plain(self, call: Call) -> Answer:
+        """Addresses that are no resource's: health, version, discovery."""
+        path = call.target.path.rstrip("/")
+        if call.target.verb not in {"get", "head"}:
+            raise unknown_path()
+        if path in _HEALTH:
+            return Answer(_OK, b"ok", _TEXT)
+        if path in {"/api", "/apis"} and view_of(call.accept) is View.DISCOVERY:
+            return Answer(_OK, encoded(discovery.aggregated(core=path == "/api")), AGGREGATED)
+        body = self._discovered(path)
+        if body is None:
+            raise unknown_path()
+        return Answer(_OK, encoded(body))
+
+    def _discovered(self, path: str) -> Json | None:
+        match path.split("/"):
+            case ["", "version"]:
+                return discovery.VERSION
+            case ["", "api"]:
+                return discovery.api_versions(self._address())
+            case ["", "api", version]:
+                return discovery.resource_list("", version)
+            case ["", "apis", *rest]:
+                return _discovered_groups(rest)
+            case _:
+                return None
+
+
+def _discovered_groups(rest: list[str]) -> Json | None:
+    match rest:
+        case []:
+            return discovery.api_groups()
+        case [group]:
+            return discovery.api_group(group)
+        case [group, version]:
+            return discovery.resource_list(group, version)
+        case _:
+            return None
+
+
+def _table_options(call: Call) -> TableOptions:
+    return TableOptions(include=call.query.get("includeObject", "Metadata"))
+
+
+def _decoded(payload: bytes) -> Any:
+    try:
+        return msgspec.json.decode(payload)
+    except msgspec.DecodeError as error:
+        raise bad_request(f"error decoding body: {error}") from error
+
+
+def _body(call: Call, kind: str) -> Json:
+    """The object in the body: 415 for another encoding, 400 for something that is no object."""
+    if call.content_type not in {JSON, ""}:
+        raise unsupported_media_type()
+    body = _decoded(call.payload)
+    if isinstance(body, dict):
+        return body
+    go_kind = _GO_KINDS.get(type(body), "null")
+    struct = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+    raise bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse "
+        f"error: json: cannot unmarshal {go_kind} into Go value of type {struct} ({call.payload.hex()})"
+    )
+
+
+def _options(call: Call) -> Json | None:
+    if not call.payload:
+        return None
+    return _body(call, "DeleteOptions")

@@ -1,0 +1,173 @@
+"""The eviction subresource: a deletion that asks the disruption budgets first.
+
+The order of the checks is a real server's, its oddities included: the budget is taken down before the UID
+precondition is looked at, so an eviction meant for another pod costs the budget a disruption; and a dry run
+takes nothing, so two dry runs can both succeed where only one eviction is allowed.
+"""
+
+from dataclasses import replace
+
+from rollout.lab.api.requests import Target
+from rollout.lab.api.resources import BUDGETS, PODS
+from rollout.lab.api.selectors import selects
+from rollout.lab.api.statuses import (
+    BUDGET_RETRY_SECONDS,
+    bad_request,
+    budget_refuses,
+    forbidden,
+    success,
+    too_many_budgets,
+    wrong_uid,
+)
+from rollout.lab.api.store import Json, ObjectStore, timestamp
+from rollout.lab.api.writing import DeletionRequest, Writer, deletion_request, dry_run_asked
+
+_ACCEPTED = frozenset({"", "policy/v1", "policy/v1beta1"})
+_UNGUARDED_PHASES = frozenset({"Pending", "Succeeded", "Failed"})
+_MAX_DISRUPTED_PODS = 2000
+_CREATED = 201
+
+
+class Evictor:
+    """Evicts pods as the API server does."""
+
+    def __init__(self, store: ObjectStore, writer: Writer) -> None:
+        self._store = store
+        self._writer = writer
+
+    def evict(self, target: Target, eviction: Json, *, dry_run: bool = False) -> Json:
+        """Evict a pod; raises what a real server answers instead of 201."""
+        _check_body(target, eviction)
+        self._writer.check_namespace(PODS, target.namespace, target.name)
+        options = eviction.get("deleteOptions") or {}
+        request = deletion_request({}, options)
+        request = replace(request, dry_run=dry_run or dry_run_asked({}, options))
+        pod = self._writer.current(PODS, target.name, target.namespace)
+        if _unguarded(pod):
+            self._writer.delete_object(PODS, pod, request)
+        else:
+            self._evict_guarded(pod, request)
+        return success(_CREATED)
+
+    def _evict_guarded(self, pod: Json, request: DeletionRequest) -> None:
+        budgets = self._budgets_of(pod)
+        if len(budgets) > 1:
+            raise too_many_budgets()
+        for budget in budgets:
+            if is_ready(pod) or not _unhealthy_may_go(budget):
+                self._take(budget, pod, dry_run=request.dry_run)
+        self._mark_and_delete(pod, request)
+
+    def _budgets_of(self, pod: Json) -> list[Json]:
+        namespace = pod["metadata"]["namespace"]
+        return [
+            budget for budget in self._store.items(BUDGETS, namespace) if selects(budget["spec"].get("selector"), pod)
+        ]
+
+    def _take(self, budget: Json, pod: Json, *, dry_run: bool) -> None:
+        """Use one allowed disruption up, or refuse."""
+        _check_budget(budget)
+        if not dry_run:
+            name, now = pod["metadata"]["name"], timestamp(self._store.now())
+            self._store.put(BUDGETS, {**budget, "status": taken(budget["status"], name, now)})
+
+    def _mark_and_delete(self, pod: Json, request: DeletionRequest) -> None:
+        metadata = pod["metadata"]
+        if request.uid and request.uid != metadata["uid"]:
+            raise wrong_uid(PODS, metadata["name"], request.uid, metadata["uid"])
+        if not request.dry_run and not request.resource_version:
+            pod = self._store.put(PODS, _disruption_target(pod, timestamp(self._store.now())))
+        self._writer.delete_object(PODS, pod, request)
+
+
+def _check_body(target: Target, eviction: Json) -> None:
+    if eviction.get("apiVersion", "") not in _ACCEPTED or eviction.get("kind", "Eviction") != "Eviction":
+        given = f"{eviction.get('apiVersion')}, Kind={eviction.get('kind')}"
+        raise bad_request(f"no kind match for an eviction: {given}")
+    if (eviction.get("metadata") or {}).get("name") != target.name:
+        raise bad_request("name in URL does not match name in Eviction object")
+
+
+def _unguarded(pod: Json) -> bool:
+    """Pods that no budget protects: those that do not run yet or any more, and those already going."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in _UNGUARDED_PHASES or bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def is_ready(pod: Json) -> bool:
+    """Whether the pod's Ready condition is True."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def _unhealthy_may_go(budget: Json) -> bool:
+    """Whether an unready pod may be evicted without costing the budget anything."""
+    if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    status = budget["status"]
+    desired = status.get("desiredHealthy", 0)
+    return bool(status.get("currentHealthy", 0) >= desired > 0)
+
+
+def _check_budget(budget: Json) -> None:
+    metadata, status = budget["metadata"], budget["status"]
+    name = metadata["name"]
+    if status.get("observedGeneration", 0) < metadata.get("generation", 0):
+        still = f"The disruption budget {name} is still being processed by the server."
+        raise budget_refuses(still, retry_seconds=BUDGET_RETRY_SECONDS)
+    allowed = status.get("disruptionsAllowed", 0)
+    if allowed < 0:
+        raise forbidden(BUDGETS, name, "pdb disruptions allowed is negative")
+    if len(status.get("disruptedPods") or ()) > _MAX_DISRUPTED_PODS:
+        raise forbidden(BUDGETS, name, "DisruptedPods map too big - too many evictions not confirmed by PDB controller")
+    if allowed == 0:
+        raise budget_refuses(_why_exhausted(name, status))
+
+
+def _why_exhausted(name: str, status: Json) -> str:
+    failed = (
+        each
+        for each in status.get("conditions") or ()
+        if each["type"] == "DisruptionAllowed" and each.get("reason") == "SyncFailed"
+    )
+    condition = next(failed, None)
+    if condition is not None:
+        why = condition.get("message", "")
+        return f"The disruption budget {name} does not allow evicting pods currently because it failed sync: {why}"
+    desired, current = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+    return f"The disruption budget {name} needs {desired} healthy pods and has {current} currently"
+
+
+def taken(status: Json, pod: str, now: str) -> Json:
+    """A budget's status with one disruption used up for a pod; its controller clears the entry again."""
+    allowed = status["disruptionsAllowed"] - 1
+    disrupted = {**(status.get("disruptedPods") or {}), pod: now}
+    after = {**status, "disruptionsAllowed": allowed, "disruptedPods": disrupted}
+    if allowed == 0:
+        after["conditions"] = [_exhausted(status, now)]
+    return after
+
+
+def _exhausted(status: Json, now: str) -> Json:
+    return {
+        "type": "DisruptionAllowed",
+        "status": "False",
+        "reason": "InsufficientPods",
+        "message": "",
+        "lastTransitionTime": now,
+        "observedGeneration": status.get("observedGeneration", 0),
+    }
+
+
+def _disruption_target(pod: Json, now: str) -> Json:
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+    }
+    conditions = (pod["status"].get("conditions")) or ()
+    others = [each for each in conditions if each["type"] != "DisruptionTarget"]
+    return {**pod, "status": {**pod["status"], "conditions": [*others, condition]}}

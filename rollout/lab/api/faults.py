@@ -1,0 +1,124 @@
+"""Misbehaviour on demand: rules that make the API server answer badly, late, or not at all.
+
+Rules are data, so that scenarios can carry them; all durations are simulated seconds.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from random import Random
+
+import msgspec
+
+from rollout.lab.api.requests import Target
+
+
+class FaultAnswer(StrEnum):
+    """What happens to a request instead of its answer."""
+
+    TOO_MANY_REQUESTS = "too-many-requests"  # 429 of flow control: plain text and Retry-After
+    INTERNAL_ERROR = "internal-error"  # 500
+    UNAVAILABLE = "unavailable"  # 503
+    TIMEOUT = "timeout"  # 504
+    DROP = "drop"  # the connection breaks before anything is done
+    LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
+    HANG = "hang"  # nothing comes until the fault ends, then the connection breaks
+    SLOW = "slow"  # the right answer, late
+    OUTAGE = "outage"  # the whole server goes away for the duration: no listener, no connections
+
+
+class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One rule; what is not named matches everything.
+
+    It is in force from `after` for `duration` simulated seconds (None: for ever), for matching requests number
+    `from_request` and up (1 is the first), at most `requests` of them, each with `probability`. `resource` may
+    name a subresource (`pods/eviction`); `delay` is for `slow`, `retry_after` (real seconds, as clients read
+    it) for `too-many-requests`. An outage begins with the first request that its rule meets.
+    """
+
+    answer: FaultAnswer
+    verb: str = ""
+    resource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    after: float = 0.0
+    duration: float | None = None
+    from_request: int = 1
+    requests: int | None = None
+    probability: float = 1.0
+    delay: float = 0.0
+    retry_after: int = 1
+
+    def covers(self, target: Target) -> bool:
+        """Whether the rule is about such requests at all."""
+        asked = (target.verb, target.plural, target.namespace, target.name)
+        wanted = (self.verb, self.resource, self.namespace, self.name)
+        named = all(want in {"", have} for want, have in zip(wanted, asked, strict=True))
+        return named and target.path.startswith(self.path)
+
+
+class _ActiveFault:
+    """A rule and how often it met a request."""
+
+    def __init__(self, rule: ApiFault, began: float) -> None:
+        self.rule = rule
+        self.starts = began + rule.after
+        self.ends = None if rule.duration is None else self.starts + rule.duration
+        self._met = 0
+        self._struck = 0
+
+    def strikes(self, target: Target, now: float, random: Random) -> bool:
+        if not self._in_force(now) or not self.rule.covers(target):
+            return False
+        self._met += 1
+        if self._met < self.rule.from_request or self._struck == self.rule.requests:
+            return False
+        if random.random() >= self.rule.probability:
+            return False
+        self._struck += 1
+        return True
+
+    def _in_force(self, now: float) -> bool:
+        # An outage lasts from the request that it meets; its duration is no window for meeting one.
+        ended = self.ends is not None and now >= self.ends and self.rule.answer is not FaultAnswer.OUTAGE
+        return now >= self.starts and not ended
+
+
+class FaultPlan:
+    """The rules in force; the first that strikes decides. `now` gives simulated seconds."""
+
+    def __init__(self, rules: Iterable[ApiFault], *, now: Callable[[], float], seed: int = 0) -> None:
+        self._now = now
+        self._random = Random(seed)
+        self._active: list[_ActiveFault] = []
+        for rule in rules:
+            self.add(rule)
+
+    @property
+    def rules(self) -> Sequence[ApiFault]:
+        """The rules, in the order in which they are asked."""
+        return [active.rule for active in self._active]
+
+    def add(self, rule: ApiFault) -> None:
+        """Put a rule in force; its times count from now. An outage without further word happens once."""
+        if rule.answer is FaultAnswer.OUTAGE and rule.requests is None:
+            rule = msgspec.structs.replace(rule, requests=1)
+        self._active.append(_ActiveFault(rule, self._now()))
+
+    def clear(self) -> None:
+        """Behave again."""
+        self._active.clear()
+
+    def strike(self, target: Target) -> ApiFault | None:
+        """The fault that this request meets, if any."""
+        now = self._now()
+        struck = (active for active in self._active if active.strikes(target, now, self._random))
+        active = next(struck, None)
+        return None if active is None else active.rule
+
+    def remaining(self, rule: ApiFault) -> float | None:
+        """Simulated seconds until a rule ends; None where it never does, 0 where it is no longer in force."""
+        ends = [active.ends for active in self._active if active.rule is rule]
+        if not ends:
+            return 0.0
+        return None if ends[0] is None else max(ends[0] - self._now(), 0.0)

@@ -1,0 +1,47 @@
+"""The answers that stand in for the right one where a fault strikes."""
+
+from rollout.lab.api.endpoints import Answer
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.representation import encoded
+from rollout.lab.api.statuses import StatusError
+
+_TOO_MANY = 429
+_INTERNAL, _UNAVAILABLE, _TIMEOUT = 500, 503, 504
+_TEXT = "text/plain; charset=utf-8"
+
+
+def faulty_answer(fault: ApiFault) -> Answer | None:
+    """The answer that a fault gives; None for faults that are no answer."""
+    match fault.answer:
+        case FaultAnswer.TOO_MANY_REQUESTS:
+            return _flow_control(fault.retry_after)
+        case FaultAnswer.INTERNAL_ERROR:
+            return _refusal(_internal_error())
+        case FaultAnswer.UNAVAILABLE:
+            message = "the server is currently unable to handle the request"
+            return _refusal(StatusError(_UNAVAILABLE, "ServiceUnavailable", message))
+        case FaultAnswer.TIMEOUT:
+            message = "Timeout: request did not complete within the allotted timeout"
+            return _refusal(StatusError(_TIMEOUT, "Timeout", message, details={}))
+        case _:
+            return None
+
+
+def _flow_control(retry_after: int) -> Answer:
+    """Flow control refuses before the API proper is reached: no Status, only a line of text."""
+    text = b"Too many requests, please try again later.\n"
+    return Answer(_TOO_MANY, text, _TEXT, {"Retry-After": str(retry_after), "X-Content-Type-Options": "nosniff"})
+
+
+def _internal_error() -> StatusError:
+    why = "etcdserver: request timed out"
+    return StatusError(
+        _INTERNAL,
+        "InternalError",
+        f"Internal error occurred: {why}",
+        details={"causes": [{"message": why}]},
+    )
+
+
+def _refusal(error: StatusError) -> Answer:
+    return Answer(error.code, encoded(error.body()), headers=error.headers)

@@ -1,0 +1,110 @@
+"""The columns of pods: the one table whose cells need more than a line each.
+
+The status of a pod in a table is not its phase but the most telling thing about its containers.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from rollout.lab.api.durations import age
+from rollout.lab.api.store import Json
+from rollout.lab.api.table_cells import AGE, NAME, NONE, Column, text, wide
+
+
+def _containers(pod: Json, kind: str = "containerStatuses") -> list[Json]:
+    return list((pod.get("status") or {}).get(kind) or ())
+
+
+def _ready(pod: Json, _now: datetime) -> str:
+    ready = sum(1 for each in _containers(pod) if each.get("ready") and "running" in (each.get("state") or {}))
+    return f"{ready}/{len(pod['spec'].get('containers') or ())}"
+
+
+def pod_status(pod: Json) -> str:
+    """What the STATUS column says."""
+    status = pod.get("status") or {}
+    reason = str(status.get("reason") or status.get("phase") or "Unknown")
+    initializing = _init_status(pod)
+    reason = initializing or _container_status(pod, reason)
+    if not pod["metadata"].get("deletionTimestamp"):
+        return reason
+    if status.get("reason") == "NodeLost":
+        return "Unknown"
+    return reason if status.get("phase") in {"Succeeded", "Failed"} else "Terminating"
+
+
+def _init_status(pod: Json) -> str:
+    """`Init:1/2`, `Init:Error`; empty once all init containers are done."""
+    statuses = _containers(pod, "initContainerStatuses")
+    for done, each in enumerate(statuses):
+        state = each.get("state") or {}
+        terminated = state.get("terminated")
+        if terminated is not None and terminated.get("exitCode") == 0:
+            continue
+        if terminated is not None:
+            return f"Init:{_termination(terminated)}"
+        waiting = (state.get("waiting") or {}).get("reason", "")
+        if waiting and waiting != "PodInitializing":
+            return f"Init:{waiting}"
+        return f"Init:{done}/{len(statuses)}"
+    return ""
+
+
+def _container_status(pod: Json, reason: str) -> str:
+    running = False
+    for each in reversed(_containers(pod)):
+        state = each.get("state") or {}
+        told = (state.get("waiting") or {}).get("reason") or ""
+        if not told and "terminated" in state:
+            told = _termination(state["terminated"])
+        running = running or (bool(each.get("ready")) and "running" in state)
+        reason = told or reason
+    if reason == "Completed" and running:
+        return "Running" if _condition_ready(pod) else "NotReady"
+    return reason
+
+
+def _termination(terminated: Json) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _condition_ready(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions") or ()
+    return any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions)
+
+
+def _restarts(pod: Json, now: datetime) -> str:
+    total = sum(each.get("restartCount", 0) for each in _containers(pod))
+    finished = max(_last_ends(pod), default="")
+    return f"{total} ({age(finished, now)} ago)" if total and finished else str(total)
+
+
+def _last_ends(pod: Json) -> Iterator[str]:
+    for each in _containers(pod):
+        terminated = (each.get("lastState") or {}).get("terminated") or {}
+        if terminated.get("finishedAt"):
+            yield terminated["finishedAt"]
+
+
+def _gates(pod: Json, _now: datetime) -> str:
+    gates = [each["conditionType"] for each in pod["spec"].get("readinessGates") or ()]
+    conditions = {each["type"]: each.get("status") for each in pod["status"].get("conditions") or ()}
+    passed = sum(1 for gate in gates if conditions.get(gate) == "True")
+    return f"{passed}/{len(gates)}" if gates else NONE
+
+
+POD_COLUMNS = (
+    NAME,
+    Column("Ready", _ready, "Ready containers of all containers."),
+    Column("Status", lambda pod, _now: pod_status(pod), "What its containers are doing."),
+    Column("Restarts", _restarts, "How often its containers were restarted, and when last."),
+    AGE,
+    wide(text("IP", "status.podIP", "Address of the pod.", absent=NONE)),
+    wide(text("Node", "spec.nodeName", "Node it is bound to.", absent=NONE)),
+    wide(text("Nominated Node", "status.nominatedNodeName", "Node that is being made free.", absent=NONE)),
+    wide(Column("Readiness Gates", _gates, "Passed readiness gates of all of them.")),
+)

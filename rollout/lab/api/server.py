@@ -1,0 +1,216 @@
+"""The API server itself: a listener, connections, and what faults do to them.
+
+Everything runs in the event loop that also owns the store. Requests are answered in one go, watches are
+streamed, and a fault may stand in for either.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Protocol
+
+from aiohttp import web
+
+from rollout.lab.api.access import Access, Denial
+from rollout.lab.api.defaulting import ensure_namespaces
+from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming
+from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
+from rollout.lab.api.misbehaviour import faulty_answer
+from rollout.lab.api.representation import compressed, encoded
+from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
+from rollout.lab.api.statuses import StatusError
+from rollout.lab.api.store import ObjectStore
+from rollout.lab.api.streaming import stream
+from rollout.lab.api.watching import BOOKMARK_SECONDS
+
+_LOGGED_BODY = 2000
+_SHUTDOWN_SECONDS = 1.0
+_BACKLOG = 1024
+
+
+class Clock(Protocol):
+    """The lab's time as this server needs it."""
+
+    def now(self) -> datetime:
+        """UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Simulated seconds."""
+        ...
+
+    def scaled(self, seconds: float) -> float:
+        """Real seconds that many simulated seconds take."""
+        ...
+
+
+class ApiServer:
+    """Serves the store over HTTP, or HTTPS where an SSL context is given.
+
+    `tokens` maps bearer tokens to user names. `faults`, `access` and `requests` may be read and changed at any
+    time, from the event loop.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        *,
+        tokens: Mapping[str, str],
+        ssl_context: ssl.SSLContext | None = None,
+        faults: Iterable[ApiFault] = (),
+        denials: Iterable[Denial] = (),
+        seed: int = 0,
+    ) -> None:
+        self.store = store
+        self.access = Access(tokens, denials)
+        self.faults = FaultPlan(faults, now=clock.monotonic, seed=seed)
+        self.requests = RequestLog()
+        self.host, self.port = "127.0.0.1", 0
+        self._clock = clock
+        self._ssl = ssl_context
+        self._endpoints = Endpoints(store, self.access, address=lambda: f"{self.host}:{self.port}")
+        self._runner: web.ServerRunner | None = None
+        self._site: web.TCPSite | None = None
+        self._outage: asyncio.Task[None] | None = None
+        ensure_namespaces(store)
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        scheme = "https" if self._ssl is not None else "http"
+        return f"{scheme}://{self.host}:{self.port}"
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen; port 0 takes a free one, which `port` names afterwards."""
+        self.host, self.port = host, port
+        http = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        self._runner = web.ServerRunner(http, shutdown_timeout=_SHUTDOWN_SECONDS)
+        await self._runner.setup()
+        await self.come_back()
+
+    async def stop(self) -> None:
+        """Close the listener and every connection."""
+        if self._outage is not None:
+            self._outage.cancel()
+        await self.go_away()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def go_away(self) -> None:
+        """Be unreachable: refuse connections and break those that stand."""
+        if self._site is not None:
+            site, self._site = self._site, None
+            await site.stop()
+        server = self._runner.server if self._runner is not None else None
+        for connection in server.connections if server is not None else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    async def come_back(self) -> None:
+        """Listen (again, on the same port)."""
+        if self._site is not None or self._runner is None:
+            return
+        self._site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._ssl, backlog=_BACKLOG)
+        await self._site.start()
+        self.port = self._site.port
+
+    async def outage(self, seconds: float | None) -> None:
+        """Be unreachable for simulated seconds; None: until `come_back`."""
+        await self.go_away()
+        if seconds is not None:
+            await asyncio.sleep(self._clock.scaled(seconds))
+            await self.come_back()
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        payload = await request.read() if request.body_exists else b""
+        call = Call(
+            target=parse_target(request.method, request.path, request.query),
+            query=request.query,
+            accept=request.headers.get("Accept", ""),
+            content_type=request.content_type if payload else "",
+            payload=payload,
+        )
+        try:
+            answer = await self._answer(request, call)
+        except asyncio.CancelledError:
+            self._log(request, call, 0)
+            raise
+        if isinstance(answer, Streaming):
+            self._log(request, call, web.HTTPOk.status_code)
+            return await stream(self.store, request, answer, bookmark_seconds=self._clock.scaled(BOOKMARK_SECONDS))
+        self._log(request, call, answer.status)
+        return _response(request, answer)
+
+    async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
+        fault = self.faults.strike(call.target)
+        if fault is None:
+            return self._computed(request, call)
+        stand_in = faulty_answer(fault)
+        if stand_in is not None:
+            return stand_in
+        await self._delay(request, fault)
+        answer = self._computed(request, call)
+        if fault.answer is FaultAnswer.LOSE_ANSWER:
+            await _cut(request)
+        return answer
+
+    async def _delay(self, request: web.BaseRequest, fault: ApiFault) -> None:
+        """What comes before the answer, if one is to come at all."""
+        match fault.answer:
+            case FaultAnswer.SLOW:
+                await asyncio.sleep(self._clock.scaled(fault.delay))
+            case FaultAnswer.HANG:
+                await self._hang(fault)
+                await _cut(request)
+            case FaultAnswer.DROP:
+                await _cut(request)
+            case FaultAnswer.OUTAGE:
+                self._outage = asyncio.create_task(self.outage(fault.duration))
+                await _cut(request)
+            case _:
+                return
+
+    async def _hang(self, fault: ApiFault) -> None:
+        """Keep the client waiting for as long as the fault lasts, or until it gives up."""
+        left = self.faults.remaining(fault)
+        if left is None:
+            await asyncio.get_running_loop().create_future()
+        else:
+            await asyncio.sleep(self._clock.scaled(left))
+
+    def _computed(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
+        try:
+            user = self.access.user(request.headers.get("Authorization", ""))
+            self.access.check(user, call.target)
+            return self._endpoints.answer(call)
+        except StatusError as refusal:
+            return Answer(refusal.code, encoded(refusal.body()), headers=refusal.headers)
+
+    def _log(self, request: web.BaseRequest, call: Call, status: int) -> None:
+        self.requests.add(
+            RequestRecord(
+                at=time.monotonic(),
+                method=request.method,
+                target=call.target,
+                query=dict(call.query),
+                status=status,
+                user_agent=request.headers.get("User-Agent", ""),
+                body=call.payload[:_LOGGED_BODY].decode(errors="replace"),
+            )
+        )
+
+
+def _response(request: web.BaseRequest, answer: Answer) -> web.Response:
+    payload, headers = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
+    headers = {"Content-Type": answer.content_type, **headers, **answer.headers}
+    return web.Response(status=answer.status, body=payload, headers=headers)
+
+
+async def _cut(request: web.BaseRequest) -> None:
+    """Break the connection; the server then cancels the handler, which is why this never returns."""
+    if request.transport is not None:
+        request.transport.abort()
+    await asyncio.get_running_loop().create_future()

@@ -1,0 +1,281 @@
+"""Create, update, patch and delete: what a write over the wire does to the store.
+
+Everything here is synchronous, so a write is one step of the event loop and nothing can come between the
+reading of an object and its replacement. A dry run takes the same way and stops before the store.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+from rollout.lab.api.defaulting import has_generation, with_defaults
+from rollout.lab.api.deletion import Propagation, deleted_form, is_due, settle
+from rollout.lab.api.patches import apply_patch
+from rollout.lab.api.requests import Target
+from rollout.lab.api.resources import BUDGETS, LEASES, NAMESPACES, PODS, Resource
+from rollout.lab.api.selectors import Selection
+from rollout.lab.api.statuses import (
+    Cause,
+    already_exists,
+    bad_request,
+    forbidden,
+    invalid,
+    namespace_terminating,
+    not_found,
+    stale_version,
+    success,
+    wrong_uid,
+    wrong_uid_on_update,
+    wrong_version,
+)
+from rollout.lab.api.store import AlreadyExistsError, Json, ObjectStore, timestamp
+from rollout.lab.api.validation import check_kind, check_new, check_update
+
+# Fields of the metadata that no client decides.
+_SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+# Resources whose deletion answers with the object that was, not with a Status.
+_ANSWERED_BY_OBJECT = frozenset({PODS, NAMESPACES})
+_IMMORTAL_NAMESPACES = frozenset({"default", "kube-public", "kube-system"})
+# An update of these must name the version it is based on.
+_VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
+
+
+class Scope(StrEnum):
+    """Which half of an object a write may change."""
+
+    MAIN = "main"
+    STATUS = "status"
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionRequest:
+    """The DeleteOptions of a request, from its body or its query; empty strings and None: not given."""
+
+    grace_seconds: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    propagation: Propagation = Propagation.BACKGROUND
+    dry_run: bool = False
+
+
+def dry_run_asked(query: Mapping[str, str], options: Json | None = None) -> bool:
+    """Whether `dryRun=All` stands in the query or in the options of the body; 400 for another value."""
+    asked = [*([query["dryRun"]] if "dryRun" in query else []), *((options or {}).get("dryRun") or ())]
+    if any(value not in {"All", ""} for value in asked):
+        raise bad_request(f'dryRun: Unsupported value: "{asked[0]}": supported values: "All"')
+    return "All" in asked
+
+
+def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionRequest:
+    """Read how a deletion is to be done; the body wins over the query."""
+    options = body or {}
+    preconditions = options.get("preconditions") or {}
+    grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    propagation = options.get("propagationPolicy") or query.get("propagationPolicy") or Propagation.BACKGROUND
+    try:
+        return DeletionRequest(
+            grace_seconds=None if grace is None else int(grace),
+            uid=preconditions.get("uid") or "",
+            resource_version=preconditions.get("resourceVersion") or "",
+            propagation=Propagation(propagation),
+            dry_run=dry_run_asked(query, options),
+        )
+    except ValueError as error:
+        raise bad_request(f"invalid DeleteOptions: {error}") from error
+
+
+class Writer:
+    """The writing half of the API."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def current(self, resource: Resource, name: str, namespace: str) -> Json:
+        """The stored object; 404."""
+        obj = self._store.get(resource, name, namespace if resource.namespaced else "")
+        if obj is None:
+            raise not_found(resource, name)
+        return obj
+
+    def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
+        """Refuse new content in a namespace that is not there (404) or is going away (403)."""
+        owner = self._store.get(NAMESPACES, namespace)
+        if owner is None:
+            raise not_found(NAMESPACES, namespace)
+        if owner["metadata"].get("deletionTimestamp"):
+            raise namespace_terminating(resource, name, namespace)
+
+    def create(self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False) -> Json:
+        """Store a new object."""
+        check_kind(resource, body)
+        metadata = {**(body.get("metadata") or {})}
+        for field in (*_SERVER_OWNED, "resourceVersion", "managedFields"):
+            metadata.pop(field, None)
+        if resource.namespaced:
+            self._place(metadata, target)
+        obj = {**body, "metadata": metadata}
+        check_new(resource, obj)
+        if resource.namespaced:
+            self.check_namespace(resource, metadata["namespace"], metadata.get("name", ""))
+        return self._stored(resource, with_defaults(resource, obj), dry_run=dry_run)
+
+    def _place(self, metadata: Json, target: Target) -> None:
+        if metadata.setdefault("namespace", target.namespace) != target.namespace:
+            raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+    def _stored(self, resource: Resource, obj: Json, *, dry_run: bool) -> Json:
+        metadata = obj["metadata"]
+        name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
+        if name and self._store.get(resource, name, namespace) is not None:
+            raise already_exists(resource, name)
+        if dry_run:
+            identity = {"uid": str(uuid4()), "creationTimestamp": timestamp(self._store.now())}
+            return {**obj, "metadata": {"name": metadata.get("generateName", ""), **metadata, **identity}}
+        try:
+            return self._store.create(resource, obj)
+        except AlreadyExistsError as error:
+            # A generated name that was taken: as rare here as on a real server, and answered alike.
+            raise already_exists(resource, str(error)) from error
+
+    def update(self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False) -> Json:
+        """Replace an object (PUT)."""
+        check_kind(resource, body)
+        metadata = body.get("metadata") or {}
+        if metadata.get("name", target.name) != target.name:
+            raise bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
+            )
+        current = self.current(resource, target.name, target.namespace)
+        if resource in _VERSION_REQUIRED and not metadata.get("resourceVersion"):
+            cause = Cause(
+                "FieldValueInvalid",
+                "Invalid value: 0: must be specified for an update",
+                field="metadata.resourceVersion",
+            )
+            raise invalid(resource, target.name, [cause])
+        return self.replace(resource, current, body, scope=_scope(target), dry_run=dry_run)
+
+    def patch(self, target: Target, resource: Resource, media_type: str, patch: Any, *, dry_run: bool = False) -> Json:
+        """Patch an object."""
+        current = self._store.get(resource, target.name, target.namespace if resource.namespaced else "")
+        base = current if current is not None else {"metadata": {}}
+        patched = apply_patch(resource, media_type, base, patch)
+        if current is None:
+            raise not_found(resource, target.name)
+        if (patched.get("metadata") or {}).get("name") != target.name:
+            raise bad_request("the name of the object does not match the name on the URL")
+        return self.replace(resource, current, patched, scope=_scope(target), dry_run=dry_run)
+
+    def replace(self, resource: Resource, current: Json, wanted: Json, *, scope: Scope, dry_run: bool) -> Json:
+        """Bring an object to its wanted form, as far as the scope reaches; 409 if it was based on another version."""
+        _check_identity(resource, current, wanted.get("metadata") or {})
+        obj = with_defaults(resource, _within(resource, current, wanted, scope), creating=False)
+        check_update(resource, obj, current)
+        if dry_run:
+            version = current["metadata"]["resourceVersion"]
+            return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}
+        stored = settle(self._store, resource, obj)
+        return obj if stored is None else stored
+
+    def delete(self, target: Target, resource: Resource, request: DeletionRequest) -> Json:
+        """Delete an object: the terminating object, the object that was, or a Status, as a real server answers."""
+        current = self.current(resource, target.name, target.namespace)
+        if resource is NAMESPACES and target.name in _IMMORTAL_NAMESPACES:
+            raise forbidden(resource, target.name, "this namespace may not be deleted")
+        after = self.delete_object(resource, current, request)
+        if resource in _ANSWERED_BY_OBJECT or not is_due(resource, after):
+            return after
+        details = {"name": target.name, "group": resource.group, "kind": resource.plural}
+        details["uid"] = current["metadata"]["uid"]
+        return success(200, {key: value for key, value in details.items() if value})
+
+    def delete_object(self, resource: Resource, current: Json, request: DeletionRequest) -> Json:
+        """Delete under the request's preconditions; the object as the deletion leaves or last saw it."""
+        _check_preconditions(resource, current, request)
+        after = deleted_form(
+            resource,
+            current,
+            self._store.now(),
+            grace_seconds=request.grace_seconds,
+            propagation=request.propagation,
+        )
+        if request.dry_run:
+            return after
+        stored = settle(self._store, resource, after)
+        return after if stored is None else stored
+
+    def delete_collection(
+        self, target: Target, resource: Resource, selection: Selection, request: DeletionRequest
+    ) -> list[Json]:
+        """Delete all selected objects of a namespace, or of the cluster: what they were."""
+        chosen = selection.of(self._store.items(resource, target.namespace))
+        return [self.delete_object(resource, obj, request) for obj in chosen]
+
+    def bind(self, target: Target, binding: Json, *, dry_run: bool = False) -> Json:
+        """Put a pod on a node, as a scheduler does."""
+        pod = self.current(PODS, target.name, target.namespace)
+        node = (binding.get("target") or {}).get("name", "")
+        if pod["spec"].get("nodeName"):
+            raise stale_version(PODS, target.name)
+        if not dry_run:
+            self._store.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": node}})
+        return success(201)
+
+    def finalize(self, target: Target, body: Json, *, dry_run: bool = False) -> Json:
+        """Change what holds a namespace back from going away."""
+        current = self.current(NAMESPACES, target.name, "")
+        spec = {**current.get("spec", {}), "finalizers": (body.get("spec") or {}).get("finalizers") or []}
+        obj = {**current, "spec": spec}
+        if dry_run:
+            return obj
+        stored = settle(self._store, NAMESPACES, obj)
+        return obj if stored is None else stored
+
+
+def _scope(target: Target) -> Scope:
+    return Scope.STATUS if target.subresource == "status" else Scope.MAIN
+
+
+def _check_identity(resource: Resource, current: Json, metadata: Json) -> None:
+    stored = current["metadata"]
+    uid = metadata.get("uid") or stored["uid"]
+    if uid != stored["uid"]:
+        raise wrong_uid_on_update(resource, stored["name"], uid, stored["uid"])
+    if (metadata.get("resourceVersion") or stored["resourceVersion"]) != stored["resourceVersion"]:
+        raise stale_version(resource, stored["name"])
+
+
+def _check_preconditions(resource: Resource, current: Json, request: DeletionRequest) -> None:
+    stored = current["metadata"]
+    if request.uid and request.uid != stored["uid"]:
+        raise wrong_uid(resource, stored["name"], request.uid, stored["uid"])
+    if request.resource_version and request.resource_version != stored["resourceVersion"]:
+        raise wrong_version(resource, stored["name"], request.resource_version, stored["resourceVersion"])
+
+
+def _within(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json:
+    """The wanted object with everything that this write may not change as it was."""
+    before = current["metadata"]
+    metadata = {**(wanted.get("metadata") or {}), "name": before["name"]}
+    metadata.pop("managedFields", None)
+    for field in (*_SERVER_OWNED, "namespace"):
+        metadata.pop(field, None)
+        if field in before:
+            metadata[field] = before[field]
+    kept = _kept(resource, current, wanted, scope)
+    if scope is Scope.MAIN and has_generation(resource) and kept.get("spec") != current.get("spec"):
+        metadata["generation"] = before.get("generation", 0) + 1
+    return {**kept, "metadata": metadata}
+
+
+def _kept(resource: Resource, current: Json, wanted: Json, scope: Scope) -> Json:
+    if scope is Scope.STATUS:
+        return {**current, "status": wanted.get("status") or {}}
+    if resource.subresource("status") is None:
+        return wanted
+    merged = {key: value for key, value in wanted.items() if key != "status"}
+    if resource is NAMESPACES:
+        merged["spec"] = current.get("spec")
+    return {**merged, "status": current["status"]} if "status" in current else merged
