@@ -5,7 +5,7 @@ kubelet has reported since), and it is Ready. No clocks are compared, and no Not
 never show one.
 """
 
-from rollout.errors import DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
+from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
 from rollout.execution.context import NodeContext
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.drain import must_go
@@ -15,7 +15,7 @@ from rollout.gather.answer import complaint
 from rollout.gather.boot import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.probe_command import REBOOT_COMMAND
 from rollout.gather.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
-from rollout.model.cluster import Node
+from rollout.model.cluster import Node, VolumeAttachment
 from rollout.model.progress import Outcome, Phase
 from rollout.planning.verdicts import DrainRules
 from rollout.ports import CommandResult
@@ -24,6 +24,7 @@ _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
 _SSH_SECONDS = 20.0
 _DETACH_SECONDS = 120.0
+_FORBIDDEN = 403
 
 
 def last_look(context: NodeContext) -> None:
@@ -48,15 +49,22 @@ def _check_empty(context: NodeContext, deadline: Deadline) -> None:
 def _await_detached(context: NodeContext) -> None:
     """Wait, within bounds, for volumes: one that stays attached is reported, and does not stop the reboot."""
     deadline = Deadline(context.clock, min(_DETACH_SECONDS, context.policy.drain.timeout))
-    while True:
-        attached = patiently(lambda: read_attachments(context.api, context.name), deadline, context.told_of_outage)
-        if not attached:
-            return
+    while attached := _attachments(context, deadline):
         if deadline.expired:
             context.report.notice(f"{context.name}: the volume {attached[0].volume} is still attached; going on")
             return
         context.report.step(context.name, Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
         context.pause.wait(_FIRST_PAUSE)
+
+
+def _attachments(context: NodeContext, deadline: Deadline) -> tuple[VolumeAttachment, ...]:
+    """Volumes on the node; none where this user may not see them, of which the plan has warned."""
+    try:
+        return patiently(lambda: read_attachments(context.api, context.name), deadline, context.told_of_outage)
+    except ApiError as error:
+        if error.status == _FORBIDDEN:
+            return ()
+        raise
 
 
 def ask_for_reboot(context: NodeContext) -> None:

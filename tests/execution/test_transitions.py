@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 
 from rollout.execution.node_run import _STEPS
@@ -18,7 +20,7 @@ def test_every_phase_that_is_not_final_has_a_step() -> None:
 def test_done_is_reached_only_through_every_proof() -> None:
     order = [Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED, Phase.REBOOTING]
     order += [Phase.BOOTED, Phase.READY, Phase.DONE]
-    for current, following in zip(order, order[1:], strict=False):
+    for current, following in pairwise(order):
         assert advance(current, following) is following
 
 
