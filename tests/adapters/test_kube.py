@@ -1,0 +1,367 @@
+import gzip
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.adapters.kube import KubeApi, Timeouts, connect
+from rollout.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiGoneError,
+    ApiNotFoundError,
+    ApiUnavailableError,
+    TooManyRequestsError,
+)
+from rollout.lab.credentials import new_authority, server_context, write_kubeconfig
+from tests.scripted_api import Exchange, Kubeconfig, scripted
+
+QUICK = Timeouts(connect=2, read=0.5)
+
+
+def client(tmp_path: Path, url: str, timeouts: Timeouts = QUICK) -> KubeApi:
+    return connect(Kubeconfig(url).write(tmp_path / "kubeconfig"), None, timeouts=timeouts)
+
+
+def status_body(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message, **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (400, "BadRequest", ApiError),
+        (401, "Unauthorized", ApiError),
+        (403, "Forbidden", ApiError),
+        (404, "NotFound", ApiNotFoundError),
+        (408, "Timeout", ApiUnavailableError),
+        (409, "Conflict", ApiConflictError),
+        (410, "Expired", ApiGoneError),
+        (415, "UnsupportedMediaType", ApiError),
+        (422, "Invalid", ApiError),
+        (429, "TooManyRequests", TooManyRequestsError),
+        (500, "InternalError", ApiUnavailableError),
+        (502, "", ApiUnavailableError),
+        (503, "ServiceUnavailable", ApiUnavailableError),
+        (504, "Timeout", ApiUnavailableError),
+    ],
+)
+def test_every_refusal_has_its_class_and_keeps_what_the_server_said(
+    tmp_path: Path, status: int, reason: str, kind: type[ApiError]
+) -> None:
+    body = status_body(status, reason, "no, because")
+    with (
+        scripted(lambda exchange: exchange.json(body, status)) as server,
+        pytest.raises(ApiError) as caught,
+    ):
+        client(tmp_path, server.url).get("/api/v1/nodes")
+    assert type(caught.value) is kind
+    assert (caught.value.status, caught.value.reason) == (status, reason)
+    assert caught.value.message == "no, because"
+
+
+def test_a_pod_under_two_budgets_is_no_passing_failure(tmp_path: Path) -> None:
+    text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    with (
+        scripted(lambda exchange: exchange.json(status_body(500, "", text), 500)) as server,
+        pytest.raises(ApiError) as caught,
+    ):
+        client(tmp_path, server.url).create("/api/v1/namespaces/a/pods/b/eviction", {})
+    assert type(caught.value) is ApiError
+
+
+def test_causes_and_patience_come_from_the_body(tmp_path: Path) -> None:
+    details = {
+        "causes": [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 2"}],
+        "retryAfterSeconds": 10,
+    }
+    body = status_body(429, "TooManyRequests", "Cannot evict pod", details=details)
+    with (
+        scripted(lambda exchange: exchange.json(body, 429, Retry_After="3")) as server,
+        pytest.raises(TooManyRequestsError) as caught,
+    ):
+        client(tmp_path, server.url).create("/x", {})
+    assert len(server.exchanges) == 1
+    assert caught.value.has_cause("DisruptionBudget")
+    assert caught.value.causes[0].message == "The disruption budget b needs 2"
+    assert caught.value.retry_after == 10
+
+
+def test_plain_text_429_of_flow_control_surfaces_at_once_with_its_header(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.answer(429, b"Too many requests", Retry_After="7")) as server:
+        began = time.monotonic()
+        with pytest.raises(TooManyRequestsError, match="429 to GET /x: Too many requests") as caught:
+            client(tmp_path, server.url).get("/x")
+        assert len(server.exchanges) == 1
+    assert caught.value.retry_after == 7
+    assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("header", ["Wed, 21 Oct 2026 07:28:00 GMT", "soon", "-1", ""])
+def test_a_retry_after_that_is_no_number_is_no_patience(tmp_path: Path, header: str) -> None:
+    with (
+        scripted(lambda exchange: exchange.answer(503, b"", Retry_After=header)) as server,
+        pytest.raises(ApiUnavailableError) as caught,
+    ):
+        client(tmp_path, server.url).get("/x")
+    assert caught.value.retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [(401, "credentials"), (403, "rollout doctor"), (302, "something else than an API server")],
+)
+def test_refusals_that_the_operator_can_cure_carry_a_hint(tmp_path: Path, status: int, hint: str) -> None:
+    with (
+        scripted(lambda exchange: exchange.answer(status, b"go away", Location="https://login")) as server,
+        pytest.raises(ApiError) as caught,
+    ):
+        client(tmp_path, server.url).get("/x")
+    assert hint in caught.value.hint
+
+
+def test_403_says_verb_and_resource_in_the_servers_words(tmp_path: Path) -> None:
+    text = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group "" at the cluster scope'
+    with (
+        scripted(lambda exchange: exchange.json(status_body(403, "Forbidden", text), 403)) as server,
+        pytest.raises(ApiError, match='cannot list resource "nodes"'),
+    ):
+        client(tmp_path, server.url).get("/api/v1/nodes")
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "text"),
+    [
+        (Exchange.wait, "did not answer GET /x in time"),
+        (Exchange.reset, "broke during GET /x"),
+    ],
+)
+def test_no_answer_is_unavailable(tmp_path: Path, misbehave: Callable[[Exchange], None], text: str) -> None:
+    with scripted(misbehave) as server, pytest.raises(ApiUnavailableError, match=text):
+        client(tmp_path, server.url).get("/x")
+
+
+def test_a_body_that_breaks_off_is_unavailable(tmp_path: Path) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.send_response(200)
+        exchange.send_header("Content-Length", "1000")
+        exchange.end_headers()
+        exchange.wfile.write(b"{")
+        exchange.close_connection = True
+
+    with scripted(script) as server, pytest.raises(ApiUnavailableError, match="broke during GET /x"):
+        client(tmp_path, server.url).get("/x")
+
+
+def test_a_body_that_trickles_for_ever_ends_all_the_same(tmp_path: Path) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.stream()
+        while not exchange.server.over.wait(0.05):
+            exchange.piece(b" ")
+
+    with scripted(script) as server, pytest.raises(ApiUnavailableError, match="did not finish its answer"):
+        client(tmp_path, server.url, Timeouts(connect=2, read=0.1)).get("/x")
+
+
+def test_a_refused_connection_is_unavailable_and_says_so(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ApiUnavailableError, match="Connection refused") as caught:
+            client(tmp_path, url).get("/x")
+    assert "server address" in caught.value.hint
+    assert "urllib3" not in caught.value.message
+
+
+def test_a_name_that_does_not_resolve_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(ApiUnavailableError, match="cannot be resolved") as caught:
+        client(tmp_path, "https://api.does-not-exist.invalid:6443").get("/x")
+    assert "name resolution" in caught.value.hint
+
+
+def test_tls_works_with_the_kubeconfigs_authority_and_fails_with_another(tmp_path: Path) -> None:
+    authority, other = new_authority(datetime.now(UTC)), new_authority(datetime.now(UTC))
+    context = server_context(authority, tmp_path)
+    with scripted(lambda exchange: exchange.json({}), context) as server:
+        for trusted in (authority, other):
+            write_kubeconfig(
+                tmp_path / trusted.certificate[40:50].hex(), server=server.url, authority=trusted, token="t"
+            )
+        good = connect(tmp_path / authority.certificate[40:50].hex(), None, timeouts=QUICK)
+        bad = connect(tmp_path / other.certificate[40:50].hex(), None, timeouts=QUICK)
+        assert good.get("/x") == b"{}"
+        with pytest.raises(ApiError, match="cannot be verified") as caught:
+            bad.get("/x")
+    assert not isinstance(caught.value, ApiUnavailableError)
+    assert "certificate-authority" in caught.value.hint
+
+
+def test_insecure_skip_tls_verify_is_honoured_silently(tmp_path: Path) -> None:
+    context = server_context(new_authority(datetime.now(UTC)), tmp_path)
+    with scripted(lambda exchange: exchange.json({}), context) as server:
+        config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
+        assert connect(config.write(tmp_path / "kubeconfig"), None).get("/x") == b"{}"
+
+
+def test_https_to_a_port_that_speaks_plain_http(tmp_path: Path) -> None:
+    with (
+        scripted(lambda exchange: exchange.json({})) as server,
+        pytest.raises(ApiError) as caught,
+    ):
+        client(tmp_path, server.url.replace("http:", "https:")).get("/x")
+    assert "https:// may have to be http://" in caught.value.hint
+
+
+def test_a_server_that_leaves_in_the_handshake_is_unavailable(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_accept_and_leave, args=(listener,), daemon=True).start()
+        with pytest.raises(ApiUnavailableError):
+            client(tmp_path, f"https://127.0.0.1:{listener.getsockname()[1]}").get("/x")
+
+
+def _accept_and_leave(listener: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            connection.recv(100)
+
+
+def test_a_refused_client_certificate_is_told_as_such(tmp_path: Path) -> None:
+    context = server_context(new_authority(datetime.now(UTC)), tmp_path)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with scripted(lambda exchange: exchange.json({}), context) as server:
+        config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
+        with pytest.raises(ApiError) as caught:
+            connect(config.write(tmp_path / "kubeconfig"), None, timeouts=QUICK).get("/x")
+    assert "client certificate" in caught.value.hint
+
+
+def test_requests_are_what_the_api_expects(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.json({"ok": True})) as server:
+        api = client(tmp_path, server.url)
+        api.get("/a", {"labelSelector": "x in (a,b)"})
+        api.create("/b", {"n": 1}, {"dryRun": "All"})
+        api.replace("/c", {"n": 2})
+        api.patch("/d", {"spec": {"unschedulable": None}})
+        api.delete("/e", {"preconditions": {"uid": "u"}})
+        api.delete("/f")
+    seen = server.exchanges
+    assert [exchange.command for exchange in seen] == ["GET", "POST", "PUT", "PATCH", "DELETE", "DELETE"]
+    assert seen[0].query == {"labelSelector": "x in (a,b)"}
+    assert seen[1].query == {"dryRun": "All"}
+    assert [exchange.headers["Content-Type"] for exchange in seen[1:5]] == [
+        "application/json",
+        "application/json",
+        "application/merge-patch+json",
+        "application/json",
+    ]
+    assert json.loads(seen[3].payload) == {"spec": {"unschedulable": None}}
+    assert seen[5].payload == b""
+    assert {exchange.headers["Authorization"] for exchange in seen} == {"Bearer secret"}
+    assert all(exchange.headers["User-Agent"].startswith("rollout/") for exchange in seen)
+
+
+def test_a_path_in_the_server_address_is_kept(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.json({})) as server:
+        client(tmp_path, server.url + "/k8s/clusters/c-1/").get("/version")
+        assert server.exchanges[0].path == "/k8s/clusters/c-1/version"
+
+
+def test_compressed_answers_are_read(tmp_path: Path) -> None:
+    body = gzip.compress(b'{"big": true}')
+    with scripted(lambda exchange: exchange.answer(200, body, Content_Encoding="gzip")) as server:
+        assert client(tmp_path, server.url).get("/x") == b'{"big": true}'
+        assert server.exchanges[0].headers["Accept-Encoding"] == "gzip"
+
+
+def test_a_kept_connection_that_died_is_replaced_for_reads_only(tmp_path: Path) -> None:
+    answered = 0
+
+    def script(exchange: Exchange) -> None:
+        nonlocal answered
+        answered += 1
+        if answered % 2:
+            exchange.json({})
+        else:
+            exchange.reset()
+
+    with scripted(script) as server:
+        api = client(tmp_path, server.url)
+        api.get("/x")
+        assert api.get("/x") == b"{}"
+        with pytest.raises(ApiUnavailableError):
+            api.patch("/x", {})
+    assert [exchange.command for exchange in server.exchanges] == ["GET", "GET", "GET", "PATCH"]
+
+
+def test_connections_are_kept_and_shared_by_threads(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.json({})) as server:
+        api = client(tmp_path, server.url)
+        for _ in range(5):
+            api.get("/x")
+        assert len({exchange.client_address for exchange in server.exchanges}) == 1
+        threads = [threading.Thread(target=api.get, args=("/x",)) for _ in range(30)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(server.exchanges) == 35
+
+
+def test_refusals_leave_the_connection_usable(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.json(status_body(404, "NotFound", "no"), 404)) as server:
+        api = client(tmp_path, server.url)
+        for _ in range(4):
+            with pytest.raises(ApiNotFoundError):
+                api.get("/x")
+        assert len({exchange.client_address for exchange in server.exchanges}) == 1
+
+
+def test_refused_credentials_are_read_afresh_once(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    def script(exchange: Exchange) -> None:
+        fresh = exchange.headers["Authorization"] == "Bearer new"
+        exchange.json({}, 200) if fresh else exchange.json(status_body(401, "Unauthorized", "Unauthorized"), 401)
+
+    with scripted(script) as server:
+        config = Kubeconfig(server.url, user={"tokenFile": "token"})
+        api = connect(config.write(tmp_path / "kubeconfig"), None, timeouts=QUICK)
+        with pytest.raises(ApiError, match="Unauthorized"):
+            api.get("/x")
+        token.write_text("new")
+        assert api.get("/x") == b"{}"
+        assert len(server.exchanges) == 4
+
+
+def test_pages_follow_the_continue_token_with_the_same_selection(tmp_path: Path) -> None:
+    def script(exchange: Exchange) -> None:
+        number = int(exchange.query.get("continue", "0"))
+        exchange.json({"metadata": {"continue": str(number + 1) if number < 2 else ""}, "items": [number]})
+
+    with scripted(script) as server:
+        bodies = list(client(tmp_path, server.url).pages("/api/v1/pods", {"fieldSelector": "spec.nodeName=n"}))
+        assert [json.loads(body)["items"] for body in bodies] == [[0], [1], [2]]
+        assert [exchange.query.get("continue") for exchange in server.exchanges] == [None, "1", "2"]
+        assert {exchange.query["limit"] for exchange in server.exchanges} == {"500"}
+        assert {exchange.query["fieldSelector"] for exchange in server.exchanges} == {"spec.nodeName=n"}
+
+
+def test_a_page_that_is_no_json_names_its_path(tmp_path: Path) -> None:
+    with (
+        scripted(lambda exchange: exchange.answer(200, b"<html>Welcome</html>")) as server,
+        pytest.raises(ApiError, match="/api/v1/pods") as caught,
+    ):
+        list(client(tmp_path, server.url).pages("/api/v1/pods"))
+    assert "login page" in caught.value.hint
