@@ -1,0 +1,1 @@
+"""The command line: options, one file per command, and the wiring of adapters."""

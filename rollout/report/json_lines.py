@@ -5,12 +5,13 @@ here stays.
 """
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import IO, assert_never
 
 import msgspec
 
+from rollout.execution.rehearsal import Rehearsal
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import (
     NodeFinished,
@@ -25,7 +26,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.planning.document import encode_content
+from rollout.planning.document import encode_plan
 from rollout.report.text import timestamp
 
 Line = Mapping[str, object]
@@ -45,6 +46,11 @@ class JsonLines:
     def notify(self, event: StepEvent) -> None:
         """One line for one event."""
         self._write(line(event))
+
+    def rehearsed(self, at: datetime, nodes: Iterable[Rehearsal]) -> None:
+        """One line for each node of a dry run."""
+        for node in nodes:
+            self._write({"type": "dry_run", "at": timestamp(at), **_rehearsal(node)})
 
     def _write(self, content: Line) -> None:
         text = msgspec.json.encode(content).decode() + "\n"
@@ -73,7 +79,7 @@ _TYPES: Mapping[type, str] = {
 def _content(event: StepEvent) -> Line:  # noqa: PLR0911 - one return a type of event
     match event:
         case PlanReady():
-            return {"plan": msgspec.Raw(encode_content(event.plan))}
+            return {"plan": msgspec.Raw(msgspec.json.format(encode_plan(event.plan), indent=-1))}
         case WaveStarted():
             return {
                 "index": event.index,
@@ -119,6 +125,10 @@ def _node(result: NodeResult) -> Line:
         "seconds": round(result.seconds, 1),
         "left_cordoned": result.left_cordoned,
     }
+
+
+def _rehearsal(node: Rehearsal) -> Line:
+    return {"node": node.node, "evictions": node.evictions, "objections": node.objections}
 
 
 def summary(result: RunResult) -> Line:

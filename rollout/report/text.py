@@ -62,3 +62,9 @@ def shortened(names: Sequence[str], most: int = 5) -> str:
     shown = ", ".join(printable(name) for name in names[:most])
     rest = len(names) - most
     return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def listed(sentences: Sequence[str], most: int) -> str:
+    """Sentences in a row, the rest of a long list as a number."""
+    rest = len(sentences) - most
+    return "; ".join(sentences[:most]) + (f"; and {rest} more" if rest > 0 else "")

@@ -1,0 +1,100 @@
+"""`rollout apply`."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rollout.cli import consent
+from rollout.cli.gathering import ask_hosts, connect, read_cluster
+from rollout.cli.options import (
+    ClusterOptions,
+    GeneralOptions,
+    LeaseOptions,
+    PolicyOptions,
+    SelectionOptions,
+    SshOptions,
+)
+from rollout.cli.terminal import show, width
+from rollout.errors import UsageError
+
+FileArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[FILE]", help="A plan saved with `rollout plan --out FILE`: exactly this is run.", show_default=False
+    ),
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", envvar="ROLLOUT_YES", help="Do not ask.")]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        envvar="ROLLOUT_DRY_RUN",
+        help="Change nothing: show the plan, and what the API server would say to each cordon and eviction.",
+    ),
+]
+# what a saved plan has decided already
+_PLANNED = tuple(item.name for group in (SelectionOptions, PolicyOptions) for item in fields(group))
+
+
+def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
+    context: typer.Context,
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    general: GeneralOptions,
+    file: FileArgument = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Run a saved plan; or plan, show, ask and run.
+
+    [bold]Examples[/]
+
+    rollout apply --max-unavailable 3
+
+    rollout apply web.plan
+
+    rollout apply --yes -o json > run.jsonl
+    """
+    from rollout.cli.deciding import decide, load_intent, zones
+    from rollout.cli.running import Run, refuse_blocked, rehearse, run
+    from rollout.report.tables import plan_text
+
+    consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
+    asked = load_intent(file, selection.selection, policy.policy)
+    if file is not None:
+        refuse_rules_beside_plan(context)
+    connections = connect(cluster, asked.selection, ssh)
+    snapshot = read_cluster(connections)
+    targets = ask_hosts(snapshot.nodes, connections, asked.selection, ssh)
+    plan = decide(asked, snapshot, targets)
+    if not general.as_json:
+        show(plan_text(plan, zones=zones(snapshot), width=width()))
+    refuse_blocked(plan)
+    this = Run(plan, targets, connections, probe_timeout=ssh.probe_timeout, lease_namespace=lease.lease_namespace)
+    if dry_run:
+        rehearse(this, as_json=general.as_json)
+        return
+    if plan.waves and not (yes or file):
+        consent.ask()
+    raise typer.Exit(run(this, as_json=general.as_json))
+
+
+def refuse_rules_beside_plan(context: typer.Context) -> None:
+    """`UsageError` for a rule given on the command line beside a saved plan, which has its rules in it."""
+    given = [name for name in _PLANNED if _is_flag_given(context, name)]
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise UsageError(
+            f"{flags} beside a saved plan: it is run by the rules that are saved in it",
+            hint="Leave the flags away, or make a new plan with them.",
+        )
+
+
+def _is_flag_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

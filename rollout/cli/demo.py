@@ -1,0 +1,5 @@
+"""`rollout demo`."""
+
+
+def demo() -> None:
+    """Placeholder."""

@@ -1,0 +1,70 @@
+"""From an exception to what the operator sees and what the process ends with.
+
+Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
+"""
+
+import sys
+import traceback
+from collections.abc import Iterator
+
+import typer
+
+from rollout.errors import ExitCode, RolloutError
+from rollout.report.text import printable
+
+PROGRAM = "rollout"
+_CLICK_USAGE = 2
+
+
+def report(error: BaseException, *, verbose: bool) -> ExitCode:
+    """Tell the operator on standard error; the exit code that goes with it."""
+    lines = list(_lines(error))
+    if verbose:
+        lines += [f"caused by: {printable(cause)}" for cause in causes(error)]
+    if verbose and _is_bug(error):
+        lines += "".join(traceback.format_exception(error)).splitlines()
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    return exit_code(error)
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    """What the process ends with."""
+    if isinstance(error, RolloutError):
+        return error.exit_code
+    if isinstance(error, typer.TyperException):
+        return ExitCode.USAGE if error.exit_code == _CLICK_USAGE else ExitCode.ERROR
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return ExitCode.INTERRUPTED
+    return ExitCode.ERROR
+
+
+def causes(error: BaseException) -> Iterator[str]:
+    """The chain behind an error, nearest first."""
+    cause = error.__cause__
+    while cause is not None:
+        yield f"{type(cause).__name__}: {cause}"
+        cause = cause.__cause__
+
+
+def _is_bug(error: BaseException) -> bool:
+    return not isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
+
+
+def _lines(error: BaseException) -> Iterator[str]:
+    if isinstance(error, RolloutError):
+        yield f"{PROGRAM}: error: {printable(error.message)}"
+        if error.hint:
+            yield f"hint: {printable(error.hint)}"
+    elif isinstance(error, typer.TyperException):
+        yield f"{PROGRAM}: error: {printable(error.format_message())}"
+        yield f"hint: {_help_command(error)} --help"
+    elif isinstance(error, KeyboardInterrupt | typer.Abort):
+        yield f"{PROGRAM}: interrupted"
+    else:
+        yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
+        yield "hint: this is a bug in rollout, and nothing you did wrong; run it again with -v for the details"
+
+
+def _help_command(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return str(context.command_path) if context else PROGRAM

@@ -1,0 +1,51 @@
+"""Groups of options as dataclasses, where typer wants one parameter an option.
+
+A command declares `(cluster: ClusterOptions, ssh: SshOptions)`; typer sees every field of both, and the command
+gets the two values. So an option is declared once, and no function has forty parameters.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
+
+
+def flattened(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with each parameter that is a dataclass replaced by that dataclass's fields."""
+    groups = {name: hint for name, hint in _hints(command).items() if is_dataclass(hint)}
+    signature = inspect.signature(command)
+
+    @functools.wraps(command)
+    def with_groups(**values: Any) -> None:
+        command(**_grouped(values, groups))
+
+    parameters = [part for item in signature.parameters.values() for part in _parts(item, groups)]
+    with_groups.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_groups.__annotations__ = {part.name: part.annotation for part in parameters}
+    return with_groups
+
+
+def _hints(function: Callable[..., None]) -> Mapping[str, Any]:
+    return {name: hint for name, hint in get_type_hints(function, include_extras=True).items() if name != "return"}
+
+
+def _parts(parameter: inspect.Parameter, groups: Mapping[str, Any]) -> Iterable[inspect.Parameter]:
+    if parameter.name not in groups:
+        return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    return list(_fields_as_parameters(groups[parameter.name]))
+
+
+def _fields_as_parameters(group: Any) -> Iterable[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for item in fields(group):
+        yield inspect.Parameter(
+            item.name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=hints[item.name]
+        )
+
+
+def _grouped(values: Mapping[str, Any], groups: Mapping[str, Any]) -> Mapping[str, Any]:
+    owned = {item.name for group in groups.values() for item in fields(group)}
+    plain = {name: value for name, value in values.items() if name not in owned}
+    built = {name: group(**{item.name: values[item.name] for item in fields(group)}) for name, group in groups.items()}
+    return {**plain, **built}

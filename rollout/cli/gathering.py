@@ -1,0 +1,102 @@
+"""The observing stage of every command: nodes and what their hosts say, or the whole cluster and what its hosts say."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rollout.cli import wiring
+from rollout.cli.options import ClusterOptions, SshOptions
+from rollout.cli.selecting import check_selector, chosen
+from rollout.cli.terminal import error_console, say
+from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.host import Host, HostObservation
+from rollout.model.policy import Selection
+from rollout.planning.eligibility import excluded_by_name
+from rollout.ports import ClusterApi, HostShell
+from rollout.report.text import shortened
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a command works on. `selected` are names before `--exclude`, `observations` by Node name."""
+
+    selected: tuple[str, ...]
+    hosts: Mapping[str, Host]
+    observations: Mapping[str, HostObservation]
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The adapters one command uses."""
+
+    api: ClusterApi
+    shell: HostShell
+
+
+def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
+    """Make the adapters; what is wrong with the options is found before anything is asked."""
+    check_selector(selection.selector)
+    return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
+
+
+def read_cluster(connections: Connections) -> ClusterSnapshot:
+    """Everything that planning needs of the cluster."""
+    from rollout.gather.snapshot import read_snapshot
+
+    snapshot = read_snapshot(connections.api)
+    for warning in snapshot.warnings:
+        say(f"warning: {warning}")
+    return snapshot
+
+
+def read_nodes(connections: Connections) -> tuple[Node, ...]:
+    """The nodes alone."""
+    from rollout.gather.snapshot import read_nodes as read
+
+    return read(connections.api)
+
+
+def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
+    """Choose nodes, find their hosts, and ask each host what it is up to."""
+    selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
+    hosts = _hosts(nodes, selected, ssh)
+    asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
+    return Targets(selected, hosts, _poll(asked, connections.shell, ssh))
+
+
+def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
+    """The API server reads the selector: it is the authority on what one means."""
+    from rollout.gather.snapshot import read_nodes as read
+
+    selector = selection.selector
+    return read(api, selector) if selector else nodes
+
+
+def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> Mapping[str, Host]:
+    from rollout.gather.hosts import SshDefaults, match_hosts
+    from rollout.gather.inventory import read_inventory
+
+    # the key stays with the shell: it is checked once there, and a host's own goes before it
+    defaults = SshDefaults(user=ssh.ssh_user, port=ssh.ssh_port, key_file=None)
+    inventory = read_inventory(ssh.inventory, defaults) if ssh.inventory else None
+    matched = match_hosts(nodes, inventory, defaults)
+    if matched.hosts_without_node:
+        names = [host.name for host in matched.hosts_without_node]
+        say(f"warning: in the inventory, but no Node of the cluster: {shortened(names)}")
+    lost = [name for name in matched.nodes_without_host if name in set(selected)]
+    if lost:
+        say(f"warning: no host is known for the Nodes {shortened(lost)}")
+    return matched.hosts
+
+
+def _poll(hosts: Mapping[str, Host], shell: HostShell, ssh: SshOptions) -> Mapping[str, HostObservation]:
+    from rollout.gather.polling import poll
+    from rollout.report.asking import AskingProgress
+
+    with AskingProgress(error_console(), len(hosts)) as progress:
+        return poll(
+            hosts,
+            shell,
+            timeout=ssh.probe_timeout,
+            concurrency=ssh.probe_concurrency,
+            on_result=progress.answered,
+        )

@@ -1,0 +1,91 @@
+"""The command `rollout`.
+
+Commands are imported for their flags, which costs little; what they work with is imported when they run.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from rollout import __version__
+from rollout.cli import failures
+from rollout.cli.apply import apply
+from rollout.cli.demo import demo
+from rollout.cli.flattening import flattened
+from rollout.cli.lab import lab_app
+from rollout.cli.plan import plan
+from rollout.cli.status import status
+from rollout.errors import ExitCode
+
+_EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."
+
+app = typer.Typer(
+    name=failures.PROGRAM,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EPILOG,
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        version()
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001 - its callback does it
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time.
+
+    Try it without a cluster: [bold]rollout demo[/]. With one: [bold]rollout status[/], then
+    [bold]rollout plan[/], then [bold]rollout apply[/].
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"{failures.PROGRAM} {__version__}")
+
+
+for _command in (status, plan, apply):
+    app.command()(flattened(_command))
+app.command()(demo)
+app.add_typer(lab_app, name="lab")
+app.command()(version)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit code, whatever happens."""
+    try:
+        code = app(list(arguments), prog_name=failures.PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read our output has seen enough; nothing more may be written, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.ERROR
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
+        return failures.report(error, verbose=_is_verbose(arguments))
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _is_verbose(arguments: Sequence[str]) -> bool:
+    """Whether causes are wanted; asked of the raw words, for an error may come before they are parsed."""
+    asked = any(re.fullmatch(r"--verbose|-y?vy?", word) for word in arguments)
+    return asked or os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "true", "yes", "on")
+
+
+def main() -> None:
+    """The console entry point."""
+    sys.exit(run(sys.argv[1:]))

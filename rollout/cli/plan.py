@@ -1,0 +1,61 @@
+"""`rollout plan`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rollout.cli.gathering import ask_hosts, connect, read_cluster
+from rollout.cli.options import ClusterOptions, GeneralOptions, PolicyOptions, SelectionOptions, SshOptions
+from rollout.cli.terminal import say, show, show_bytes, width
+from rollout.errors import ExitCode
+
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", envvar="ROLLOUT_OUT", metavar="FILE", help="Save the plan, for `rollout apply FILE`."),
+]
+ExitCodeOption = Annotated[
+    bool,
+    typer.Option(
+        "--detailed-exitcode", envvar="ROLLOUT_DETAILED_EXITCODE", help="Exit with 2 when nodes wait to be taken."
+    ),
+]
+
+
+def plan(
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    ssh: SshOptions,
+    general: GeneralOptions,
+    out: OutOption = None,
+    detailed_exitcode: ExitCodeOption = False,
+) -> None:
+    """Show what apply would do: waves, who is left out and why, what stands in the way. Touches nothing.
+
+    [bold]Examples[/]
+
+    rollout plan --max-unavailable 3
+
+    rollout plan -l pool=web --max-unavailable 25% --spread-by topology.kubernetes.io/zone --out web.plan
+    """
+    from rollout.cli.deciding import Intent, decide, zones
+    from rollout.cli.files import check_target, write_whole
+    from rollout.planning.document import encode_plan
+    from rollout.report.tables import UNSAVED_NOTE, plan_text, saved_note
+
+    check_target(out)
+    connections = connect(cluster, selection.selection, ssh)
+    snapshot = read_cluster(connections)
+    targets = ask_hosts(snapshot.nodes, connections, selection.selection, ssh)
+    made = decide(Intent(selection.selection, policy.policy), snapshot, targets)
+    if general.as_json:
+        show_bytes(encode_plan(made))
+    else:
+        show(plan_text(made, zones=zones(snapshot), width=width()))
+    if out is not None:
+        write_whole(out, encode_plan(made))
+    if made.waves:
+        say(saved_note(str(out)) if out else UNSAVED_NOTE)
+    if detailed_exitcode and made.waves:
+        raise typer.Exit(ExitCode.CHANGES)

@@ -1,0 +1,128 @@
+"""The acting stage of apply: the run itself, watched, and stoppable by signals; or its rehearsal."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rollout.cli import wiring
+from rollout.cli.gathering import Connections, Targets
+from rollout.cli.interruption import stopped_by_signals
+from rollout.cli.terminal import error_console, show
+from rollout.errors import BlockedError, ExitCode
+from rollout.execution.context import StopRequest
+from rollout.execution.rehearsal import rehearse as ask_server
+from rollout.execution.rollout import Ports, RunOptions, execute
+from rollout.model.host import Host
+from rollout.model.plan import RolloutPlan
+from rollout.model.progress import NotStarted, PlanReady, RunFinished, RunResult
+from rollout.planning.eligibility import excluded_by_name
+from rollout.ports import Observer
+from rollout.report.json_lines import JsonLines
+from rollout.report.live import LiveProgress
+from rollout.report.observers import Unfailing
+from rollout.report.plain import PlainLines
+from rollout.report.rehearsal import rehearsal_text
+from rollout.report.summary import summary_text
+from rollout.report.text import listed
+
+_MOST_BLOCKERS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A plan, and all it takes to run it. `probe_timeout` in seconds."""
+
+    plan: RolloutPlan
+    targets: Targets
+    connections: Connections
+    probe_timeout: float
+    lease_namespace: str
+
+    @property
+    def hosts(self) -> Mapping[str, Host]:
+        """The planned nodes' hosts."""
+        return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
+
+    @property
+    def options(self) -> RunOptions:
+        """How this process runs it."""
+        chosen = [name for name in self.targets.selected if not excluded_by_name(name, self.plan.selection)]
+        return RunOptions(
+            selected=len(chosen),
+            holder=wiring.lease_holder(),
+            lease_namespace=self.lease_namespace,
+            probe_timeout=self.probe_timeout,
+        )
+
+
+def refuse_blocked(plan: RolloutPlan) -> None:
+    """`BlockedError` where something is bound to stop the run, all of it named at once."""
+    if plan.blockers:
+        told = [f"{found.object} {found.message}" for found in plan.blockers]
+        raise BlockedError(
+            f"not started, for this stands in the way: {listed(told, _MOST_BLOCKERS)}",
+            hint="Clear it, or leave the nodes concerned out with --skip-blocked or --exclude.",
+        )
+
+
+def run(this: Run, *, as_json: bool) -> ExitCode:
+    """Run the plan and tell its end; what the process ends with."""
+    stop = StopRequest()
+    with _watched(as_json=as_json) as observer:
+        result = _executed(this, observer, stop) if this.plan.waves else _nothing_done(this.plan, observer)
+    if this.plan.waves and not as_json:
+        show(summary_text(this.plan, result))
+    return _exit_code(result, stop)
+
+
+def rehearse(this: Run, *, as_json: bool) -> None:
+    """Have the API server judge every write of the plan; nothing is changed."""
+    rehearsed = ask_server(this.connections.api, this.plan)
+    if not as_json:
+        show(rehearsal_text(rehearsed))
+        return
+    now = wiring.system_clock().now()
+    lines = JsonLines(sys.stdout)
+    lines.begin(now)
+    lines.notify(PlanReady(now, this.plan))
+    lines.rehearsed(now, rehearsed)
+    left = tuple(NotStarted(node.name, "dry run") for node in this.plan.nodes)
+    lines.notify(RunFinished(now, RunResult((), not_started=left)))
+
+
+def _executed(this: Run, observer: Observer, stop: StopRequest) -> RunResult:
+    ports = Ports(this.connections.api, this.connections.shell, wiring.system_clock(), Unfailing(observer))
+    with stopped_by_signals(stop):
+        return execute(this.plan, this.hosts, ports, this.options, stop)
+
+
+def _nothing_done(plan: RolloutPlan, observer: Observer) -> RunResult:
+    """A run without nodes: whoever reads the lines still gets a plan and a summary."""
+    now, result = wiring.system_clock().now(), RunResult(())
+    observer.notify(PlanReady(now, plan))
+    observer.notify(RunFinished(now, result))
+    return result
+
+
+@contextmanager
+def _watched(*, as_json: bool) -> Iterator[Observer]:
+    """Whoever shows the run: JSON lines, a live board on a terminal, plain lines elsewhere."""
+    console = error_console()
+    if as_json:
+        lines = JsonLines(sys.stdout)
+        lines.begin(wiring.system_clock().now())
+        yield lines
+    elif console.is_terminal and not console.is_dumb_terminal:
+        with LiveProgress(console) as live:
+            yield live
+    else:
+        yield PlainLines(sys.stderr)
+
+
+def _exit_code(result: RunResult, stop: StopRequest) -> ExitCode:
+    if stop.requested and result.not_started:
+        return ExitCode.INTERRUPTED
+    if result.failed or result.skipped or result.not_started:
+        return ExitCode.PARTIAL
+    return ExitCode.OK

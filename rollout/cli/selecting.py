@@ -1,0 +1,83 @@
+"""Which nodes the operator means: a selector that is well-formed, names that exist, and something at all."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+from rollout.errors import InputError, UsageError
+from rollout.model.cluster import Node
+from rollout.model.policy import Selection
+from rollout.report.text import shortened
+
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_KEY = rf"(?:{_NAME}/)?{_NAME}"
+_VALUE = rf"(?:{_NAME})?"
+_TERM = re.compile(
+    rf"\s*(?:!\s*(?P<absent>{_KEY})|(?P<key>{_KEY})\s*"
+    rf"(?:(?:==?|!=)\s*{_VALUE}|\s(?:notin|in)\s*\(\s*{_VALUE}\s*(?:,\s*{_VALUE}\s*)*\))?)\s*(?:,|$)"
+)
+_SUGGESTIONS = 3
+
+
+def check_selector(selector: str) -> None:
+    """`UsageError` for a label selector that no API server takes."""
+    position = 0
+    while position < len(selector):
+        term = _TERM.match(selector, position)
+        if term is None:
+            raise _malformed(selector, position)
+        position = term.end()
+    if selector.rstrip().endswith(","):
+        raise _malformed(selector, len(selector))
+
+
+def _malformed(selector: str, position: int) -> UsageError:
+    rest = selector[position:] or "its end"
+    return UsageError(
+        f"{selector!r} is not a label selector: it cannot be read from {rest!r}",
+        hint="Write it as for kubectl: -l role=worker,zone!=b or -l 'role in (worker,edge)'.",
+    )
+
+
+def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection) -> tuple[str, ...]:
+    """Names that the selector (`matching`) and `--node` choose of all `nodes`, in their order, before `--exclude`."""
+    _refuse_missing(nodes, selection.nodes)
+    if not matching:
+        raise _nothing_matches(nodes, selection.selector)
+    wanted = set(selection.nodes)
+    names = tuple(node.name for node in matching if not wanted or node.name in wanted)
+    if not names:
+        raise InputError(
+            f"none of the nodes named by --node has the labels {selection.selector!r}",
+            hint="Leave one of --node and --selector away.",
+        )
+    return names
+
+
+def _refuse_missing(nodes: Sequence[Node], named: Iterable[str]) -> None:
+    known = [node.name for node in nodes]
+    missing = [name for name in named if name not in known]
+    if missing:
+        raise InputError(f"there is no node {shortened(missing)}", hint=_close_names(missing[0], known))
+
+
+def _close_names(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=_SUGGESTIONS)
+    return f"Close to it: {', '.join(close)}" if close else f"The cluster has {shortened(known)}"
+
+
+def _nothing_matches(nodes: Sequence[Node], selector: str) -> InputError:
+    if not nodes:
+        return InputError("the cluster has no nodes", hint="Is this the right context? See --kubeconfig and --context.")
+    return InputError(f"no node matches the selector {selector!r}", hint=_close_labels(selector, nodes))
+
+
+def _close_labels(selector: str, nodes: Sequence[Node]) -> str:
+    term = _TERM.match(selector)
+    key = (term["key"] or term["absent"]) if term else selector
+    values = {node.labels[key] for node in nodes if key in node.labels}
+    if values:
+        return f"On the nodes, {key} is one of: {shortened(sorted(values))}"
+    keys = sorted({label for node in nodes for label in node.labels})
+    close = difflib.get_close_matches(key, keys, n=_SUGGESTIONS, cutoff=0.4)
+    return f"No node has the label {key}; labels are: {', '.join(close) if close else shortened(keys)}"

@@ -1,0 +1,45 @@
+"""The sole constructor of adapters. Each is imported when it is made: `--help` loads no client."""
+
+import os
+import socket
+import sys
+
+from rollout.cli.options import ClusterOptions, SshOptions
+from rollout.ports import Clock, ClusterApi, HostShell
+
+
+def cluster_api(options: ClusterOptions) -> ClusterApi:
+    """The API server of the chosen kubeconfig and context."""
+    from rollout.adapters.kube import connect
+
+    return connect(options.kubeconfig, options.context)
+
+
+def host_shell(options: SshOptions) -> HostShell:
+    """SSH to the hosts."""
+    from rollout.adapters.known_hosts import HostKeyChecking
+    from rollout.adapters.ssh import ParamikoShell
+
+    return ParamikoShell(
+        known_hosts=options.known_hosts,
+        host_key_checking=HostKeyChecking(options.host_key_checking),
+        key_file=options.ssh_key,
+    )
+
+
+def system_clock() -> Clock:
+    """This machine's clocks."""
+    from rollout.adapters.clock import SystemClock
+
+    return SystemClock()
+
+
+def lease_holder() -> str:
+    """Who holds the lock, for people: user, machine, process."""
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
+    return f"{user}@{socket.gethostname()}/{os.getpid()}"
+
+
+def interactive() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
