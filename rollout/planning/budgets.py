@@ -4,30 +4,56 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rollout.model.cluster import Budget, Pod, PodPhase
+from rollout.model.cluster import Budget, Pod, PodPhase, Requirement, SelectorOperator
 from rollout.planning.verdicts import PodVerdict
 
 Load = Mapping[str, int]
 """Disruptions that a drain takes from each budget, by the budget's namespace/name."""
 
 
+_Bucket = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetIndex:
-    """Budgets by namespace, for looking up a pod's."""
+    """Budgets by a label that they demand, for looking up a pod's without trying every selector of its namespace.
 
-    by_namespace: Mapping[str, tuple[Budget, ...]]
+    `by_label` is by namespace, label and value; `unselective` holds, by namespace, those that demand no certain value.
+    """
+
+    by_label: Mapping[_Bucket, tuple[Budget, ...]]
+    unselective: Mapping[str, tuple[Budget, ...]]
 
     @classmethod
     def of(cls, budgets: Iterable[Budget]) -> "BudgetIndex":
         """Index of these budgets."""
-        grouped: dict[str, list[Budget]] = defaultdict(list)
+        by_label: dict[_Bucket, list[Budget]] = defaultdict(list)
+        unselective: dict[str, list[Budget]] = defaultdict(list)
         for budget in budgets:
-            grouped[budget.namespace].append(budget)
-        return cls({namespace: tuple(group) for namespace, group in grouped.items()})
+            demanded = _demanded(budget)
+            if demanded is None:
+                unselective[budget.namespace].append(budget)
+                continue
+            for value in demanded.values:
+                by_label[budget.namespace, demanded.key, value].append(budget)
+        return cls(
+            {bucket: tuple(group) for bucket, group in by_label.items()},
+            {namespace: tuple(group) for namespace, group in unselective.items()},
+        )
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that this pod counts against."""
-        return tuple(budget for budget in self.by_namespace.get(pod.namespace, ()) if budget.covers(pod))
+        found = [budget for budget in self.unselective.get(pod.namespace, ()) if budget.covers(pod)]
+        for key, value in pod.labels.items():
+            bucket = self.by_label.get((pod.namespace, key, value), ())
+            found += [budget for budget in bucket if budget.covers(pod)]
+        return tuple(sorted(found, key=lambda budget: budget.name)) if len(found) > 1 else tuple(found)
+
+
+def _demanded(budget: Budget) -> Requirement | None:
+    """The first requirement that names values: a pod without one of them is not covered."""
+    requirements = budget.selector.requirements if budget.selector else ()
+    return next((each for each in requirements if each.operator is SelectorOperator.IN), None)
 
 
 def bypasses(pod: Pod, budget: Budget) -> bool:
