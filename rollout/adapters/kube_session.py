@@ -45,8 +45,9 @@ class Session:
 def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
     """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
     if kubeconfig is None and _in_cluster(os.environ):
-        return _session(_service_account(context), connections)
-    return _session(_configuration(find_login(kubeconfig, context, os.environ)), connections)
+        return _session(_service_account(context), connections, proxied=False)
+    login = find_login(kubeconfig, context, os.environ)
+    return _session(_configuration(login), connections, proxied=login.proxied)
 
 
 def _in_cluster(environ: Mapping[str, str]) -> bool:
@@ -80,7 +81,7 @@ def _configuration(login: Login) -> Any:
             context=login.context,
             client_configuration=configuration,
         )
-    if login.runs_program and not (configuration.api_key or configuration.cert_file):
+    if login.program and not (configuration.api_key or configuration.cert_file):
         raise KubeconfigError(
             f"{login.program} gave no credentials" + (f": {heard[-1]}" if heard else ""),
             hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
@@ -88,11 +89,12 @@ def _configuration(login: Login) -> Any:
     return configuration
 
 
-def _session(configuration: Any, connections: int) -> Session:
+def _session(configuration: Any, connections: int, *, proxied: bool) -> Session:
     from kubernetes import client  # noqa: PLC0415 - slow to import
 
     _check_tls(configuration)
-    _spare_loopback_the_proxy(configuration)
+    if not proxied:
+        _spare_loopback_the_proxy(configuration)
     configuration.connection_pool_maxsize = connections
     with _translated("the kubeconfig"):
         pool = client.ApiClient(configuration).rest_client.pool_manager

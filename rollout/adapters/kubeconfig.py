@@ -43,6 +43,7 @@ class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
 
     server: str | None = None
     certificate_authority: str | None = None
+    proxy_url: str | None = None
 
 
 class Context(msgspec.Struct, frozen=True, rename="kebab"):
@@ -84,22 +85,22 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """What was chosen, ready for the library."""
+    """What was chosen, ready for the library.
+
+    `program` is the command that gives the credentials, empty where none does; `proxied` is whether the cluster
+    entry itself names a proxy.
+    """
 
     files: tuple[Path, ...]
     context: str
     user: str
     program: str
+    proxied: bool
 
     @property
     def origin(self) -> str:
         """The files, for messages."""
         return ", ".join(str(path) for path in self.files)
-
-    @property
-    def runs_program(self) -> bool:
-        """Whether a program gives the credentials."""
-        return bool(self.program)
 
 
 E = TypeVar("E", NamedUser, NamedCluster, NamedContext)
@@ -113,9 +114,9 @@ def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[st
     origin = ", ".join(str(path) for path in files)
     name = context or _current(read, origin)
     chosen = _context(read, name, origin)
-    _check_cluster(read, name, chosen, origin)
+    cluster = _check_cluster(read, name, chosen, origin)
     program = _check_user(read, name, chosen, origin)
-    return Login(files, name, chosen.user or "", program)
+    return Login(files, name, chosen.user or "", program, bool(cluster.proxy_url))
 
 
 def _files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
@@ -183,7 +184,7 @@ def _named(entries: Iterable[tuple[Path, tuple[E, ...] | None]], name: str) -> t
     return next(((path, entry) for path, some in entries for entry in some or () if entry.name == name), None)
 
 
-def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> None:
+def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> Cluster:
     if not chosen.cluster:
         raise KubeconfigError(f"context {context!r} of {origin} names no cluster", hint=_choices(read))
     found = _named(((path, file.clusters) for path, file in read), chosen.cluster)
@@ -199,6 +200,7 @@ def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> N
             hint="Add `server: https://…` to it, or choose another context.",
         )
     _check_file(path, "certificate-authority", cluster.certificate_authority)
+    return cluster
 
 
 def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:

@@ -1,0 +1,272 @@
+import json
+import os
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.adapters.kube import connect
+from rollout.errors import ApiError, KubeconfigError
+from tests.scripted_api import Exchange, Kubeconfig, scripted
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_kubeconfig_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def refused(path: Path | None, context: str | None = None) -> KubeconfigError:
+    with pytest.raises(KubeconfigError) as caught:
+        connect(path, context)
+    assert "\n" not in caught.value.message
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty"),
+        ("# nothing\n", "is empty"),
+        ("a: [", "is not YAML"),
+        ("\x00\x01", "is not YAML"),
+        ("just text", "is not a kubeconfig"),
+        ("[1, 2]", "is not a kubeconfig"),
+        ("clusters: none", "is not a kubeconfig"),
+        ("contexts: [{context: {cluster: c}}]", "is not a kubeconfig"),
+        ("apiVersion: v1", "has no current context"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(content)
+    error = refused(path)
+    assert message in error.message
+    assert str(path) in error.message
+    assert error.hint
+
+
+def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(b"\xff\xfe\x00a")
+    assert "is not YAML" in refused(path).message
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    assert "there is no kubeconfig" in refused(tmp_path / "none").message
+    assert "cannot be read" in refused(tmp_path).message
+
+
+def test_without_any_kubeconfig_the_default_one_is_named(tmp_path: Path) -> None:
+    error = refused(None)
+    assert str(tmp_path / "home/.kube/config") in error.message
+    assert "--kubeconfig" in error.hint
+
+
+def without(section: str) -> Callable[[Json], None]:
+    return lambda document: document.__setitem__(section, [])
+
+
+def cluster(**values: Any) -> Callable[[Json], None]:
+    return lambda document: document["clusters"][0]["cluster"].update(values)
+
+
+def user(**values: Any) -> Callable[[Json], None]:
+    return lambda document: document["users"][0].__setitem__("user", values)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without("clusters"), "names cluster 'c', which"),
+        (without("users"), "names user 'u', whom"),
+        (without("contexts"), "has no context 'x'"),
+        (lambda document: document["contexts"][0].update(context={}), "names no cluster"),
+        (lambda document: document["contexts"][0].update(context=None), "names no cluster"),
+        (cluster(server=None), "has no server address"),
+        (cluster(**{"certificate-authority": "ca.crt"}), "ca.crt, which does not exist"),
+        (cluster(**{"certificate-authority-data": "!!!"}), "cannot be used"),
+        (cluster(**{"certificate-authority-data": "bm9uZQ=="}), "certificate authority of the kubeconfig"),
+        (user(**{"client-certificate": "me.crt", "client-key": "me.key"}), "me.crt, which does not exist"),
+        (
+            user(**{"client-certificate-data": "bm9uZQ==", "client-key-data": "bm9uZQ=="}),
+            "client certificate or key of the kubeconfig",
+        ),
+        (user(tokenFile="token"), "token, which does not exist"),
+        (user(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login"}), "not there"),
+        (cluster(**{"proxy-url": "socks9://x"}), "cannot be used"),
+    ],
+)
+def test_a_kubeconfig_that_cannot_work(tmp_path: Path, change: Callable[[Json], None], message: str) -> None:
+    document = Kubeconfig().document()
+    change(document)
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(document))
+    error = refused(path)
+    assert message in error.message
+    assert error.hint
+
+
+def test_an_unknown_context_lists_the_known_ones(tmp_path: Path) -> None:
+    error = refused(Kubeconfig().write(tmp_path / "kubeconfig"), "y")
+    assert "has no context 'y'" in error.message
+    assert error.hint == "Name one with --context: x."
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    path = Kubeconfig().write(tmp_path / "kubeconfig")
+    path.chmod(0)
+    assert "cannot be read: Permission denied" in refused(path).message
+
+
+def program(tmp_path: Path, body: str) -> Json:
+    path = tmp_path / "login"
+    path.write_text(f"#!{sys.executable}\n{body}")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
+
+
+def credential(**status: str) -> str:
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    return f"print({json.dumps(answer)!r})"
+
+
+def authorization(exchange: Exchange) -> None:
+    exchange.json({"authorization": exchange.headers["Authorization"]})
+
+
+def test_a_login_program_gives_the_token(tmp_path: Path) -> None:
+    with scripted(authorization) as server:
+        config = Kubeconfig(server.url, user=program(tmp_path, credential(token="from-program")))
+        api = connect(config.write(tmp_path / "kubeconfig"), None)
+        assert json.loads(api.get("/x")) == {"authorization": "Bearer from-program"}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("import sys; sys.exit('log in first')", "log in first"),
+        ("print('hello')", "failed to decode"),
+        (credential(), "missing token"),
+    ],
+)
+def test_a_login_program_that_fails_is_told_with_its_words(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], body: str, text: str
+) -> None:
+    config = Kubeconfig(user=program(tmp_path, body))
+    error = refused(config.write(tmp_path / "kubeconfig"))
+    assert "gave no credentials" in error.message
+    assert text in error.message
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_login_program_runs_again_when_its_token_is_refused(tmp_path: Path) -> None:
+    counter = tmp_path / "count"
+    body = (
+        f"import json, pathlib; p = pathlib.Path({str(counter)!r}); "
+        "n = int(p.read_text()) + 1 if p.exists() else 1; p.write_text(str(n)); "
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential', "
+        "'status': {'token': f't{n}'}}))"
+    )
+
+    def script(exchange: Exchange) -> None:
+        fresh = exchange.headers["Authorization"] == "Bearer t2"
+        exchange.json({"kind": "Status", "message": "Unauthorized", "code": 401}, 200 if fresh else 401)
+
+    with scripted(script) as server:
+        config = Kubeconfig(server.url, user=program(tmp_path, body))
+        api = connect(config.write(tmp_path / "kubeconfig"), None)
+        api.get("/x")
+        api.get("/x")
+        assert [exchange.headers["Authorization"] for exchange in server.exchanges] == [
+            "Bearer t1",
+            "Bearer t2",
+            "Bearer t2",
+        ]
+
+
+def test_credentials_that_cannot_be_renewed_end_in_an_api_error(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.answer(401, b"")) as server:
+        path = Kubeconfig(server.url).write(tmp_path / "kubeconfig")
+        api = connect(path, None)
+        path.unlink()
+        with pytest.raises(ApiError, match="there is no kubeconfig") as caught:
+            api.get("/x")
+    assert caught.value.status == 401
+
+
+def test_the_files_of_kubeconfig_are_merged_and_the_first_current_context_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted(authorization) as server:
+        first = Kubeconfig(server.url, user={"token": "first"}).write(tmp_path / "first")
+        document = Kubeconfig(server.url).document()
+        document["contexts"] = [{"name": "other", "context": {"cluster": "c", "user": "v"}}]
+        document["users"] = [{"name": "v", "user": {"token": "second"}}]
+        document["current-context"] = "other"
+        second = tmp_path / "second"
+        second.write_text(json.dumps(document))
+        monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'none'}:{first}:{second}")
+        assert json.loads(connect(None, None).get("/x")) == {"authorization": "Bearer first"}
+        assert json.loads(connect(None, "other").get("/x")) == {"authorization": "Bearer second"}
+
+
+def test_a_kubeconfig_list_of_which_nothing_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'a'}:{tmp_path / 'b'}")
+    assert str(tmp_path / "a") in refused(None).message
+
+
+def test_files_beside_the_kubeconfig_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "deep"
+    folder.mkdir()
+    (folder / "token").write_text("beside")
+    with scripted(authorization) as server:
+        path = Kubeconfig(server.url, user={"tokenFile": "token"}).write(folder / "kubeconfig")
+        monkeypatch.chdir(tmp_path)
+        assert json.loads(connect(Path("deep/kubeconfig"), None).get("/x")) == {"authorization": "Bearer beside"}
+        assert json.loads(connect(path, None).get("/x")) == {"authorization": "Bearer beside"}
+
+
+def test_basic_credentials_and_none_at_all(tmp_path: Path) -> None:
+    with scripted(authorization) as server:
+        basic = Kubeconfig(server.url, user={"username": "me", "password": "secret"})
+        anonymous = Kubeconfig(server.url, user={})
+        assert json.loads(connect(basic.write(tmp_path / "a"), None).get("/x")) == {
+            "authorization": "Basic bWU6c2VjcmV0"
+        }
+        assert json.loads(connect(anonymous.write(tmp_path / "b"), None).get("/x")) == {"authorization": None}
+
+
+def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = tmp_path / "token"
+    monkeypatch.setattr("rollout.adapters.kube_session._SERVICE_ACCOUNT", account)
+    account.write_text("in-pod")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    assert "the pod's service account" in refused(None, "some").message
+    assert "the pod's service account cannot be used" in refused(None).message
+
+
+def test_a_proxy_of_the_environment_is_not_used_for_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with scripted(authorization) as server:
+        assert connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None).get("/x")
+        monkeypatch.setenv("NO_PROXY", "example.org")
+        assert connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None).get("/x")
+
+
+def test_a_proxy_that_is_away_is_named(tmp_path: Path) -> None:
+    config = Kubeconfig("https://10.255.255.1", cluster={"proxy-url": "http://127.0.0.1:1"})
+    with pytest.raises(ApiError, match="through the proxy") as caught:
+        connect(config.write(tmp_path / "kubeconfig"), None).get("/x")
+    assert "proxy-url" in caught.value.hint
