@@ -4,7 +4,7 @@ import re
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?", re.ASCII)
 _DECIMAL = {
     "n": -9,
     "u": -6,

@@ -1,0 +1,330 @@
+import json
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from rollout.errors import ApiError, ApiGoneError
+from rollout.gather import decode, wire
+from rollout.gather.watch_events import WatchEventType, decode_watch_line
+from rollout.model.cluster import (
+    Budget,
+    LabelSelector,
+    Node,
+    NodeAddress,
+    OwnerRef,
+    Pod,
+    PodPhase,
+    ReadyState,
+    Requirement,
+    Resources,
+    SelectorOperator,
+    Taint,
+)
+
+Json = dict[str, Any]
+
+
+def pod(document: Json, shared: decode.Shared | None = None) -> Pod:
+    project = partial(decode.pod, shared=shared or decode.Shared())
+    return decode.one(json.dumps(document).encode(), wire.WirePod, project, "/pod")
+
+
+def node(document: Json) -> Node:
+    return decode.one(json.dumps(document).encode(), wire.WireNode, decode.node, "/node")
+
+
+def budget(spec: Json, status: Json | None = None, *, old: bool = False) -> Budget:
+    document = {"metadata": {"namespace": "a", "name": "b"}, "spec": spec, "status": status}
+    project = decode.old_budget if old else decode.budget
+    return decode.one(json.dumps(document).encode(), wire.WireBudget, project, "/budget")
+
+
+def asks(**requests: str) -> Json:
+    return {"resources": {"requests": requests}}
+
+
+def sidecar(**requests: str) -> Json:
+    return {"restartPolicy": "Always", **asks(**requests)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu", "memory"),
+    [
+        ({}, 0, 0),
+        ({"containers": [{}]}, 0, 0),
+        ({"containers": [{"resources": {"requests": None}}]}, 0, 0),
+        ({"containers": [asks(cpu="100m", memory="1Gi"), asks(cpu="1")]}, 1100, 1 << 30),
+        ({"containers": [asks(cpu="100m")], "initContainers": [asks(cpu="1", memory="5k")]}, 1000, 5000),
+        ({"containers": [asks(cpu="2")], "initContainers": [asks(cpu="1"), asks(cpu="1500m")]}, 2000, 0),
+        ({"containers": [asks(cpu="1")], "initContainers": [sidecar(cpu="500m")]}, 1500, 0),
+        ({"containers": [asks(cpu="1")], "initContainers": [sidecar(cpu="500m"), asks(cpu="2")]}, 2500, 0),
+        ({"containers": [asks(cpu="1")], "initContainers": [asks(cpu="2"), sidecar(cpu="500m")]}, 2000, 0),
+        ({"containers": [asks(cpu="1")], "overhead": {"cpu": "250m", "memory": "120Mi"}}, 1250, 120 << 20),
+        ({"containers": [asks(cpu="1", memory="1Gi")], **asks(cpu="3")}, 3000, 1 << 30),
+        ({"containers": [asks(**{"nvidia.com/gpu": "1", "cpu": "1"})]}, 1000, 0),
+        ({"containers": [{"resources": {"requests": {"cpu": 2, "memory": 1000}}}]}, 2000, 1000),
+    ],
+)
+def test_requests_are_summed_as_the_scheduler_sums_them(spec: Json, cpu: int, memory: int) -> None:
+    assert pod({"metadata": {"name": "p"}, "spec": spec}).requests == Resources(cpu, memory, 1)
+
+
+def test_a_pod_in_full() -> None:
+    assert pod(
+        {
+            "metadata": {
+                "namespace": "shop",
+                "name": "db-0",
+                "uid": "u1",
+                "labels": {"app": "db"},
+                "annotations": {"kubernetes.io/config.mirror": "x"},
+                "deletionTimestamp": "2026-11-21T02:35:48Z",
+                "finalizers": ["example.com/hold"],
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "u8"},
+                    {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u9", "controller": True},
+                ],
+                "managedFields": [{"manager": "kubelet", "fieldsV1": {"f:x": {}}}],
+            },
+            "spec": {
+                "nodeName": "n1",
+                "nodeSelector": {"disk": "ssd"},
+                "terminationGracePeriodSeconds": 0,
+                "volumes": [
+                    {"name": "a", "emptyDir": {"medium": "Memory"}},
+                    {"name": "b", "persistentVolumeClaim": {"claimName": "data-db-0"}},
+                    {"name": "c", "ephemeral": {"volumeClaimTemplate": {}}},
+                    {"name": "d", "configMap": {"name": "x"}},
+                ],
+                "containers": [{"name": "c", "image": "i"}],
+            },
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+        }
+    ) == Pod(
+        namespace="shop",
+        name="db-0",
+        uid="u1",
+        node="n1",
+        phase=PodPhase.RUNNING,
+        ready=True,
+        labels={"app": "db"},
+        owner=OwnerRef("apps/v1", "StatefulSet", "db", "u9"),
+        mirror=True,
+        has_empty_dir=True,
+        requests=Resources(0, 0, 1),
+        deleted_at="2026-11-21T02:35:48Z",
+        grace_period=0,
+        finalizers=("example.com/hold",),
+        node_selector={"disk": "ssd"},
+        claims=("data-db-0", "db-0-c"),
+    )
+
+
+def test_a_pod_of_which_next_to_nothing_is_known() -> None:
+    bare = pod({"metadata": {"name": "p"}})
+    assert (bare.phase, bare.ready, bare.owner, bare.node, bare.grace_period) == (
+        PodPhase.UNKNOWN,
+        False,
+        None,
+        "",
+        30,
+    )
+    nulls = {"labels": None, "annotations": None, "ownerReferences": None, "finalizers": None}
+    spec = {"containers": None, "initContainers": None, "volumes": None, "nodeSelector": None}
+    status = {"phase": "Melting", "conditions": None}
+    assert pod({"metadata": {"name": "p", **nulls}, "spec": spec, "status": status}) == bare
+
+
+def test_equal_labels_owners_and_requests_are_kept_once() -> None:
+    shared = decode.Shared()
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": True}
+    document = {"metadata": {"name": "p", "labels": {"app": "x"}, "ownerReferences": [owner]}}
+    first, second = pod(document, shared), pod(document, shared)
+    assert first.labels is second.labels
+    assert first.owner is second.owner
+    assert first.requests is second.requests
+
+
+def test_a_node_in_full() -> None:
+    assert node(
+        {
+            "metadata": {
+                "name": "n1",
+                "uid": "u1",
+                "resourceVersion": "7",
+                "labels": {"zone": "a"},
+                "annotations": {"k": "v"},
+                "deletionTimestamp": "2026-11-21T02:35:48Z",
+            },
+            "spec": {
+                "unschedulable": True,
+                "taints": [{"key": "k", "effect": "NoSchedule"}, {"key": "l", "value": "v", "effect": "NoExecute"}],
+            },
+            "status": {
+                "conditions": [
+                    {"type": "MemoryPressure", "status": "False"},
+                    {"type": "Ready", "status": "False", "message": "kubelet stopped"},
+                ],
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+                "allocatable": {"cpu": "3920m", "memory": "8Gi", "pods": "110", "ephemeral-storage": "1e9"},
+                "nodeInfo": {
+                    "bootID": "b",
+                    "machineID": "m",
+                    "osImage": "Flatcar",
+                    "kubeletVersion": "v1.36.2",
+                },
+            },
+        }
+    ) == Node(
+        name="n1",
+        uid="u1",
+        resource_version="7",
+        labels={"zone": "a"},
+        annotations={"k": "v"},
+        unschedulable=True,
+        ready=ReadyState.FALSE,
+        ready_message="kubelet stopped",
+        taints=(Taint("k", "", "NoSchedule"), Taint("l", "v", "NoExecute")),
+        addresses=(NodeAddress("InternalIP", "10.0.0.1"),),
+        boot_id="b",
+        machine_id="m",
+        os_image="Flatcar",
+        kubelet_version="v1.36.2",
+        allocatable=Resources(3920, 8 << 30, 110),
+        deleting=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready"),
+    [
+        (None, ReadyState.UNKNOWN),
+        ([], ReadyState.UNKNOWN),
+        ([{"type": "Ready", "status": "True"}], ReadyState.TRUE),
+        ([{"type": "Ready", "status": "Unknown"}], ReadyState.UNKNOWN),
+        ([{"type": "Ready", "status": "Maybe"}], ReadyState.UNKNOWN),
+    ],
+)
+def test_readiness_of_a_node(conditions: list[Json] | None, ready: ReadyState) -> None:
+    assert node({"metadata": {"name": "n"}, "status": {"conditions": conditions}}).ready is ready
+
+
+def test_a_budget_in_full() -> None:
+    expression = {"key": "tier", "operator": "In", "values": ["a", "b"]}
+    assert budget(
+        {
+            "selector": {"matchLabels": {"app": "x"}, "matchExpressions": [expression]},
+            "minAvailable": "50%",
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+        {"disruptionsAllowed": 1, "currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 4},
+    ) == Budget(
+        namespace="a",
+        name="b",
+        selector=LabelSelector(
+            (
+                Requirement("app", SelectorOperator.IN, ("x",)),
+                Requirement("tier", SelectorOperator.IN, ("a", "b")),
+            )
+        ),
+        min_available="50%",
+        max_unavailable="",
+        disruptions_allowed=1,
+        current_healthy=3,
+        desired_healthy=2,
+        expected_pods=4,
+        always_allow_unhealthy=True,
+    )
+
+
+def test_zero_is_a_number_of_pods_and_not_an_absence() -> None:
+    assert budget({"maxUnavailable": 0}).max_unavailable == "0"
+    assert budget({}).max_unavailable == ""
+
+
+@pytest.mark.parametrize(
+    ("selector", "covers_v1", "covers_v1beta1"),
+    [
+        (None, False, False),
+        ({}, True, False),
+        ({"matchLabels": {}}, True, False),
+        ({"matchLabels": {"app": "x"}}, True, True),
+        ({"matchLabels": {"app": "y"}}, False, False),
+        ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True, True),
+    ],
+)
+def test_an_empty_selector_covers_all_in_v1_and_none_in_v1beta1(
+    selector: Json | None, *, covers_v1: bool, covers_v1beta1: bool
+) -> None:
+    covered = replace(pod({"metadata": {"name": "p", "namespace": "a"}}), labels={"app": "x"})
+    assert budget({"selector": selector}).covers(covered) is covers_v1
+    assert budget({"selector": selector}, old=True).covers(covered) is covers_v1beta1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"{}",
+        b'{"metadata": {"name": 5}}',
+        b'{"metadata": {"name": "p"}, "spec": {"containers": {"a": 1}}}',
+        b'{"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"requests": {"cpu": "much"}}}]}}',
+    ],
+)
+def test_a_garbled_answer_names_where_it_came_from(body: bytes) -> None:
+    project = partial(decode.pod, shared=decode.Shared())
+    with pytest.raises(ApiError, match="the answer to /api/v1/pods is not what an API server gives"):
+        decode.one(body, wire.WirePod, project, "/api/v1/pods")
+
+
+def test_an_unknown_selector_operator_is_refused_not_ignored() -> None:
+    with pytest.raises(ApiError, match="Near"):
+        budget({"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})
+
+
+def test_a_page_without_items() -> None:
+    body = b'{"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": null}'
+    assert decode.page(body, wire.NodePage, decode.node, "/x") == decode.Page((), "9")
+
+
+def line(kind: str, /, **body: Any) -> bytes:
+    return json.dumps({"type": kind, "object": body}).encode()
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
+def test_a_line_about_a_pod(kind: str) -> None:
+    event = decode_watch_line(line(kind, metadata={"name": "p", "resourceVersion": "8"}), Pod)
+    assert event.type is WatchEventType(kind)
+    assert event.object is not None
+    assert (event.object.name, event.resource_version, event.error) == ("p", "8", None)
+
+
+def test_a_line_about_a_node() -> None:
+    event = decode_watch_line(line("ADDED", metadata={"name": "n", "resourceVersion": "8"}), Node)
+    assert event.object is not None
+    assert event.object.ready is ReadyState.UNKNOWN
+
+
+def test_a_bookmark_only_moves_the_version_on() -> None:
+    event = decode_watch_line(line("BOOKMARK", metadata={"resourceVersion": "99", "creationTimestamp": None}), Pod)
+    assert (event.type, event.object, event.resource_version) == (WatchEventType.BOOKMARK, None, "99")
+
+
+def test_an_expired_version_inside_a_watch_is_gone() -> None:
+    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (9)"}
+    event = decode_watch_line(line("ERROR", **status), Node)
+    assert event.type is WatchEventType.ERROR
+    assert isinstance(event.error, ApiGoneError)
+    assert event.error.message == "too old resource version: 1 (9)"
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"type": "NEW", "object": {}}', b'{"type": "ADDED"}', b"x"])
+def test_a_garbled_line_is_an_error(body: bytes) -> None:
+    with pytest.raises(ApiError, match="a watch of pods"):
+        decode_watch_line(body, Pod)
