@@ -1,0 +1,94 @@
+"""Which host stands behind which Node."""
+
+import pytest
+
+from rollout.errors import InventoryError
+from rollout.gather.hosts import HOSTNAME_LABEL, HostMap, SshDefaults, match_hosts
+from rollout.gather.inventory import Inventory
+from rollout.model.cluster import Node, NodeAddress, ReadyState, Resources
+from rollout.model.host import Host
+
+DEFAULTS = SshDefaults("admin", 2200, "/id")
+
+
+def node(name: str, *addresses: tuple[str, str], hostname: str = "") -> Node:
+    return Node(
+        name=name,
+        uid=f"uid-{name}",
+        resource_version="1",
+        labels={HOSTNAME_LABEL: hostname or name},
+        annotations={},
+        unschedulable=False,
+        ready=ReadyState.TRUE,
+        ready_message="",
+        taints=(),
+        addresses=tuple(NodeAddress(kind, address) for kind, address in addresses),
+        boot_id="",
+        machine_id="",
+        os_image="",
+        kubelet_version="",
+        allocatable=Resources(),
+    )
+
+
+def match(nodes: list[Node], *hosts: Host) -> HostMap:
+    return match_hosts(nodes, Inventory(hosts), DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "chosen"),
+    [
+        ([("Hostname", "n1"), ("ExternalIP", "198.51.100.1"), ("InternalIP", "192.0.2.1")], "192.0.2.1"),
+        ([("Hostname", "n1"), ("ExternalIP", "198.51.100.1")], "198.51.100.1"),
+        ([("InternalDNS", "n1.internal"), ("Hostname", "n1")], "n1"),
+        ([("InternalIP", "2001:db8::1"), ("InternalIP", "192.0.2.1")], "2001:db8::1"),
+        ([("InternalIP", ""), ("Hostname", "n1")], "n1"),
+        ([("InternalDNS", "n1.internal")], ""),
+        ([], ""),
+    ],
+)
+def test_nodes_are_the_hosts(addresses: list[tuple[str, str]], chosen: str) -> None:
+    found = match_hosts([node("n1", *addresses)], None, DEFAULTS)
+    assert found == HostMap({"n1": Host("n1", chosen, 2200, "admin", "/id")})
+
+
+def test_by_name_then_address_then_label() -> None:
+    by_name = Host("n1", "203.0.113.1")
+    by_address = Host("second", "2001:DB8::2")
+    by_label = Host("third", "third.example")
+    nodes = [
+        node("n3", hostname="third"),
+        node("n2", ("InternalIP", "2001:db8::2")),
+        node("n1", ("InternalIP", "192.0.2.1")),
+        node("n4"),
+    ]
+    stranger = Host("other", "192.0.2.99")
+    found = match(nodes, by_name, stranger, by_address, by_label)
+    assert found.hosts == {"n1": by_name, "n2": by_address, "n3": by_label}
+    assert list(found.hosts) == ["n3", "n2", "n1"]
+    assert found.hosts_without_node == (stranger,)
+    assert found.nodes_without_host == ("n4",)
+
+
+def test_short_names_are_no_match() -> None:
+    found = match([node("n1.example", hostname="n1.example")], Host("n1", "203.0.113.1"))
+    assert found.nodes_without_host == ("n1.example",)
+
+
+def test_a_sign_that_nodes_share_tells_nothing() -> None:
+    nodes = [node(name, ("ExternalIP", "198.51.100.1"), hostname="same") for name in ("n1", "n2")]
+    host = Host("same", "198.51.100.1")
+    assert match(nodes, host).hosts_without_node == (host,)
+
+
+@pytest.mark.parametrize("second", [Host("b", "192.0.2.1"), Host("b", "b.example")], ids=["by address", "by label"])
+def test_two_hosts_claim_one_node(second: Host) -> None:
+    nodes = [node("n1", ("InternalIP", "192.0.2.1"), hostname="b")]
+    with pytest.raises(InventoryError, match="hosts n1 and b of the inventory are both node n1"):
+        match(nodes, Host("n1", "203.0.113.1"), second)
+
+
+def test_a_host_at_another_nodes_address() -> None:
+    nodes = [node("n1", ("InternalIP", "192.0.2.1")), node("n2", ("InternalIP", "192.0.2.2"))]
+    with pytest.raises(InventoryError, match=r"host n1 .* has the address 192\.0\.2\.2 of node n2"):
+        match(nodes, Host("n1", "192.0.2.2"))
