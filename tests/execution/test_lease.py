@@ -1,0 +1,82 @@
+"""The lock on a real wire: who gets it, who is fenced, what outages do to it."""
+
+import json
+import time
+
+import pytest
+
+from rollout.adapters.clock import SystemClock
+from rollout.adapters.kube import KubeApi
+from rollout.errors import BlockedError, FencedError
+from rollout.execution.lease import LeaseLock, LeaseTerms
+from rollout.lab.api.standalone import StandaloneApi
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/node-rollout"
+
+
+def lock(api: KubeApi, holder: str, *, seconds: int = 2, patience: float = 10.0) -> LeaseLock:
+    return LeaseLock(api, SystemClock(), LeaseTerms("kube-system", holder, f"run-of-{holder}", seconds, patience))
+
+
+def lease(api: KubeApi) -> dict[str, object]:
+    found = json.loads(api.get(PATH))
+    return {**found["spec"], "annotations": found["metadata"].get("annotations", {})}
+
+
+def test_it_is_held_renewed_and_released(api: KubeApi) -> None:
+    with lock(api, "ann") as held:
+        first = lease(api)
+        assert first["holderIdentity"] == "ann"
+        assert first["annotations"] == {"node-rollout.dev/run": "run-of-ann"}
+        held.check()
+        time.sleep(1.2)
+        assert lease(api)["renewTime"] != first["renewTime"]
+        assert lease(api)["acquireTime"] == first["acquireTime"]
+    assert lease(api)["holderIdentity"] == ""
+
+
+def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:
+    with lock(api, "ann"), pytest.raises(BlockedError, match=r"ann holds the Lease .* run run-of-ann"), lock(api, "bob"):
+        pass
+    with lock(api, "bob"):
+        assert lease(api)["holderIdentity"] == "bob"
+        assert lease(api)["leaseTransitions"] == 1
+
+
+def test_one_that_is_not_renewed_is_taken_over_whatever_its_clock_said(api: KubeApi) -> None:
+    with lock(api, "ann"):
+        pass
+    dead = json.loads(api.get(PATH))
+    dead["spec"] |= {"holderIdentity": "ann", "leaseDurationSeconds": 1, "renewTime": "2099-01-01T00:00:00.000000Z"}
+    api.replace(PATH, dead)
+    started = time.monotonic()
+    with lock(api, "bob") as held:
+        held.check()
+        assert time.monotonic() - started >= 1
+        assert lease(api)["holderIdentity"] == "bob"
+
+
+def test_whoever_loses_it_is_fenced_and_leaves_it_alone(api: KubeApi) -> None:
+    with lock(api, "ann") as held:
+        stolen = json.loads(api.get(PATH))
+        stolen["spec"]["holderIdentity"] = "bob"
+        api.replace(PATH, stolen)
+        time.sleep(1.5)
+        with pytest.raises(FencedError, match="held by bob"):
+            held.check()
+    assert lease(api)["holderIdentity"] == "bob"
+
+
+def test_a_lease_that_somebody_deleted_is_lost(api: KubeApi) -> None:
+    with lock(api, "ann") as held:
+        api.delete(PATH)
+        time.sleep(1.5)
+        with pytest.raises(FencedError, match="nobody"):
+            held.check()
+
+
+def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(api: KubeApi, server: StandaloneApi) -> None:
+    with lock(api, "ann", seconds=1) as held:
+        server.outage(2.5)
+        held.check()
+        assert lease(api)["holderIdentity"] == "ann"
