@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli import consent
-from rollout.cli.gathering import ask_hosts, connect, read_cluster
 from rollout.cli.options import (
     ClusterOptions,
     GeneralOptions,
@@ -16,7 +14,6 @@ from rollout.cli.options import (
     SelectionOptions,
     SshOptions,
 )
-from rollout.cli.terminal import show, width
 from rollout.errors import UsageError
 
 FileArgument = Annotated[
@@ -25,12 +22,13 @@ FileArgument = Annotated[
         metavar="[FILE]", help="A plan saved with `rollout plan --out FILE`: exactly this is run.", show_default=False
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", envvar="ROLLOUT_YES", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", envvar="ROLLOUT_YES", show_envvar=False, help="Do not ask.")]
 DryRunOption = Annotated[
     bool,
     typer.Option(
         "--dry-run",
         envvar="ROLLOUT_DRY_RUN",
+        show_envvar=False,
         help="Change nothing: show the plan, and what the API server would say to each cordon and eviction.",
     ),
 ]
@@ -39,7 +37,7 @@ _PLANNED = tuple(item.name for group in (SelectionOptions, PolicyOptions) for it
 
 
 def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
-    context: typer.Context,
+    call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
     policy: PolicyOptions,
@@ -52,22 +50,25 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
 ) -> None:
     """Run a saved plan; or plan, show, ask and run.
 
-    [bold]Examples[/]
+    A node at a time, or as many as the rules allow: cordon, evict, reboot, prove the reboot, uncordon.
 
-    rollout apply --max-unavailable 3
-
-    rollout apply web.plan
-
-    rollout apply --yes -o json > run.jsonl
+    \b
+    Examples:
+      rollout apply --max-unavailable 3
+      rollout apply web.plan
+      rollout apply --yes -o json > run.jsonl
     """
+    from rollout.cli import consent
     from rollout.cli.deciding import decide, load_intent, zones
+    from rollout.cli.gathering import ask_hosts, connect, read_cluster
     from rollout.cli.running import Run, refuse_blocked, rehearse, run
+    from rollout.cli.terminal import show, width
     from rollout.report.tables import plan_text
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     asked = load_intent(file, selection.selection, policy.policy)
     if file is not None:
-        refuse_rules_beside_plan(context)
+        refuse_rules_beside_plan(call)
     connections = connect(cluster, asked.selection, ssh)
     snapshot = read_cluster(connections)
     targets = ask_hosts(snapshot.nodes, connections, asked.selection, ssh)
@@ -84,9 +85,9 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     raise typer.Exit(run(this, as_json=general.as_json))
 
 
-def refuse_rules_beside_plan(context: typer.Context) -> None:
+def refuse_rules_beside_plan(call: typer.Context) -> None:
     """`UsageError` for a rule given on the command line beside a saved plan, which has its rules in it."""
-    given = [name for name in _PLANNED if _is_flag_given(context, name)]
+    given = [name for name in _PLANNED if _is_flag_given(call, name)]
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
         raise UsageError(
@@ -95,6 +96,6 @@ def refuse_rules_beside_plan(context: typer.Context) -> None:
         )
 
 
-def _is_flag_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
+def _is_flag_given(call: typer.Context, name: str) -> bool:
+    source = call.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"

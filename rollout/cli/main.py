@@ -16,6 +16,7 @@ from rollout.cli import failures
 from rollout.cli.apply import apply
 from rollout.cli.demo import demo
 from rollout.cli.flattening import flattened
+from rollout.cli.help import SectionedCommand
 from rollout.cli.lab import lab_app
 from rollout.cli.plan import plan
 from rollout.cli.status import status
@@ -23,11 +24,13 @@ from rollout.errors import ExitCode
 
 _EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."
 
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
 app = typer.Typer(
     name=failures.PROGRAM,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_CONTEXT,
     epilog=_EPILOG,
 )
 
@@ -47,8 +50,11 @@ def root(
 ) -> None:
     """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time.
 
-    Try it without a cluster: [bold]rollout demo[/]. With one: [bold]rollout status[/], then
-    [bold]rollout plan[/], then [bold]rollout apply[/].
+    \b
+    Without a cluster:  rollout demo
+    With one:           rollout status    which nodes wait for a reboot
+                        rollout plan      what apply would do
+                        rollout apply     do it
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -60,10 +66,10 @@ def version() -> None:
 
 
 for _command in (status, plan, apply):
-    app.command()(flattened(_command))
-app.command()(demo)
+    app.command(cls=SectionedCommand, context_settings=_CONTEXT)(flattened(_command))
+app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
 app.add_typer(lab_app, name="lab")
-app.command()(version)
+app.command(cls=SectionedCommand)(version)
 
 
 def run(arguments: Sequence[str]) -> int:

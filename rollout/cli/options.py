@@ -51,7 +51,9 @@ class GeneralOptions:
 
     output: Annotated[
         OutputFormat,
-        typer.Option("--output", "-o", envvar="ROLLOUT_OUTPUT", help="How to print.", rich_help_panel=GENERAL),
+        typer.Option(
+            "--output", "-o", envvar="ROLLOUT_OUTPUT", show_envvar=False, help="How to print.", rich_help_panel=GENERAL
+        ),
     ] = OutputFormat.TEXT
     config: Annotated[
         Path | None,
@@ -59,6 +61,7 @@ class GeneralOptions:
             "--config",
             "-c",
             envvar="ROLLOUT_CONFIG",
+            show_envvar=False,
             metavar="FILE",
             help="Settings: any flag, by its name. Default: rollout.toml here, where there is one.",
             is_eager=True,
@@ -72,6 +75,7 @@ class GeneralOptions:
             "--verbose",
             "-v",
             envvar="ROLLOUT_VERBOSE",
+            show_envvar=False,
             help="Say more; show what caused an error.",
             rich_help_panel=GENERAL,
         ),
@@ -92,6 +96,7 @@ class ClusterOptions:
         typer.Option(
             "--kubeconfig",
             envvar="ROLLOUT_KUBECONFIG",
+            show_envvar=False,
             metavar="FILE",
             help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's own account.",
             rich_help_panel=CLUSTER,
@@ -102,6 +107,7 @@ class ClusterOptions:
         typer.Option(
             "--context",
             envvar="ROLLOUT_CONTEXT",
+            show_envvar=False,
             metavar="NAME",
             help="Context of the kubeconfig. Default: its current one.",
             rich_help_panel=CLUSTER,
@@ -119,6 +125,7 @@ class SelectionOptions:
             "--selector",
             "-l",
             envvar="ROLLOUT_SELECTOR",
+            show_envvar=False,
             metavar="SELECTOR",
             help="Nodes with these labels, as kubectl takes them.",
             show_default=False,
@@ -130,6 +137,7 @@ class SelectionOptions:
         typer.Option(
             "--node",
             envvar="ROLLOUT_NODE",
+            show_envvar=False,
             metavar="NAME",
             help="Only this node. Repeatable.",
             rich_help_panel=NODES,
@@ -140,6 +148,7 @@ class SelectionOptions:
         typer.Option(
             "--exclude",
             envvar="ROLLOUT_EXCLUDE",
+            show_envvar=False,
             metavar="NAME",
             help="Leave this node out; shell patterns are understood. Repeatable.",
             rich_help_panel=NODES,
@@ -168,19 +177,29 @@ class SshOptions:
             "--inventory",
             "-i",
             envvar="ROLLOUT_INVENTORY",
+            show_envvar=False,
             metavar="FILE",
             help="Ansible inventory of the hosts, INI or YAML. Default: the Nodes' own addresses.",
             rich_help_panel=SSH,
         ),
     ] = None
     ssh_user: Annotated[
-        str, typer.Option("--ssh-user", envvar="ROLLOUT_SSH_USER", metavar="USER", help="User.", rich_help_panel=SSH)
+        str,
+        typer.Option(
+            "--ssh-user",
+            envvar="ROLLOUT_SSH_USER",
+            show_envvar=False,
+            metavar="USER",
+            help="User.",
+            rich_help_panel=SSH,
+        ),
     ] = DEFAULT_SSH_USER
     ssh_port: Annotated[
         int,
         typer.Option(
             "--ssh-port",
             envvar="ROLLOUT_SSH_PORT",
+            show_envvar=False,
             metavar="PORT",
             min=1,
             max=65535,
@@ -193,6 +212,7 @@ class SshOptions:
         typer.Option(
             "--ssh-key",
             envvar="ROLLOUT_SSH_KEY",
+            show_envvar=False,
             metavar="FILE",
             help="Private key. Default: the agent's keys, then the usual files in ~/.ssh.",
             rich_help_panel=SSH,
@@ -203,6 +223,7 @@ class SshOptions:
         typer.Option(
             "--known-hosts",
             envvar="ROLLOUT_KNOWN_HOSTS",
+            show_envvar=False,
             metavar="FILE",
             help="Host keys to trust. Default: ~/.ssh/known_hosts.",
             rich_help_panel=SSH,
@@ -213,6 +234,7 @@ class SshOptions:
         typer.Option(
             "--ssh-config",
             envvar="ROLLOUT_SSH_CONFIG",
+            show_envvar=False,
             metavar="FILE",
             help="OpenSSH client configuration to go by. Default: none.",
             rich_help_panel=SSH,
@@ -223,6 +245,7 @@ class SshOptions:
         typer.Option(
             "--host-key-checking",
             envvar="ROLLOUT_HOST_KEY_CHECKING",
+            show_envvar=False,
             help="strict: only known keys. accept-new: trust and record a first one. off: trust anything.",
             rich_help_panel=SSH,
         ),
@@ -232,6 +255,7 @@ class SshOptions:
         typer.Option(
             "--probe-timeout",
             envvar="ROLLOUT_PROBE_TIMEOUT",
+            show_envvar=False,
             metavar="DURATION",
             parser=quantities.some_time,
             help="How long one host may take to answer.",
@@ -243,6 +267,7 @@ class SshOptions:
         typer.Option(
             "--probe-concurrency",
             envvar="ROLLOUT_PROBE_CONCURRENCY",
+            show_envvar=False,
             metavar="N",
             min=1,
             help="How many hosts are asked at once.",
@@ -260,6 +285,7 @@ class PolicyOptions:
         typer.Option(
             "--max-unavailable",
             envvar="ROLLOUT_MAX_UNAVAILABLE",
+            show_envvar=False,
             metavar="COUNT",
             parser=quantities.at_least_one,
             help="Most nodes away at once, counting those that are away already: 3, or 25% of the selected ones.",
@@ -271,6 +297,7 @@ class PolicyOptions:
         typer.Option(
             "--canary",
             envvar="ROLLOUT_CANARY",
+            show_envvar=False,
             metavar="N",
             min=0,
             help="Take this many nodes alone first, one at a time.",
@@ -282,6 +309,7 @@ class PolicyOptions:
         typer.Option(
             "--spread-by",
             envvar="ROLLOUT_SPREAD_BY",
+            show_envvar=False,
             metavar="LABEL",
             help="Keep a wave within one value of this label: one zone at a time.",
             show_default=False,
@@ -293,6 +321,7 @@ class PolicyOptions:
         typer.Option(
             "--control-plane",
             envvar="ROLLOUT_CONTROL_PLANE",
+            show_envvar=False,
             help="When control-plane nodes take their turn, one at a time.",
             rich_help_panel=WAVES,
         ),
@@ -302,6 +331,7 @@ class PolicyOptions:
         typer.Option(
             "--include-cordoned",
             envvar="ROLLOUT_INCLUDE_CORDONED",
+            show_envvar=False,
             help="Take nodes that somebody else cordoned too; they stay cordoned.",
             rich_help_panel=NODES,
         ),
@@ -311,6 +341,7 @@ class PolicyOptions:
         typer.Option(
             "--reboot-idle",
             envvar="ROLLOUT_REBOOT_IDLE",
+            show_envvar=False,
             help="Take nodes with no update staged too: a rolling reboot.",
             rich_help_panel=NODES,
         ),
@@ -320,6 +351,7 @@ class PolicyOptions:
         typer.Option(
             "--skip-blocked",
             envvar="ROLLOUT_SKIP_BLOCKED",
+            show_envvar=False,
             help="Leave out nodes whose drain is bound to fail, instead of not starting.",
             rich_help_panel=NODES,
         ),
@@ -329,6 +361,7 @@ class PolicyOptions:
         typer.Option(
             "--max-failures",
             envvar="ROLLOUT_MAX_FAILURES",
+            show_envvar=False,
             metavar="COUNT",
             parser=quantities.at_least_one,
             help="Start no further node once this many failed.",
@@ -340,6 +373,7 @@ class PolicyOptions:
         typer.Option(
             "--drain-timeout",
             envvar="ROLLOUT_DRAIN_TIMEOUT",
+            show_envvar=False,
             metavar="DURATION",
             parser=quantities.some_time,
             help="How long a node's pods may take to leave.",
@@ -351,6 +385,7 @@ class PolicyOptions:
         typer.Option(
             "--grace-period",
             envvar="ROLLOUT_GRACE_PERIOD",
+            show_envvar=False,
             metavar="SECONDS",
             min=0,
             help="Seconds a pod has to end. Default: the pod's own.",
@@ -362,6 +397,7 @@ class PolicyOptions:
         typer.Option(
             "--force",
             envvar="ROLLOUT_FORCE",
+            show_envvar=False,
             help="Evict pods that nothing will start again.",
             rich_help_panel=DRAIN,
         ),
@@ -371,6 +407,7 @@ class PolicyOptions:
         typer.Option(
             "--delete-emptydir-data/--no-delete-emptydir-data",
             envvar="ROLLOUT_DELETE_EMPTYDIR_DATA",
+            show_envvar=False,
             help="Evict pods that keep data on the node.",
             rich_help_panel=DRAIN,
         ),
@@ -380,6 +417,7 @@ class PolicyOptions:
         typer.Option(
             "--disable-eviction",
             envvar="ROLLOUT_DISABLE_EVICTION",
+            show_envvar=False,
             help="Delete pods instead of evicting them: disruption budgets do not count.",
             rich_help_panel=DRAIN,
         ),
@@ -389,6 +427,7 @@ class PolicyOptions:
         typer.Option(
             "--reboot-timeout",
             envvar="ROLLOUT_REBOOT_TIMEOUT",
+            show_envvar=False,
             metavar="DURATION",
             parser=quantities.some_time,
             help="How long a host may take to come back.",
@@ -400,6 +439,7 @@ class PolicyOptions:
         typer.Option(
             "--ready-timeout",
             envvar="ROLLOUT_READY_TIMEOUT",
+            show_envvar=False,
             metavar="DURATION",
             parser=quantities.some_time,
             help="How long it may then take to be Ready.",
@@ -411,6 +451,7 @@ class PolicyOptions:
         typer.Option(
             "--settle-timeout",
             envvar="ROLLOUT_SETTLE_TIMEOUT",
+            show_envvar=False,
             metavar="DURATION",
             parser=quantities.duration,
             help="How long the moved pods may take to be available before the next wave.",
@@ -456,6 +497,7 @@ class LeaseOptions:
         typer.Option(
             "--lease-namespace",
             envvar="ROLLOUT_LEASE_NAMESPACE",
+            show_envvar=False,
             metavar="NAMESPACE",
             help="Namespace of the Lease that keeps rollouts from running side by side.",
             rich_help_panel=CLUSTER,

@@ -5,19 +5,26 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.gathering import ask_hosts, connect, read_cluster
 from rollout.cli.options import ClusterOptions, GeneralOptions, PolicyOptions, SelectionOptions, SshOptions
-from rollout.cli.terminal import say, show, show_bytes, width
 from rollout.errors import ExitCode
 
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", envvar="ROLLOUT_OUT", metavar="FILE", help="Save the plan, for `rollout apply FILE`."),
+    typer.Option(
+        "--out",
+        envvar="ROLLOUT_OUT",
+        show_envvar=False,
+        metavar="FILE",
+        help="Save the plan, for `rollout apply FILE`.",
+    ),
 ]
 ExitCodeOption = Annotated[
     bool,
     typer.Option(
-        "--detailed-exitcode", envvar="ROLLOUT_DETAILED_EXITCODE", help="Exit with 2 when nodes wait to be taken."
+        "--detailed-exitcode",
+        envvar="ROLLOUT_DETAILED_EXITCODE",
+        show_envvar=False,
+        help="Exit with 2 when nodes wait to be taken.",
     ),
 ]
 
@@ -31,16 +38,19 @@ def plan(
     out: OutOption = None,
     detailed_exitcode: ExitCodeOption = False,
 ) -> None:
-    """Show what apply would do: waves, who is left out and why, what stands in the way. Touches nothing.
+    """Show what apply would do; touch nothing.
 
-    [bold]Examples[/]
+    Shown are the waves and why they are as they are, who is left out and why, and what stands in the way.
 
-    rollout plan --max-unavailable 3
-
-    rollout plan -l pool=web --max-unavailable 25% --spread-by topology.kubernetes.io/zone --out web.plan
+    \b
+    Examples:
+      rollout plan --max-unavailable 3
+      rollout plan -l pool=web --max-unavailable 25% --spread-by topology.kubernetes.io/zone --out web.plan
     """
     from rollout.cli.deciding import Intent, decide, zones
     from rollout.cli.files import check_target, write_whole
+    from rollout.cli.gathering import ask_hosts, connect, read_cluster
+    from rollout.cli.terminal import say, show, show_bytes, width
     from rollout.planning.document import encode_plan
     from rollout.report.tables import UNSAVED_NOTE, plan_text, saved_note
 

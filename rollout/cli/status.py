@@ -1,19 +1,18 @@
 """`rollout status`."""
 
-from rollout.cli.gathering import ask_hosts, connect, read_nodes
 from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
-from rollout.cli.terminal import show, show_bytes, width
 
 
 def status(cluster: ClusterOptions, selection: SelectionOptions, ssh: SshOptions, general: GeneralOptions) -> None:
-    """Show each node: ready, schedulable, update staged, waiting for a reboot, and why not.
+    """Show which nodes wait for a reboot, and what keeps the others.
 
-    [bold]Examples[/]
-
-    rollout status
-
-    rollout status -l node-role.kubernetes.io/worker -o json
+    \b
+    Examples:
+      rollout status
+      rollout status -l node-role.kubernetes.io/worker -o json
     """
+    from rollout.cli.gathering import ask_hosts, connect, read_nodes
+    from rollout.cli.terminal import show, show_bytes, width
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
     from rollout.report.json_documents import statuses_document

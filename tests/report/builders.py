@@ -1,0 +1,48 @@
+"""A small plan and its events, for reports to show."""
+
+from datetime import UTC, datetime
+
+from rollout.model.cluster import ClusterIdentity
+from rollout.model.plan import (
+    FORMAT_VERSION,
+    Blocker,
+    BlockerKind,
+    Exclusion,
+    ExclusionReason,
+    PlannedNode,
+    PlanSummary,
+    PlanWarning,
+    RolloutPlan,
+    Wave,
+)
+from rollout.model.policy import Policy, Selection
+
+AT = datetime(2026, 3, 4, 5, 6, 7, 89_000, tzinfo=UTC)
+
+
+def planned(name: str) -> PlannedNode:
+    return PlannedNode(name, "boot-1", f"uid-{name}", "3975.2.0", "4081.2.1", evict=5, leave=2)
+
+
+def plan(*, blockers: tuple[Blocker, ...] = (), warnings: tuple[PlanWarning, ...] = ()) -> RolloutPlan:
+    waves = (
+        Wave(1, (planned("node-1"),), "the canary goes alone"),
+        Wave(2, (planned("node-2"), planned("node-3")), "up to 2 at once"),
+    )
+    return RolloutPlan(
+        FORMAT_VERSION,
+        "0123456789abcdef",
+        "2026-03-04T05:06:07Z",
+        ClusterIdentity("uid", "https://127.0.0.1:6443", "v1.36.0"),
+        Selection(),
+        Policy(),
+        waves,
+        (Exclusion("node-4", ExclusionReason.PAUSED, "paused by an annotation"),),
+        blockers,
+        warnings,
+        PlanSummary(3, 2, 2),
+    )
+
+
+def blocker() -> Blocker:
+    return Blocker("node-2", BlockerKind.BUDGET_NEVER, "pdb/shop/cart", "never allows an eviction: mend its selector")

@@ -1,0 +1,135 @@
+import io
+import json
+import threading
+from dataclasses import replace
+
+from rollout.execution.rehearsal import Rehearsal
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Notice,
+    NotStarted,
+    Outcome,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    RunFinished,
+    RunResult,
+    StepEvent,
+    WaveSettling,
+    WaveStarted,
+)
+from rollout.report.json_lines import JsonLines
+from tests.report.builders import AT, plan
+
+FAILED = NodeResult("node-2", Outcome.ROLLED_BACK, Phase.READY, 31.25, "it runs the old version", "look", "3975.2.0")
+DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
+
+EVENTS: tuple[StepEvent, ...] = (
+    PlanReady(AT, plan()),
+    WaveStarted(AT, 1, 2, ("node-1",), "the canary goes alone"),
+    NodeStep(AT, "node-1", Phase.DRAINING, "3 pods left"),
+    PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04),
+    NodeFinished(AT, DONE),
+    WaveSettling(AT, 1, "deployment shop/cart"),
+    Notice(AT, "waiting for the API server"),
+    RunFinished(
+        AT,
+        RunResult((DONE, FAILED), (NotStarted("node-3", "cordoned since"),), (NotStarted("node-4", "a failure"),)),
+    ),
+)
+
+
+def written(*events: StepEvent) -> list[dict[str, object]]:
+    stream = io.StringIO()
+    lines = JsonLines(stream)
+    lines.begin(AT)
+    for event in events:
+        lines.notify(event)
+    return [json.loads(text) for text in stream.getvalue().splitlines()]
+
+
+def test_every_line_has_its_type_and_time() -> None:
+    lines = written(*EVENTS)
+    assert [line["type"] for line in lines] == [
+        "version",
+        "plan",
+        "wave_started",
+        "step",
+        "blocked",
+        "node_finished",
+        "wave_settling",
+        "notice",
+        "summary",
+    ]
+    assert {line["at"] for line in lines} == {"2026-03-04T05:06:07.089Z"}
+
+
+def test_the_first_line_is_the_version() -> None:
+    assert written()[0]["format_version"] == "1.0"
+
+
+def test_fields_of_the_contract() -> None:
+    by_type = {str(line["type"]): line for line in written(*EVENTS)}
+    assert by_type["step"].items() >= {"node": "node-1", "phase": "draining", "detail": "3 pods left"}.items()
+    assert (
+        by_type["blocked"].items()
+        >= {
+            "node": "node-1",
+            "pod": "shop/cart-1",
+            "budget": "shop/cart",
+            "since": "2026-03-04T05:06:07.089Z",
+        }.items()
+    )
+    assert by_type["node_finished"].items() >= {"node": "node-1", "outcome": "succeeded"}.items()
+    document = by_type["plan"]["plan"]
+    assert isinstance(document, dict)
+    assert document["plan_id"] == "0123456789abcdef"
+    assert document["policy"]["max_unavailable"] == "1"
+
+
+def test_summary_has_every_node_once() -> None:
+    summary = written(EVENTS[-1])[-1]
+    assert summary["succeeded"] == ["node-1"]
+    assert summary["failed"] == [
+        {
+            "node": "node-2",
+            "phase": "ready",
+            "message": "it runs the old version",
+            "outcome": "rolled-back",
+            "hint": "look",
+        }
+    ]
+    assert summary["skipped"] == ["node-3"]
+    assert summary["not_started"] == ["node-4"]
+    assert summary["reasons"] == {"node-3": "cordoned since", "node-4": "a failure"}
+
+
+def test_a_dry_run_has_a_line_a_node() -> None:
+    stream = io.StringIO()
+    JsonLines(stream).rehearsed(AT, [Rehearsal("node-1", 4, ("shop/cart-1: not now",))])
+    assert json.loads(stream.getvalue()) == {
+        "type": "dry_run",
+        "at": "2026-03-04T05:06:07.089Z",
+        "node": "node-1",
+        "evictions": 4,
+        "objections": ["shop/cart-1: not now"],
+    }
+
+
+def test_many_threads_never_mix_lines() -> None:
+    stream = io.StringIO()
+    lines = JsonLines(stream)
+    step = NodeStep(AT, "node", Phase.DRAINING, "x" * 500)
+
+    def many(number: int) -> None:
+        for _ in range(100):
+            lines.notify(replace(step, node=f"node-{number}"))
+
+    threads = [threading.Thread(target=many, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([json.loads(text) for text in stream.getvalue().splitlines()]) == 800

@@ -1,0 +1,106 @@
+import json
+from dataclasses import replace
+
+from rollout.execution.rehearsal import Rehearsal
+from rollout.model.plan import PlanSummary, PlanWarning
+from rollout.model.progress import NodeResult, NotStarted, Outcome, Phase, RunResult
+from rollout.planning.status import NodeStatus
+from rollout.report.json_documents import statuses_document
+from rollout.report.rehearsal import rehearsal_text
+from rollout.report.summary import summary_text
+from rollout.report.tables import plan_text, status_text
+from tests.report.builders import blocker, plan, planned
+
+WAITING = NodeStatus(
+    "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
+)
+SILENT = NodeStatus(
+    "node-2", "10.0.0.2", False, False, False, "", "", "", "", "unreachable: refused", "\x1b[31mrefused"
+)
+
+
+def test_status_has_a_row_a_node() -> None:
+    header, first, second, _, total = status_text([WAITING, SILENT]).splitlines()
+    assert header.split() == ["NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE"]
+    assert first.split() == ["node-1", "yes", "yes", "updated-need-reboot", "3975.2.0", "→", "4081.2.1", "yes"]
+    assert second.split() == ["node-2", "no", "no", "-", "-", "?", "\\x1b[31mrefused"]
+    assert total == "1 node of 2 waits for a reboot."
+
+
+def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
+    [row] = json.loads(statuses_document([WAITING]))
+    assert list(row) == [
+        "node",
+        "host",
+        "ready",
+        "schedulable",
+        "needs_reboot",
+        "operation",
+        "running_version",
+        "staged_version",
+        "boot_id",
+        "reason",
+        "error",
+    ]
+
+
+def test_plan_shows_waves_exclusions_and_the_sum() -> None:
+    text = plan_text(plan(), zones={"node-1": "a", "node-2": "b", "node-3": "b"})
+    lines = text.splitlines()
+    assert lines[0] == "Plan 0123456789abcdef for https://127.0.0.1:6443, made 2026-03-04T05:06:07Z"
+    assert " ".join(lines[3].split()) == "1 node-1 a 5 2 3975.2.0 → 4081.2.1 the canary goes alone"
+    assert " ".join(lines[4].split()) == "2 node-2, node-3 b 10 4 3975.2.0 → 4081.2.1 up to 2 at once"
+    assert "node-4      paused    paused by an annotation" in text
+    assert lines[-1] == "3 nodes in 2 waves; 1 node left out."
+    assert "Blockers" not in text
+
+
+def test_plan_names_blockers_and_warnings_with_what_clears_them() -> None:
+    text = plan_text(
+        plan(blockers=(blocker(),), warnings=(PlanWarning("node-1", "pod/a/b", "loses its data"),)), zones={}
+    )
+    assert "  budget-never: node-2, pdb/shop/cart never allows an eviction: mend its selector" in text
+    assert "  node-1, pod/a/b loses its data" in text
+
+
+def test_plan_with_nothing_to_do_says_so() -> None:
+    empty = replace(plan(), waves=(), summary=PlanSummary(0, 0, 0))
+    assert plan_text(empty, zones={}).splitlines()[-1] == "Nothing to do: no node takes part."
+
+
+def test_plan_says_when_fewer_waves_are_conceivable() -> None:
+    text = plan_text(replace(plan(), summary=PlanSummary(3, 2, 1)), zones={})
+    assert "no plan has fewer than 1" in text
+
+
+def test_a_wide_wave_wraps_within_the_width() -> None:
+    nodes = tuple(planned(f"node-with-a-long-name-{number}") for number in range(12))
+    wide = replace(plan().waves[0], nodes=nodes, because="as many as a quarter of the selected nodes allows at once")
+    text = plan_text(replace(plan(), waves=(wide,)), zones={}, width=120)
+    assert max(len(line) for line in text.splitlines()) <= 120
+    assert all(node.name in text for node in nodes)
+
+
+def test_summary_names_failures_their_hints_and_who_never_began() -> None:
+    result = RunResult(
+        (
+            NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 65, version="4081.2.1"),
+            NodeResult("node-2", Outcome.NOT_BACK, Phase.REBOOTING, 900, "no answer", "look at its console", "", True),
+        ),
+        (),
+        (NotStarted("node-3", "1 node failed"),),
+    )
+    text = summary_text(plan(), result)
+    assert "node-1  succeeded    3975.2.0 → 4081.2.1  1m05s" in text
+    assert "node-2 failed (not-back, last phase rebooting): no answer" in text
+    assert "  hint: look at its console" in text
+    assert "kubectl uncordon node-2" in text
+    assert "Not started, 1 node failed: node-3" in text
+    assert text.splitlines()[-1] == "1 node succeeded, 1 failed, 1 not started."
+
+
+def test_a_rehearsal_counts_objections() -> None:
+    text = rehearsal_text([Rehearsal("node-1", 4, ()), Rehearsal("node-2", 1, ("shop/cart-1: not now",))])
+    rows = [line.split(maxsplit=2) for line in text.splitlines()[1:3]]
+    assert rows == [["node-1", "4", "-"], ["node-2", "1", "shop/cart-1: not now"]]
+    assert text.splitlines()[-1] == "Dry run: nothing was changed; 1 objection by the API server."
