@@ -7,11 +7,10 @@ The store knows nothing about rights, deletion grace or defaults.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from itertools import islice
 from random import SystemRandom
 from typing import Any
 from uuid import uuid4
@@ -94,15 +93,24 @@ class _Collection:
         del self.objects[key]
         del self.keys[bisect_left(self.keys, key)]
 
-    def range(self, namespace: str, after: str) -> Iterator[str]:
-        """Keys of a namespace (of all: empty) that sort behind `after`."""
+    def range(self, namespace: str, after: str, limit: int | None = None) -> list[str]:
+        """Keys of a namespace (of all: empty) that sort behind `after`, the first `limit` of them."""
+        first, last = self._bounds(namespace, after)
+        return self.keys[first : last if limit is None else min(last, first + limit)]
+
+    def count(self, namespace: str, after: str) -> int:
+        """How many such keys there are."""
+        first, last = self._bounds(namespace, after)
+        return last - first
+
+    def _bounds(self, namespace: str, after: str) -> tuple[int, int]:
         first = bisect_right(self.keys, after) if after else 0
         last = len(self.keys)
         if namespace:
             first = max(first, bisect_left(self.keys, f"{namespace}/"))
             # "0" is the character behind "/": the first key that can belong to another namespace.
             last = bisect_left(self.keys, f"{namespace}0")
-        return islice(self.keys, first, max(first, last))
+        return first, max(first, last)
 
 
 class ObjectStore:
@@ -129,10 +137,12 @@ class ObjectStore:
         """The stored object, or None."""
         return self._of(resource).objects.get(key_of(name, namespace))
 
-    def items(self, resource: Resource, namespace: str = "", *, after: str = "") -> Iterable[Json]:
-        """Objects in key order, of one namespace or of all, those behind the key `after`."""
+    def items(
+        self, resource: Resource, namespace: str = "", *, after: str = "", limit: int | None = None
+    ) -> Iterable[Json]:
+        """Objects in key order, of one namespace or of all, the first `limit` behind the key `after`."""
         collection = self._of(resource)
-        return [collection.objects[key] for key in collection.range(namespace, after)]
+        return [collection.objects[key] for key in collection.range(namespace, after, limit)]
 
     def items_at(self, resource: Resource, revision: int, namespace: str = "", *, after: str = "") -> list[Json]:
         """The same, as it was at an older revision; raises CompactedError where that is forgotten."""
@@ -146,9 +156,9 @@ class ObjectStore:
         found = (undone.get(key) or collection.objects[key] for key in sorted(keys))
         return list(found)
 
-    def count(self, resource: Resource) -> int:
-        """How many objects of the resource there are."""
-        return len(self._of(resource).keys)
+    def count(self, resource: Resource, namespace: str = "", *, after: str = "") -> int:
+        """How many objects there are, of one namespace or of all, behind the key `after`."""
+        return self._of(resource).count(namespace, after)
 
     def pods_on(self, node: str) -> list[Json]:
         """The pods bound to a node, in key order."""

@@ -1,0 +1,72 @@
+"""The API server alone, in a thread of its own, with credentials: for everything that needs an API but no world.
+
+Pods that nobody runs stay Pending, budgets keep the status they are given.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from rollout.lab.api.server import ApiServer
+from rollout.lab.api.store import ObjectStore
+from rollout.lab.clock import LabClock
+from rollout.lab.credentials import new_authority, new_token, server_context, write_kubeconfig
+
+Result = TypeVar("Result")
+
+
+class StandaloneApi:
+    """A running server; `kubeconfig` is the file that leads to it."""
+
+    def __init__(self, server: ApiServer, loop: asyncio.AbstractEventLoop, *, kubeconfig: Path, token: str) -> None:
+        self.server = server
+        self.kubeconfig = kubeconfig
+        self.token = token
+        self._loop = loop
+
+    @property
+    def store(self) -> ObjectStore:
+        """The store; touch it only inside `call`."""
+        return self.server.store
+
+    def call(self, function: Callable[[], Result]) -> Result:
+        """Run a function in the server's loop, from another thread, and give back what it returns."""
+
+        async def run() -> Result:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def outage(self, seconds: float | None) -> None:
+        """Take the server away for simulated seconds and wait until it is back; None: until `come_back`."""
+        asyncio.run_coroutine_threadsafe(self.server.outage(seconds), self._loop).result()
+
+    def come_back(self) -> None:
+        """End an outage that has no end of its own."""
+        asyncio.run_coroutine_threadsafe(self.server.come_back(), self._loop).result()
+
+
+@contextmanager
+def standalone_api(directory: Path, *, speed: float = 1.0, history: int = 50_000) -> Iterator[StandaloneApi]:
+    """Serve an empty cluster on a free loopback port for as long as the context lasts."""
+    clock = LabClock(speed)
+    authority, token = new_authority(clock.now()), new_token()
+    context = server_context(authority, directory)
+    store = ObjectStore(now=clock.now, history=history)
+    server = ApiServer(store, clock, tokens={token: "lab-admin"}, ssl_context=context)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="lab API", daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.start(), loop).result()
+        kubeconfig = directory / "kubeconfig"
+        write_kubeconfig(kubeconfig, server=server.url, authority=authority, token=token)
+        yield StandaloneApi(server, loop, kubeconfig=kubeconfig, token=token)
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
