@@ -1,0 +1,66 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.kube import connect
+from rollout.errors import ApiError
+from rollout.gather.rights import (
+    REVIEWS,
+    Right,
+    allowed,
+    apply_rights,
+    missing_rights,
+    plan_rights,
+    status_rights,
+)
+from tests.scripted_api import Exchange, Kubeconfig, scripted
+
+
+def reviewing(exchange: Exchange) -> None:
+    """Everything is allowed but patching nodes and evicting."""
+    assert exchange.split.path == REVIEWS
+    asked = json.loads(exchange.payload)["spec"]["resourceAttributes"]
+    refused = (asked["verb"], asked["resource"]) == ("patch", "nodes") or asked.get("subresource") == "eviction"
+    exchange.json({"kind": "SelfSubjectAccessReview", "status": {"allowed": not refused}}, 201)
+
+
+def test_a_right_is_asked_for_in_full(tmp_path: Path) -> None:
+    with scripted(reviewing) as server:
+        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
+        assert allowed(api, "get", "coordination.k8s.io", "leases", namespace="kube-system")
+        assert not allowed(api, "create", "", "pods", "eviction")
+        bodies = [json.loads(exchange.payload) for exchange in server.exchanges]
+    assert bodies[0] == {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {
+                "verb": "get",
+                "group": "coordination.k8s.io",
+                "resource": "leases",
+                "namespace": "kube-system",
+            }
+        },
+    }
+
+
+def test_missing_rights_keep_their_order_and_read_well(tmp_path: Path) -> None:
+    with scripted(reviewing) as server:
+        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
+        missing = missing_rights(api, apply_rights("kube-system"))
+        assert [str(right) for right in missing] == ["patch nodes", "create pods/eviction"]
+        assert missing_rights(api, apply_rights("kube-system", disable_eviction=True))[-1].verb == "patch"
+        assert missing_rights(api, plan_rights()) == ()
+
+
+def test_a_server_that_does_not_say_is_an_error(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.answer(403, b"no")) as server, pytest.raises(ApiError):
+        missing_rights(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None), status_rights())
+
+
+def test_applying_takes_all_that_planning_takes() -> None:
+    assert set(status_rights()) < set(plan_rights()) < set(apply_rights("ns"))
+    assert str(Right("get", "apps", "statefulsets")) == "get statefulsets.apps"
+    assert str(Right("get", "", "configmaps", namespace="ns")) == "get configmaps in namespace ns"
+    assert {right.namespace for right in apply_rights("ns") if right.resource in ("leases", "configmaps")} == {"ns"}

@@ -1,0 +1,198 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.adapters.kube import KubeApi, connect
+from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
+from rollout.gather import snapshot
+from rollout.model.cluster import ClusterIdentity, DaemonSet, VolumeAttachment
+from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
+
+Json = dict[str, Any]
+Script = Callable[[Exchange], None]
+
+EMPTY: Json = {"metadata": {"resourceVersion": "5"}, "items": []}
+EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "The provided continue parameter is too old"}
+
+
+def client(tmp_path: Path, server: ScriptedServer) -> KubeApi:
+    return connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
+
+
+def refusal(exchange: Exchange, status: int, reason: str) -> None:
+    body = {"kind": "Status", "code": status, "reason": reason, "message": f"{reason}: {exchange.split.path}"}
+    exchange.json(body, status)
+
+
+def serving(answers: dict[str, Json | int]) -> Script:
+    """Serve these paths; a number is a refusal, any other path is 404."""
+
+    def script(exchange: Exchange) -> None:
+        answer = answers.get(exchange.split.path, 404)
+        if isinstance(answer, int):
+            refusal(exchange, answer, {403: "Forbidden", 404: "NotFound"}[answer])
+        else:
+            exchange.json(answer)
+
+    return script
+
+
+def listed(*objects: Json) -> Json:
+    return {"metadata": {"resourceVersion": "5"}, "items": list(objects)}
+
+
+def named(name: str, **more: Any) -> Json:
+    return {"metadata": {"name": name, "namespace": "a", "uid": f"uid-{name}"}, **more}
+
+
+CLUSTER: dict[str, Json | int] = {
+    snapshot.KUBE_SYSTEM: named("kube-system"),
+    snapshot.VERSION: {"gitVersion": "v1.36.2"},
+    snapshot.NODES: listed(named("n1"), named("n2")),
+    snapshot.PODS: listed(named("p1", spec={"nodeName": "n1"})),
+    snapshot.BUDGETS: listed(named("b1", spec={"selector": {}})),
+    snapshot.DAEMON_SETS: listed(named("d1")),
+    snapshot.ATTACHMENTS: listed(
+        named("va1", spec={"nodeName": "n1", "source": {"persistentVolumeName": "pv1"}}),
+        named("va2", spec={"nodeName": "n2", "source": {}}),
+    ),
+}
+
+
+def test_a_snapshot_holds_every_kind(tmp_path: Path) -> None:
+    with scripted(serving(CLUSTER)) as server:
+        read = snapshot.read_snapshot(client(tmp_path, server))
+        assert read.identity == ClusterIdentity("uid-kube-system", server.url, "v1.36.2")
+    assert [node.name for node in read.nodes] == ["n1", "n2"]
+    assert [(pod.key, pod.node) for pod in read.pods] == [("a/p1", "n1")]
+    assert [budget.key for budget in read.budgets] == ["a/b1"]
+    assert read.daemon_sets == (DaemonSet("a", "d1", "uid-d1"),)
+    assert read.attachments == (VolumeAttachment("va1", "n1", "pv1"), VolumeAttachment("va2", "n2", ""))
+    assert read.warnings == ()
+
+
+def test_volumes_that_may_not_be_seen_are_a_warning(tmp_path: Path) -> None:
+    with scripted(serving({**CLUSTER, snapshot.ATTACHMENTS: 403})) as server:
+        read = snapshot.read_snapshot(client(tmp_path, server))
+    assert read.attachments == ()
+    assert len(read.warnings) == 1
+    assert "volumeattachments" in read.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "path", [snapshot.NODES, snapshot.PODS, snapshot.BUDGETS, snapshot.DAEMON_SETS, snapshot.KUBE_SYSTEM]
+)
+def test_what_planning_cannot_do_without_is_an_error(tmp_path: Path, path: str) -> None:
+    with (
+        scripted(serving({**CLUSTER, path: 403})) as server,
+        pytest.raises(ApiError, match="Forbidden") as caught,
+    ):
+        snapshot.read_snapshot(client(tmp_path, server))
+    assert "rollout doctor" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("answers", "covers"),
+    [
+        ({snapshot.BUDGETS: listed(named("b", spec={"selector": {}}))}, [True]),
+        ({snapshot.OLD_BUDGETS: listed(named("b", spec={"selector": {}}))}, [False]),
+        ({}, []),
+    ],
+)
+def test_budgets_of_old_servers(tmp_path: Path, answers: dict[str, Json | int], covers: list[bool]) -> None:
+    with scripted(serving(answers)) as server:
+        budgets = snapshot.read_budgets(client(tmp_path, server))
+    assert [budget.selector is not None for budget in budgets] == covers
+
+
+def test_attachments_of_one_node_and_of_a_server_without_the_kind(tmp_path: Path) -> None:
+    with scripted(serving(CLUSTER)) as server:
+        found = snapshot.read_attachments(client(tmp_path, server), "n1")
+    assert [attachment.name for attachment in found] == ["va1"]
+    with scripted(serving({})) as server:
+        assert snapshot.read_attachments(client(tmp_path, server)) == ()
+
+
+def test_one_pod_or_none(tmp_path: Path) -> None:
+    with scripted(serving({"/api/v1/namespaces/a/pods/p": named("p")})) as server:
+        api = client(tmp_path, server)
+        found = snapshot.read_pod(api, "a", "p")
+        assert found is not None
+        assert found.uid == "uid-p"
+        assert snapshot.read_pod(api, "a", "q") is None
+        with pytest.raises(ApiNotFoundError):
+            snapshot.read_node(api, "none")
+
+
+def test_names_never_leave_their_place_in_the_path() -> None:
+    assert snapshot.node_path("../pods") == "/api/v1/nodes/..%2Fpods"
+    assert snapshot.pod_path("a", "b?c") == "/api/v1/namespaces/a/pods/b%3Fc"
+
+
+def test_nodes_by_selector(tmp_path: Path) -> None:
+    with scripted(serving(CLUSTER)) as server:
+        api = client(tmp_path, server)
+        snapshot.read_nodes(api, "zone in (a,b)")
+        snapshot.read_nodes(api)
+        asked = [exchange.query.get("labelSelector") for exchange in server.exchanges]
+    assert asked == ["zone in (a,b)", None]
+
+
+def test_pods_of_a_node_come_with_the_version_to_watch_from(tmp_path: Path) -> None:
+    with scripted(serving(CLUSTER)) as server:
+        pods = snapshot.read_node_pods(client(tmp_path, server), "n1")
+        assert server.exchanges[0].query["fieldSelector"] == "spec.nodeName=n1"
+    assert pods.resource_version == "5"
+    assert [pod.name for pod in pods.pods] == ["p1"]
+
+
+def expiring(times: int) -> tuple[Script, list[tuple[str, str]]]:
+    """Two pages of pods whose continue token has expired the first `times` times it is used."""
+    asked: list[tuple[str, str]] = []
+
+    def script(exchange: Exchange) -> None:
+        token, limit = exchange.query.get("continue", ""), exchange.query["limit"]
+        asked.append((token, limit))
+        if token and sum(1 for seen, _ in asked if seen) <= times:
+            exchange.json(EXPIRED, 410)
+        elif token or limit == "0":
+            names = ["p1", "p2"] if limit == "0" else ["p2"]
+            exchange.json({"metadata": {"resourceVersion": "9"}, "items": [named(name) for name in names]})
+        else:
+            exchange.json({"metadata": {"resourceVersion": "9", "continue": "t"}, "items": [named("p1")]})
+
+    return script, asked
+
+
+@pytest.mark.parametrize(
+    ("times", "asked"),
+    [
+        (0, [("", "500"), ("t", "500")]),
+        (1, [("", "500"), ("t", "500"), ("", "500"), ("t", "500")]),
+        (9, [("", "500"), ("t", "500"), ("", "500"), ("t", "500"), ("", "0")]),
+    ],
+)
+def test_a_list_that_expires_between_pages_is_begun_afresh_and_holds_nothing_twice(
+    tmp_path: Path, times: int, asked: list[tuple[str, str]]
+) -> None:
+    script, seen = expiring(times)
+    with scripted(script) as server:
+        pods = snapshot.read_node_pods(client(tmp_path, server), "n1").pods
+    assert [pod.name for pod in pods] == ["p1", "p2"]
+    assert seen == asked
+
+
+def test_a_list_that_is_always_gone_ends_in_an_error(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.json(EXPIRED, 410)) as server, pytest.raises(ApiGoneError):
+        snapshot.read_nodes(client(tmp_path, server))
+
+
+def test_a_garbled_page_names_its_path(tmp_path: Path) -> None:
+    with (
+        scripted(lambda exchange: exchange.answer(200, json.dumps({"items": 3}).encode())) as server,
+        pytest.raises(ApiError, match="/api/v1/nodes is not what an API server gives"),
+    ):
+        snapshot.read_nodes(client(tmp_path, server))
