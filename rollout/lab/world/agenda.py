@@ -7,6 +7,7 @@ settled at once by running the timers without waiting for them.
 
 import asyncio
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,14 +30,19 @@ class _Timer:
 
 
 class Agenda:
-    """Deduplicated work due now, and timers in simulated seconds; in order of due time, then of arrival."""
+    """Deduplicated work due now, and timers in simulated seconds; in order of due time, then of arrival.
+
+    `time` is the due time of the timer that ran last. When the process was held up, the agenda catches up in
+    order, and whoever measures silence by `time` does not take the delay for it.
+    """
 
     def __init__(self, clock: LabClock) -> None:
         self.clock = clock
-        self._ready: dict[Work, None] = {}
+        self._ready: OrderedDict[Work, None] = OrderedDict()
         self._timers: list[_Timer] = []
         self._waiting: set[Work] = set()
         self._sequence = 0
+        self.time = clock.monotonic()
         self._wake: asyncio.Event | None = None
         self._stopped = False
 
@@ -55,6 +61,10 @@ class Agenda:
         due = self.clock.monotonic() + seconds
         heapq.heappush(self._timers, _Timer(due, self._sequence, (work, args), settles))
         self._rouse()
+
+    def repeat(self, seconds: float, work: Callable[..., None]) -> None:
+        """Do it every so many simulated seconds, the first time after as many; never part of settling."""
+        self.after(seconds, self._again, self.clock.monotonic() + seconds, seconds, work, settles=False)
 
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
         """The same, but asked for again while it waits it is not done twice."""
@@ -79,13 +89,14 @@ class Agenda:
         self._run_all_ready()
         while self._timers and self._timers[0].due <= until:
             clock.move_to(self._timers[0].due)
-            _run(heapq.heappop(self._timers).work)
+            self._run_timer()
             self._run_all_ready()
         clock.move_to(until)
 
     async def run(self) -> None:
         """Do everything at its time, until `stop`."""
         self._wake = asyncio.Event()
+        self.time = self.clock.monotonic()
         while not self._stopped:
             self._wake.clear()
             self._run_slice()
@@ -116,7 +127,7 @@ class Agenda:
             if self._ready:
                 self._run_ready()
             elif self._seconds_to_next() <= 0:
-                _run(heapq.heappop(self._timers).work)
+                self._run_timer()
             else:
                 return
 
@@ -126,15 +137,25 @@ class Agenda:
 
     def _run_ready(self) -> None:
         """The oldest piece of work; one taken out may be asked for again while it runs."""
-        work = next(iter(self._ready))
-        del self._ready[work]
+        work, _ = self._ready.popitem(last=False)
         _run(work)
+
+    def _run_timer(self) -> None:
+        timer = heapq.heappop(self._timers)
+        self.time = max(self.time, timer.due)
+        _run(timer.work)
 
     def _take_settling(self) -> list[_Timer]:
         taken = sorted(timer for timer in self._timers if timer.settles)
         self._timers = [timer for timer in self._timers if not timer.settles]
         heapq.heapify(self._timers)
         return taken
+
+    def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
+        work()
+        following = due + seconds
+        rest = following - self.clock.monotonic()
+        self.after(rest, self._again, following, seconds, work, settles=False)
 
     def _once(self, work: Callable[..., None], args: tuple[Any, ...]) -> None:
         self._waiting.discard((work, args))

@@ -1,6 +1,6 @@
 """The disruption controller: the status of budgets follows the pods, a little behind them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
@@ -18,7 +18,6 @@ from rollout.lab.world.objects import (
     with_condition,
     with_status,
 )
-from rollout.lab.world.selectors import matches
 
 _SCALED: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
 
@@ -42,15 +41,19 @@ class DisruptionController:
         """A pod changed: all budgets that pick it are looked at again."""
         if change.previous is not None and _counts_alike(change.previous, change.obj, change.type):
             return
-        for budget in self._cluster.store.items(BUDGETS, change.obj["metadata"].get("namespace", "")):
-            if matches(spec_of(budget).get("selector"), labels_of(change.obj)):
-                self._ask(budget)
+        for pod in (change.obj, change.previous or change.obj):
+            self._ask_those_picking(pod["metadata"].get("namespace", ""), labels_of(pod))
 
     def scale_changed(self, change: Change) -> None:
-        """A controller changed: its scale may count in the budgets of its namespace."""
+        """A controller changed: its scale may count in the budgets of its pods."""
         if change.previous is not None and spec_of(change.previous) == spec_of(change.obj):
             return
-        for budget in self._cluster.store.items(BUDGETS, change.obj["metadata"].get("namespace", "")):
+        template = spec_of(change.obj).get("template") or {}
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        self._ask_those_picking(change.obj["metadata"].get("namespace", ""), labels)
+
+    def _ask_those_picking(self, namespace: str, labels: Mapping[str, str]) -> None:
+        for budget in self._cluster.budgets.picking(namespace, labels):
             self._ask(budget)
 
     def _ask(self, budget: Json) -> None:

@@ -9,6 +9,7 @@ from rollout.lab.api.resources import PODS, Resource
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.world.agenda import Agenda
+from rollout.lab.world.budget_index import BudgetIndex
 from rollout.lab.world.objects import uid
 from rollout.lab.world.pod_index import PodIndex
 from rollout.lab.world.timings import Timings
@@ -19,7 +20,7 @@ _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The shared store, agenda, index and random numbers.
+    """The shared store, agenda, indexes and random numbers.
 
     `own_deletions` holds the UIDs of pods that the cluster itself deletes (scaling down, garbage, taints),
     so that the scoreboard can tell them from deletions by clients.
@@ -30,6 +31,7 @@ class Cluster:
     clock: LabClock
     timings: Timings
     rng: random.Random
+    budgets: BudgetIndex = field(default_factory=BudgetIndex)
     pods: PodIndex = field(default_factory=PodIndex)
     own_deletions: set[str] = field(default_factory=set)
 

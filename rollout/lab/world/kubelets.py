@@ -53,11 +53,10 @@ class Kubelets:
             self._cluster.agenda.after(self._cluster.timings.heartbeat, kubelet.report)
 
     def begin_heartbeats(self) -> None:
-        """Renew Leases from now on, and report conditions more rarely."""
-        self._cluster.agenda.after(self._interval(), self._tick, settles=False)
-
-    def _interval(self) -> float:
-        return self._cluster.timings.heartbeat / _PLACES
+        """Renew all Leases now and regularly from now on, and report conditions more rarely."""
+        for kubelet in self._kubelets.values():
+            kubelet.renew()
+        self._cluster.agenda.repeat(self._cluster.timings.heartbeat / _PLACES, self._tick)
 
     def _tick(self) -> None:
         self._ticks += 1
@@ -67,7 +66,6 @@ class Kubelets:
             kubelet.renew()
             if self._reports(rounds, place):
                 kubelet.report()
-        self.begin_heartbeats()
 
     def _reports(self, rounds: int, place: int) -> bool:
         timings = self._cluster.timings

@@ -44,7 +44,7 @@ class NodeLifecycle:
         """Somebody renewed a Lease: a kubelet, if it is one of theirs."""
         namespace, name = key(change.obj)
         if namespace == "kube-node-lease" and change.type is not ChangeType.DELETED:
-            self._heard[name] = self._cluster.clock.monotonic()
+            self._heard[name] = self._cluster.agenda.time
 
     def node_changed(self, change: Change) -> None:
         """A Node changed: its taints and its pods follow."""
@@ -61,14 +61,13 @@ class NodeLifecycle:
 
     def begin_monitoring(self) -> None:
         """Look for silent nodes from now on."""
-        self._cluster.agenda.after(self._cluster.timings.node_monitor, self._monitor, settles=False)
+        self._cluster.agenda.repeat(self._cluster.timings.node_monitor, self._monitor)
 
     def _monitor(self) -> None:
-        silent_since = self._cluster.clock.monotonic() - self._cluster.timings.node_grace
+        silent_since = self._cluster.agenda.time - self._cluster.timings.node_grace
         for name, heard in self._heard.items():
             if heard < silent_since:
                 self._silence(name)
-        self.begin_monitoring()
 
     def _silence(self, name: str) -> None:
         node = self._cluster.store.get(NODES, name)

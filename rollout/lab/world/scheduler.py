@@ -1,6 +1,6 @@
 """The scheduler: binds pending pods to nodes, and tries the others again when something changed."""
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -55,7 +55,7 @@ class Scheduler:
         self._rooms: dict[str, NodeRoom] = {}
         self._names: list[str] = []
         self._next = 0
-        self._queue: dict[Key, None] = {}
+        self._queue: OrderedDict[Key, None] = OrderedDict()
         self._unschedulable: dict[Key, None] = {}
         self._placed: dict[Key, _Taken] = {}
         self._siblings: Counter[tuple[str, str]] = Counter()
@@ -108,8 +108,7 @@ class Scheduler:
     def _schedule(self) -> None:
         """Bind one pod; the rest follows, so that a long queue does not hold up everything else."""
         while self._queue:
-            where = next(iter(self._queue))
-            del self._queue[where]
+            where, _ = self._queue.popitem(last=False)
             pod = self._cluster.pods.get(where)
             if pod is not None and not node_name(pod) and not is_deleting(pod):
                 self._place(where, pod)

@@ -91,8 +91,7 @@ class World:
         self._controllers = {each.resource.kind: each for each in controllers}
         self._take_in(store)
         store.subscribe(self._observe)
-        self.kubelets.begin_heartbeats()
-        self._lifecycle.begin_monitoring()
+        self._began = False
 
     def add_host(self, host: HostState, setting: NodeSetting | None = None) -> None:
         """A host joins: its kubelet registers a Node of the host's name."""
@@ -129,11 +128,25 @@ class World:
 
     async def run(self) -> None:
         """Let time pass, until `stop`."""
+        self._begin()
         await self.agenda.run()
+
+    def advance(self, seconds: float) -> None:
+        """With a manual clock: let that much time pass at once, everything happening at its time."""
+        self._begin()
+        self.agenda.advance(seconds)
 
     def stop(self) -> None:
         """End `run`."""
         self.agenda.stop()
+
+    def _begin(self) -> None:
+        """Start what recurs: only now, lest the time that seeding took be taken for silence."""
+        if not self._began:
+            self._began = True
+            self.agenda.time = self.cluster.clock.monotonic()
+            self.kubelets.begin_heartbeats()
+            self._lifecycle.begin_monitoring()
 
     def _take_in(self, store: ObjectStore) -> None:
         """Learn what the store held before the world began."""
@@ -153,6 +166,7 @@ class World:
         elif resource in OWNERS:
             self._owner_changed(change)
         elif resource is BUDGETS:
+            self.cluster.budgets.apply(change)
             self._budgets.budget_changed(change)
         elif resource is NAMESPACES:
             self._garbage.namespace_changed(change)

@@ -22,8 +22,9 @@ class ReplicaSets(WorkloadController):
         missing = int(spec_of(obj).get("replicas", 1)) - len(active)
         for _ in range(missing):
             self._create(self._new_pod(obj))
-        for pod in sorted(active, key=_worth)[: max(0, -missing)]:
-            self._cluster.delete_pod(pod)
+        if missing < 0:
+            for pod in sorted(active, key=_worth)[:-missing]:
+                self._cluster.delete_pod(pod)
 
     def _status(self, obj: Json) -> Json:
         active = [pod for pod in self._pods(obj) if is_active(pod)]
