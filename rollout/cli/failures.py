@@ -56,7 +56,8 @@ def _lines(error: BaseException) -> Iterator[str]:
         if error.hint:
             yield f"hint: {printable(error.hint)}"
     elif isinstance(error, typer.TyperException):
-        yield f"{PROGRAM}: error: {printable(error.format_message())}"
+        # pydantic's words for a ValueError of ours
+        yield f"{PROGRAM}: error: {printable(error.format_message().replace('Value error, ', ''))}"
         yield f"hint: {_help_command(error)} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"

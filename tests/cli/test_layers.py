@@ -1,0 +1,274 @@
+"""Flag beats environment beats file beats default: for every option there is."""
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from rollout.cli.flattening import flattened
+from rollout.cli.options import (
+    ClusterOptions,
+    GeneralOptions,
+    HostKeys,
+    LeaseOptions,
+    OutputFormat,
+    PolicyOptions,
+    SelectionOptions,
+    SshOptions,
+)
+from rollout.errors import UsageError
+from rollout.model.policy import ControlPlaneOrder
+from rollout.model.quantity import Count, Duration
+
+Groups = tuple[ClusterOptions, SelectionOptions, PolicyOptions, SshOptions, LeaseOptions, GeneralOptions]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One option with three values: as text, in TOML, and as the command gets it."""
+
+    name: str
+    texts: tuple[str, str, str]
+    toml: str
+    values: tuple[Any, ...]
+
+
+def sample(name: str, texts: str, values: tuple[Any, ...], toml: str = "") -> Sample:
+    flag, env, file = texts.split()
+    return Sample(name, (flag, env, file), toml or f'"{file}"', values)
+
+
+def path(name: str) -> Sample:
+    return sample(name, "a b c", (Path("a"), Path("b"), Path("c")))
+
+
+def word(name: str) -> Sample:
+    return sample(name, "a b c", ("a", "b", "c"))
+
+
+def number(name: str) -> Sample:
+    return sample(name, "11 12 13", (11, 12, 13), "13")
+
+
+def stretch(name: str) -> Sample:
+    return sample(name, "1s 2m 3h", (Duration(1), Duration(120), Duration(10800)))
+
+
+SAMPLES = [
+    path("kubeconfig"),
+    word("context"),
+    sample("selector", "a=1 b=2 c=3", ("a=1", "b=2", "c=3")),
+    sample("node", "a b,d c", (["a"], ["b,d"], ["c", "e"]), '["c", "e"]'),
+    sample("exclude", "a b c", (["a"], ["b"], ["c"])),
+    sample("max-unavailable", "1 25% 3", (Count(1), Count(25, percent=True), Count(3)), "3"),
+    number("canary"),
+    word("spread-by"),
+    sample("control-plane", "first exclude last", tuple(ControlPlaneOrder(w) for w in ("first", "exclude", "last"))),
+    sample("max-failures", "1 2 10%", (Count(1), Count(2), Count(10, percent=True))),
+    stretch("drain-timeout"),
+    number("grace-period"),
+    stretch("reboot-timeout"),
+    stretch("ready-timeout"),
+    stretch("settle-timeout"),
+    path("inventory"),
+    word("ssh-user"),
+    number("ssh-port"),
+    path("ssh-key"),
+    path("known-hosts"),
+    path("ssh-config"),
+    sample("host-key-checking", "off accept-new strict", tuple(HostKeys(w) for w in ("off", "accept-new", "strict"))),
+    stretch("probe-timeout"),
+    number("probe-concurrency"),
+    word("lease-namespace"),
+    sample("output", "json text json", tuple(OutputFormat(w) for w in ("json", "text", "json"))),
+]
+SWITCHES = [
+    "include-cordoned",
+    "reboot-idle",
+    "skip-blocked",
+    "force",
+    "disable-eviction",
+    "verbose",
+]
+
+
+def parse(*arguments: str) -> Groups:
+    """What a command with every group of options gets for a command line."""
+    got: list[Groups] = []
+    app = typer.Typer(pretty_exceptions_enable=False)
+
+    @app.callback()
+    def root() -> None:
+        pass
+
+    def probe(
+        cluster: ClusterOptions,
+        selection: SelectionOptions,
+        policy: PolicyOptions,
+        ssh: SshOptions,
+        lease: LeaseOptions,
+        general: GeneralOptions,
+    ) -> None:
+        got.append((cluster, selection, policy, ssh, lease, general))
+
+    app.command()(flattened(probe))
+    app(["probe", *arguments], standalone_mode=False)
+    return got[0]
+
+
+def value_of(groups: Groups, name: str) -> Any:
+    attribute = name.replace("-", "_")
+    return next(getattr(group, attribute) for group in groups if attribute in {item.name for item in fields(group)})
+
+
+def variable(name: str) -> str:
+    return "ROLLOUT_" + name.replace("-", "_").upper()
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for item in [*(sample.name for sample in SAMPLES), *SWITCHES, "config"]:
+        monkeypatch.delenv(variable(item), raising=False)
+
+
+def settings(text: str) -> Path:
+    Path("settings.toml").write_text(text, encoding="utf-8")
+    return Path("settings.toml")
+
+
+def test_every_option_is_in_the_table() -> None:
+    groups = (ClusterOptions, SelectionOptions, PolicyOptions, SshOptions, LeaseOptions, GeneralOptions)
+    every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
+    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, "config", "delete-emptydir-data"}
+
+
+@pytest.mark.parametrize("item", SAMPLES, ids=lambda item: item.name)
+def test_flag_beats_environment_beats_file(item: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_file = ("--config", str(settings(f"{item.name} = {item.toml}\n")))
+    flag, env, file = item.values
+    assert value_of(parse(*in_file), item.name) == file
+    monkeypatch.setenv(variable(item.name), item.texts[1])
+    assert value_of(parse(*in_file), item.name) == env
+    assert value_of(parse(*in_file, f"--{item.name}", item.texts[0]), item.name) == flag
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_switches_have_the_same_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert value_of(parse(), name) is False
+    in_file = ("--config", str(settings(f"{name} = true\n")))
+    assert value_of(parse(*in_file), name) is True
+    monkeypatch.setenv(variable(name), "false")
+    assert value_of(parse(*in_file), name) is False
+    assert value_of(parse(*in_file, f"--{name}"), name) is True
+
+
+def test_a_switch_that_is_on_can_be_turned_off_in_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "delete-emptydir-data"
+    assert value_of(parse(), name) is True
+    in_file = ("--config", str(settings(f"{name} = false\n")))
+    assert value_of(parse(*in_file), name) is False
+    monkeypatch.setenv(variable(name), "1")
+    assert value_of(parse(*in_file), name) is True
+    assert value_of(parse(*in_file, f"--no-{name}"), name) is False
+
+
+def test_a_table_goes_before_the_top_level() -> None:
+    file = settings("canary = 1\nmax_unavailable = 2\n[probe]\ncanary = 5\n")
+    groups = parse("--config", str(file))
+    assert value_of(groups, "canary") == 5
+    assert value_of(groups, "max-unavailable") == Count(2)
+
+
+def test_rollout_toml_here_is_read_without_being_asked_for() -> None:
+    Path("rollout.toml").write_text("canary = 7\n", encoding="utf-8")
+    assert value_of(parse(), "canary") == 7
+    assert value_of(parse("-c", str(settings("canary = 8"))), "canary") == 8
+
+
+def test_the_file_itself_can_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUT_CONFIG", str(settings("canary = 9")))
+    assert value_of(parse(), "canary") == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("max-unavailble = 3", "unknown setting 'max-unavailble'", "max-unavailable"),
+        ("config = 'x'", "unknown setting 'config'", "ssh-config"),
+        ("zzz = 1", "unknown setting 'zzz'", "--help"),
+        ("[prob]\ncanary = 1", "unknown table 'prob'", "probe"),
+        ("[probe]\ncanry = 1", "unknown setting 'canry'", "canary"),
+        ("force = 'yes'", "is not a switch", "true or false"),
+        ("canary = true", "cannot be a value of --canary", ""),
+        ("canary = [1, 2]", "takes one value", ""),
+        ("canary = 1979-05-27", "cannot be a value of --canary", ""),
+        ("canary =", "is not TOML", ""),
+    ],
+)
+def test_mistakes_in_the_file(text: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=r"settings\.toml") as caught:
+        parse("--config", str(settings(text)))
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match=r"cannot read nowhere\.toml"):
+        parse("--config", "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--drain-timeout", "10x"), "--drain-timeout.*'10x' is not a duration.*90s, 10m, 1h30m"),
+        (("--drain-timeout", "0s"), "--drain-timeout.*no time"),
+        (("--max-unavailable", "0"), "--max-unavailable.*no node"),
+        (("--max-unavailable", "101%"), "--max-unavailable.*not a count"),
+        (("--max-unavailable", "-1"), "--max-unavailable.*not a count"),
+        (("--max-failures", "0%"), "--max-failures.*no node"),
+        (("--canary", "x"), "--canary"),
+        (("--canary", "-1"), "--canary"),
+        (("--ssh-port", "0"), "--ssh-port"),
+        (("--host-key-checking", "maybe"), "--host-key-checking.*strict"),
+        (("--output", "yaml"), "--output.*json"),
+        (("--nonsense",), "--nonsense"),
+    ],
+)
+def test_impossible_values_name_their_flag(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(typer.TyperException) as caught:
+        parse(*arguments)
+    assert re.search(message, caught.value.format_message())
+
+
+@pytest.mark.parametrize("name", ["max-unavailable", "drain-timeout", "ssh-port", "output"])
+def test_impossible_values_are_found_in_every_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(typer.TyperException) as in_file:
+        parse("--config", str(settings(f'{name} = "x"')))
+    monkeypatch.setenv(variable(name), "x")
+    with pytest.raises(typer.TyperException) as in_environment:
+        parse()
+    assert f"--{name}" in in_file.value.format_message()
+    assert f"--{name}" in in_environment.value.format_message()
+
+
+def test_names_may_be_repeated_and_separated_by_commas() -> None:
+    selection = value_of(parse("--node", "a,b", "--node", "b", "--node", "c"), "node")
+    assert SelectionOptions(node=selection).selection.nodes == ("a", "b", "c")
+
+
+def test_rules_arrive_in_the_policy_under_their_names() -> None:
+    groups = parse(
+        "--canary", "2", "--force", "--drain-timeout", "90s", "--grace-period", "0", "--settle-timeout", "0s"
+    )
+    policy = next(group for group in groups if isinstance(group, PolicyOptions)).policy
+    assert (policy.canary, policy.drain.force, policy.drain.timeout, policy.drain.grace_period) == (
+        2,
+        True,
+        Duration(90),
+        0,
+    )
+    assert policy.settle_timeout == Duration(0)

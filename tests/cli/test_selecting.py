@@ -1,0 +1,90 @@
+import pytest
+
+from rollout.cli.selecting import check_selector, chosen
+from rollout.errors import InputError, UsageError
+from rollout.model.cluster import Node, ReadyState, Resources
+from rollout.model.policy import Selection
+
+
+def node(name: str, **labels: str) -> Node:
+    return Node(
+        name=name,
+        uid=f"uid-{name}",
+        resource_version="1",
+        labels=labels,
+        annotations={},
+        unschedulable=False,
+        ready=ReadyState.TRUE,
+        ready_message="",
+        taints=(),
+        addresses=(),
+        boot_id="",
+        machine_id="",
+        os_image="",
+        kubelet_version="",
+        allocatable=Resources(),
+    )
+
+
+NODES = (node("web-1", pool="web"), node("web-2", pool="web"), node("db-1", pool="db"))
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "",
+        "a",
+        "!a",
+        "a=b",
+        "a==b",
+        "a!=b",
+        "a=",
+        "a = b , c",
+        "example.com/role=worker,!gone",
+        "zone in (a, b),tier notin (x)",
+        "zone in (a),b",
+        "node-role.kubernetes.io/control-plane",
+    ],
+)
+def test_selectors_as_kubectl_takes_them(selector: str) -> None:
+    check_selector(selector)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["=", "a=b=c", "a in b", "a in (b", "a b", ",", "a,", "a,,b", "a in ()x", "-a", "a/b/c", "a=b;c", "a > 1"],
+)
+def test_what_is_no_selector(selector: str) -> None:
+    with pytest.raises(UsageError, match="is not a label selector") as caught:
+        check_selector(selector)
+    assert "-l role=worker" in caught.value.hint
+
+
+def test_selector_and_names_both_choose() -> None:
+    assert chosen(NODES, NODES, Selection()) == ("web-1", "web-2", "db-1")
+    assert chosen(NODES, NODES, Selection(nodes=("db-1",))) == ("db-1",)
+    assert chosen(NODES, NODES[:2], Selection("pool=web", ("web-2",))) == ("web-2",)
+
+
+@pytest.mark.parametrize(
+    ("selection", "matching", "message", "hint"),
+    [
+        (Selection(nodes=("web-3",)), NODES, "no node web-3", "web-"),
+        (Selection(nodes=("zzz",)), NODES, "no node zzz", "The cluster has web-1, web-2, db-1"),
+        (Selection("pool=wbe"), (), "no node matches the selector 'pool=wbe'", "pool is one of: db, web"),
+        (Selection("pol=web"), (), "no node matches the selector 'pol=web'", "labels are: pool"),
+        (Selection("pool=web", ("db-1",)), NODES[:2], "none of the nodes named by --node", "--selector"),
+    ],
+)
+def test_a_choice_of_nothing_says_what_comes_close(
+    selection: Selection, matching: tuple[Node, ...], message: str, hint: str
+) -> None:
+    with pytest.raises(InputError, match="node") as caught:
+        chosen(NODES, matching, selection)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_a_cluster_without_nodes() -> None:
+    with pytest.raises(InputError, match="has no nodes"):
+        chosen((), (), Selection())
