@@ -1,0 +1,294 @@
+"""What the cluster saw while somebody worked on it.
+
+The figures come from the store's changes and from the hosts going down and coming up, never from what a
+client reports of itself: that is what makes them worth asserting on.
+"""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.world.host import HostState
+from rollout.lab.world.objects import (
+    annotations_of,
+    condition,
+    is_daemon,
+    is_deleting,
+    is_mirror,
+    is_ready,
+    key,
+    labels_of,
+    node_name,
+    phase,
+    spec_of,
+    status_of,
+    uid,
+)
+from rollout.lab.world.world import World
+
+OUR_PREFIX = "node-rollout.dev/"
+# What a rollout may leave behind for the reader.
+_MAY_STAY = frozenset({"node-rollout.dev/last-result"})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenBudget:
+    """A budget whose healthy pods fell below what it asks for: `below` is by how many at worst."""
+
+    name: str
+    at: str
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostVersions:
+    """The version a host ran at the start, and the one it runs now."""
+
+    before: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scoreboard:
+    """What happened since the start; pods and budgets are named `namespace/name`, hosts by their Node.
+
+    `reboots` counts boots with a new boot id; hosts that are down now stand in `hosts_down`. `killed` are
+    pods whose containers died with their host. `deletions` are pods that clients deleted without evicting
+    them. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start.
+    """
+
+    reboots: dict[str, int]
+    hosts_down: tuple[str, ...]
+    killed: tuple[str, ...]
+    budgets_broken: tuple[BrokenBudget, ...]
+    most_unavailable: int
+    unavailable_now: tuple[str, ...]
+    cordons_left: tuple[str, ...]
+    evictions: int
+    deletions: int
+    annotations_left: dict[str, tuple[str, ...]]
+    versions: dict[str, HostVersions]
+    rebooted_undrained: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        """Nothing was harmed and nothing is left: no pod killed, no budget broken, no cordon left."""
+        return not (self.killed or self.budgets_broken or self.cordons_left)
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain values."""
+        return {**asdict(self), "clean": self.clean}
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The running figures; see `Scoreboard`."""
+
+    reboots: Counter[str] = field(default_factory=Counter)
+    killed: list[str] = field(default_factory=list)
+    undrained: dict[str, None] = field(default_factory=dict)
+    broken: dict[str, BrokenBudget] = field(default_factory=dict)
+    # Budgets that a disruption brought below and that have not recovered since.
+    below_now: set[str] = field(default_factory=set)
+    versions: dict[str, str] = field(default_factory=dict)
+    evictions: int = 0
+    deletions: int = 0
+    cordoned_before: set[str] = field(default_factory=set)
+    # Those of them that were never uncordoned: their nodes count as available.
+    scenario_cordons: set[str] = field(default_factory=set)
+    unavailable: set[str] = field(default_factory=set)
+    most_unavailable: int = 0
+
+
+class ScoreKeeper:
+    """Watches a world; `begin` says that the scenario stands, and that what follows counts."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._cluster = world.cluster
+        self._boot_ids: dict[str, str] = {}
+        self._down: set[str] = set()
+        self._started = False
+        self._tally = _Tally()
+        world.host_observers.append(self)
+        self._cluster.store.subscribe(self._observe)
+
+    def begin(self) -> None:
+        """Count from now on; what is cordoned or broken now is the scenario's."""
+        hosts = self._world.hosts
+        self._started = True
+        self._tally = _Tally()
+        self._boot_ids = {name: host.boot_id for name, host in hosts.items()}
+        self._tally.versions = {name: host.os_version for name, host in hosts.items()}
+        self._down = {name for name, host in hosts.items() if not host.running}
+        self._tally.cordoned_before = {
+            node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_cordoned(node)
+        }
+        self._tally.scenario_cordons = set(self._tally.cordoned_before)
+        for node in self._cluster.store.items(NODES):
+            self._judge(node)
+
+    def scoreboard(self) -> Scoreboard:
+        """The figures up to now."""
+        nodes = list(self._cluster.store.items(NODES))
+        hosts = self._world.hosts
+        return Scoreboard(
+            reboots={name: self._tally.reboots[name] for name in sorted(hosts)},
+            hosts_down=tuple(sorted(self._down)),
+            killed=tuple(self._tally.killed),
+            budgets_broken=tuple(self._tally.broken.values()),
+            most_unavailable=self._tally.most_unavailable,
+            unavailable_now=tuple(sorted(self._tally.unavailable)),
+            cordons_left=tuple(
+                node["metadata"]["name"]
+                for node in nodes
+                if _is_cordoned(node) and node["metadata"]["name"] not in self._tally.cordoned_before
+            ),
+            evictions=self._tally.evictions,
+            deletions=self._tally.deletions,
+            annotations_left={node["metadata"]["name"]: left for node in nodes if (left := _left_on(node))},
+            versions={
+                name: HostVersions(self._tally.versions.get(name, host.os_version), host.os_version)
+                for name, host in sorted(hosts.items())
+            },
+            rebooted_undrained=tuple(self._tally.undrained),
+        )
+
+    def host_joined(self, host: HostState) -> None:
+        """A host was added."""
+        self._boot_ids[host.name] = host.boot_id
+        self._tally.versions[host.name] = host.os_version
+
+    def host_went_down(self, host: HostState) -> None:
+        """A host is off: whatever ran on it is dead."""
+        pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
+        budgets = {_full_name(each): each for pod in pods for each in self._budgets_of(pod)}
+        before = {name: self._healthy_of(each) for name, each in budgets.items()}
+        self._down.add(host.name)
+        if not self._started:
+            return
+        for name, budget in budgets.items():
+            self._compare(budget, before[name], self._healthy_of(budget))
+        victims = [_full_name(pod) for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
+        self._tally.killed += victims
+        if victims:
+            self._tally.undrained.setdefault(host.name)
+        self._judge_named(host.name)
+
+    def host_came_up(self, host: HostState) -> None:
+        """A host has booted."""
+        self._down.discard(host.name)
+        if self._boot_ids.get(host.name) != host.boot_id:
+            self._tally.reboots[host.name] += 1
+        self._boot_ids[host.name] = host.boot_id
+        self._judge_named(host.name)
+
+    def _observe(self, change: Change) -> None:
+        if not self._started:
+            return
+        if change.resource is NODES:
+            self._node_changed(change)
+        elif change.resource is PODS:
+            self._pod_changed(change)
+
+    def _node_changed(self, change: Change) -> None:
+        name = change.obj["metadata"]["name"]
+        if change.type is ChangeType.DELETED:
+            self._tally.unavailable.discard(name)
+            return
+        if not _is_cordoned(change.obj):
+            # Cordoned anew, it would be somebody's doing since the start.
+            self._tally.scenario_cordons.discard(name)
+        self._judge(change.obj)
+
+    def _judge_named(self, name: str) -> None:
+        node = self._cluster.store.get(NODES, name)
+        if node is not None and self._started:
+            self._judge(node)
+
+    def _judge(self, node: Json) -> None:
+        """Whether the node is available, and how many are not by now."""
+        name = node["metadata"]["name"]
+        cordoned = _is_cordoned(node) and name not in self._tally.scenario_cordons
+        if name in self._down or not is_ready(node) or cordoned:
+            self._tally.unavailable.add(name)
+        else:
+            self._tally.unavailable.discard(name)
+        self._tally.most_unavailable = max(self._tally.most_unavailable, len(self._tally.unavailable))
+
+    def _pod_changed(self, change: Change) -> None:
+        if not _began_to_go(change):
+            if is_ready(change.obj):
+                self._note_recovery(change.obj)
+            return
+        if uid(change.obj) in self._cluster.own_deletions:
+            return
+        if _was_evicted(change.obj):
+            self._tally.evictions += 1
+        else:
+            self._tally.deletions += 1
+        if change.previous is not None and self._is_healthy(change.previous):
+            for budget in self._budgets_of(change.obj):
+                healthy = self._healthy_of(budget)
+                self._compare(budget, healthy + 1, healthy)
+
+    def _compare(self, budget: Json, before: int, after: int) -> None:
+        """A disruption took healthy pods from a budget: did it break it, or break it further?"""
+        desired, name = int(status_of(budget).get("desiredHealthy", 0)), _full_name(budget)
+        if after >= min(desired, before):
+            return
+        if before >= desired or name in self._tally.below_now:
+            known = self._tally.broken.get(name)
+            moment = known.at if known else _iso(self._cluster.now())
+            worst = max(desired - after, known.below if known else 0)
+            self._tally.broken[name] = BrokenBudget(name, moment, worst)
+            self._tally.below_now.add(name)
+
+    def _note_recovery(self, pod: Json) -> None:
+        """A pod is ready: budgets that have what they ask for again may be broken anew."""
+        for budget in self._budgets_of(pod) if self._tally.below_now else ():
+            if self._healthy_of(budget) >= int(status_of(budget).get("desiredHealthy", 0)):
+                self._tally.below_now.discard(_full_name(budget))
+
+    def _budgets_of(self, pod: Json) -> list[Json]:
+        return self._cluster.budgets.picking(pod["metadata"].get("namespace", ""), labels_of(pod))
+
+    def _healthy_of(self, budget: Json) -> int:
+        namespace = budget["metadata"].get("namespace", "")
+        pods = self._cluster.pods.matching(namespace, spec_of(budget).get("selector"))
+        return sum(map(self._is_healthy, pods))
+
+    def _is_healthy(self, pod: Json) -> bool:
+        """Whether the pod serves in truth: ready, staying, and on a host that runs."""
+        return is_ready(pod) and not is_deleting(pod) and node_name(pod) not in self._down
+
+
+def _is_cordoned(node: Json) -> bool:
+    return bool(spec_of(node).get("unschedulable"))
+
+
+def _left_on(node: Json) -> tuple[str, ...]:
+    """Our annotations that should have gone."""
+    return tuple(sorted(each for each in annotations_of(node) if each.startswith(OUR_PREFIX) and each not in _MAY_STAY))
+
+
+def _began_to_go(change: Change) -> bool:
+    """Whether with this change the pod's deletion began, or was over at once."""
+    was_going = change.previous is not None and is_deleting(change.previous)
+    return not was_going and (change.type is ChangeType.DELETED or is_deleting(change.obj))
+
+
+def _was_evicted(pod: Json) -> bool:
+    target = condition(pod, "DisruptionTarget")
+    return target is not None and target.get("reason") == "EvictionByEvictionAPI"
+
+
+def _full_name(obj: Json) -> str:
+    return "/".join(key(obj))
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
