@@ -85,7 +85,7 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     lost = [name for name in matched.nodes_without_host if name in set(selected)]
     if lost:
         say(f"warning: no host is known for the Nodes {shortened(lost)}")
-    return matched.hosts
+    return wiring.as_ssh_config_says(matched.hosts, ssh)
 
 
 def _poll(hosts: Mapping[str, Host], shell: HostShell, ssh: SshOptions) -> Mapping[str, HostObservation]:

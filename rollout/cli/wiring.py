@@ -3,8 +3,10 @@
 import os
 import socket
 import sys
+from collections.abc import Mapping
 
 from rollout.cli.options import ClusterOptions, SshOptions
+from rollout.model.host import Host
 from rollout.ports import Clock, ClusterApi, HostShell
 
 
@@ -25,6 +27,15 @@ def host_shell(options: SshOptions) -> HostShell:
         host_key_checking=HostKeyChecking(options.host_key_checking),
         key_file=options.ssh_key,
     )
+
+
+def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mapping[str, Host]:
+    """The hosts as `--ssh-config` has them reached, where it is given."""
+    if options.ssh_config is None:
+        return hosts
+    from rollout.adapters.ssh_config import with_ssh_config
+
+    return with_ssh_config(hosts, options.ssh_config)
 
 
 def system_clock() -> Clock:
