@@ -14,6 +14,7 @@ import msgspec
 import yaml
 
 from rollout.errors import ScenarioError
+from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import HostTimings
@@ -56,6 +57,11 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     to: str | None = "4152.2.0"
     progress: Fraction = 0.42
     moves: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.to is None and self.state not in (UpdateState.IDLE, UpdateState.CHECKING):
+            raise ValueError(f"the update state {self.state} needs a version in `to`")
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,6 +173,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     hosts: tuple[HostOverride, ...] = ()
     workloads: tuple[Workload, ...] = ()
     api_faults: tuple[ApiFault, ...] = ()
+    denials: tuple[Denial, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what could not be told apart later."""
@@ -237,7 +244,7 @@ def _extended(document: dict[str, Any], base: object, source: str) -> dict[str, 
     if "extends" in below:
         below = _extended(below, below["extends"], base)
     merged = {**below, **document}
-    for key in ("hosts", "workloads", "api_faults"):
+    for key in ("hosts", "workloads", "api_faults", "denials"):
         if isinstance(below.get(key), list) and isinstance(document.get(key), list):
             merged[key] = [*below[key], *document[key]]
     return merged

@@ -183,13 +183,17 @@ class Machine:
     def attempt_update(self) -> None:
         """Check for an update and, if there is one, take it, a step at a time."""
         if self.engine.begin_attempt():
-            self._after(self.timings.update_step, self._advance_update)
+            self.continue_update()
 
     def spawn(self, work: Coroutine[object, object, object]) -> None:
         """Run something that outlives the command that started it, but not the host."""
         task: asyncio.Task[object] = asyncio.get_running_loop().create_task(work)
         self.background.add(task)
         task.add_done_callback(self.background.discard)
+
+    def continue_update(self) -> None:
+        """Let an attempt that is under way go on."""
+        self._after(self.timings.update_step, self._advance_update)
 
     def log(self, unit: str, message: str) -> None:
         """Add a line to the host's journal."""
@@ -207,7 +211,7 @@ class Machine:
 
     def _advance_update(self) -> None:
         if self.engine.advance(checked=int(self.clock.now().timestamp())):
-            self._after(self.timings.update_step, self._advance_update)
+            self.continue_update()
 
     def _new_boot_id(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))

@@ -1,0 +1,186 @@
+"""A lab that runs beside the program that started it: a thread with an event loop of its own.
+
+The loop owns everything of the simulation. What is handed out here is safe to use from any thread; the
+simulation's own objects are reached through `call` and `run`.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from rollout.lab.api.faults import FaultPlan
+from rollout.lab.api.requests import RequestLog
+from rollout.lab.api.server import ApiServer
+from rollout.lab.api.store import ObjectStore
+from rollout.lab.hosts.machine import Machine
+from rollout.lab.scenario import Scenario
+from rollout.lab.scoreboard import Scoreboard
+from rollout.lab.simulation import Simulation, simulation
+from rollout.lab.world.world import World
+
+T = TypeVar("T")
+
+_CALL_SECONDS: Final = 60.0
+
+
+class Lab:
+    """A running lab; a context manager that stops it.
+
+    `environment` are the variables that make clients use it. `store`, `world`, `api`, `machines`, `faults` and
+    `requests` belong to the lab's loop: touch them inside `call` or `run` only.
+    """
+
+    def __init__(self, scenario: Scenario, *, directory: Path, speed: float) -> None:
+        self.scenario = scenario
+        self._ready: Future[Simulation] = Future()
+        self._stopping = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, args=(directory, speed), name="rollout-lab", daemon=True)
+
+    @classmethod
+    def start(cls, scenario: Scenario, *, directory: Path, speed: float = 1.0) -> Self:
+        """Start a lab and return when it serves.
+
+        Args:
+            scenario: what the lab is like.
+            directory: where kubeconfig, inventory, known_hosts and key are written; made if need be.
+            speed: how many simulated seconds pass in a real one.
+
+        Raises:
+            RolloutError: the lab cannot be set up.
+        """
+        lab = cls(scenario, directory=directory, speed=speed)
+        lab._thread.start()
+        lab._ready.result()
+        return lab
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the lab; nothing of it is left. Stopping twice is fine."""
+        if self._loop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    # Files and variables.
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return self._simulation.files.directory
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig."""
+        return self._simulation.files.kubeconfig
+
+    @property
+    def inventory(self) -> Path:
+        """The Ansible inventory."""
+        return self._simulation.files.inventory
+
+    @property
+    def known_hosts(self) -> Path:
+        """The hosts' public keys."""
+        return self._simulation.files.known_hosts
+
+    @property
+    def key(self) -> Path:
+        """The private key that logs in to the hosts."""
+        return self._simulation.files.key
+
+    @property
+    def ssh_port(self) -> int | None:
+        """The port that all hosts share; None where each has its own."""
+        return self._simulation.fleet.shared_port
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that make `rollout` and kubectl use the lab."""
+        return self._simulation.files.environment(self.ssh_port)
+
+    # The simulation.
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function in the lab's loop and return its result."""
+
+        async def called() -> T:
+            return function()
+
+        return self.run(called)
+
+    def run(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Run a coroutine function in the lab's loop and return its result."""
+
+        async def awaited() -> T:
+            return await function()
+
+        if self._loop is None:
+            raise RuntimeError("the lab is not running")
+        return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(_CALL_SECONDS)
+
+    def scoreboard(self) -> Scoreboard:
+        """What the cluster has seen so far."""
+        return self.call(self._simulation.keeper.scoreboard)
+
+    @property
+    def store(self) -> ObjectStore:
+        """The API's objects."""
+        return self._simulation.store
+
+    @property
+    def world(self) -> World:
+        """Control plane and kubelets."""
+        return self._simulation.world
+
+    @property
+    def api(self) -> ApiServer:
+        """The API server."""
+        return self._simulation.api
+
+    @property
+    def faults(self) -> FaultPlan:
+        """How the API server misbehaves."""
+        return self._simulation.api.faults
+
+    @property
+    def requests(self) -> RequestLog:
+        """What the API server was asked."""
+        return self._simulation.api.requests
+
+    @property
+    def machines(self) -> dict[str, Machine]:
+        """The hosts by name."""
+        return self._simulation.fleet.machines
+
+    @property
+    def _simulation(self) -> Simulation:
+        return self._ready.result(0)
+
+    def _main(self, directory: Path, speed: float) -> None:
+        try:
+            asyncio.run(self._serve(directory, speed))
+        except BaseException as error:  # noqa: BLE001 - carried to the thread that asked
+            if self._ready.done():
+                self._failure = error
+            else:
+                self._ready.set_exception(error)
+
+    async def _serve(self, directory: Path, speed: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        async with simulation(self.scenario, directory=directory, speed=speed) as running:
+            self._ready.set_result(running)
+            await self._stopping.wait()

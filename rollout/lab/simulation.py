@@ -1,0 +1,209 @@
+"""The lab put together: store, world, API server and hosts in one event loop.
+
+Everything here belongs into that loop. Nothing listens before the cluster is at rest, so that the first client
+meets a settled cluster.
+"""
+
+import asyncio
+import random
+import resource
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import asyncssh
+
+from rollout.errors import InputError, RolloutError
+from rollout.lab import credentials
+from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.resources import NAMESPACES, NODES
+from rollout.lab.api.server import ApiServer
+from rollout.lab.api.store import ObjectStore
+from rollout.lab.clock import LabClock
+from rollout.lab.fleet import Fleet
+from rollout.lab.hostplan import HostPlan, plan_hosts
+from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.places import bind_hosts
+from rollout.lab.hosts.ssh_server import USER
+from rollout.lab.manifests import workload_objects
+from rollout.lab.scenario import Scenario
+from rollout.lab.scoreboard import ScoreKeeper
+from rollout.lab.world.world import World
+
+# A host needs its listener and room for a few connections; the rest of the process needs some as well.
+_FILES_PER_HOST: Final = 4
+_FILES_BESIDE: Final = 512
+_API_USER: Final = "lab-admin"
+
+
+@dataclass(frozen=True, slots=True)
+class LabFiles:
+    """Where a lab writes what its clients need."""
+
+    directory: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig."""
+        return self.directory / "kubeconfig"
+
+    @property
+    def inventory(self) -> Path:
+        """The Ansible inventory."""
+        return self.directory / "inventory.yaml"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The hosts' public keys."""
+        return self.directory / "known_hosts"
+
+    @property
+    def key(self) -> Path:
+        """The private key that logs in to the hosts."""
+        return self.directory / "id_ed25519"
+
+    def environment(self, shared_port: int | None) -> dict[str, str]:
+        """The variables that make clients use the lab; without a shared port they need the inventory."""
+        by_port = {"ROLLOUT_SSH_PORT": str(shared_port)}
+        by_inventory = {"ROLLOUT_INVENTORY": str(self.inventory)}
+        return {
+            "KUBECONFIG": str(self.kubeconfig),
+            "ROLLOUT_SSH_KEY": str(self.key),
+            "ROLLOUT_KNOWN_HOSTS": str(self.known_hosts),
+            **(by_inventory if shared_port is None else by_port),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A running lab; all of it may be looked at and changed, from its event loop only."""
+
+    store: ObjectStore
+    world: World
+    api: ApiServer
+    fleet: Fleet
+    keeper: ScoreKeeper
+    files: LabFiles
+
+
+@asynccontextmanager
+async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> AsyncIterator[Simulation]:
+    """A lab that serves within the context; raises RolloutError where it cannot be set up."""
+    plans = plan_hosts(scenario)
+    _raise_file_limit(len(plans))
+    files = _prepared(directory)
+    clock, rng = LabClock(speed), random.Random(scenario.seed)
+    client_key = credentials.new_client_key()
+    fleet = _fleet(scenario, plans, clock=clock, rng=rng, client_key=client_key)
+    authority, token = credentials.new_authority(clock.now()), credentials.new_token()
+    store = ObjectStore(now=clock.now)
+    api = ApiServer(
+        store,
+        clock,
+        tokens={token: _API_USER},
+        ssl_context=credentials.server_context(authority, directory),
+        denials=scenario.denials,
+        seed=scenario.seed,
+    )
+    world = World(store, clock, timings=scenario.timings, rng=rng)
+    keeper = ScoreKeeper(world)
+    running = Simulation(store, world, api, fleet, keeper, files)
+    _populate(running, scenario, plans)
+    async with _serving(running):
+        _write_files(running, authority, token, client_key)
+        for rule in scenario.api_faults:
+            api.faults.add(rule)
+        yield running
+
+
+@asynccontextmanager
+async def _serving(running: Simulation) -> AsyncIterator[None]:
+    """Let time pass and clients in; whatever happens, leave nothing open."""
+    running.keeper.begin()
+    passing = asyncio.create_task(running.world.run())
+    try:
+        await running.api.start()
+        await running.fleet.start()
+        yield
+    finally:
+        running.world.stop()
+        await running.fleet.close()
+        await running.api.stop()
+        await passing
+
+
+class _KubeletPower:
+    """Tells the world when a host goes down and comes back."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def machine_stopping(self, machine: Machine) -> None:
+        """A kubelet runs until its host is off."""
+
+    def machine_down(self, machine: Machine) -> None:
+        """Its kubelet and its containers are gone."""
+        self._world.host_down(machine.name)
+
+    def machine_up(self, machine: Machine) -> None:
+        """Its kubelet starts."""
+        self._world.host_up(machine.name)
+
+    def machine_changed(self, machine: Machine) -> None:
+        """Faults of a host are nothing to Kubernetes."""
+
+
+def _fleet(
+    scenario: Scenario, plans: Sequence[HostPlan], *, clock: LabClock, rng: random.Random, client_key: asyncssh.SSHKey
+) -> Fleet:
+    try:
+        sockets = bind_hosts(len(plans))
+    except OSError as error:
+        raise RolloutError(f"cannot listen on loopback for {len(plans)} hosts: {error}") from error
+    return Fleet(plans, sockets, clock=clock, rng=rng, timings=scenario.host_timings, authorized=client_key)
+
+
+def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]) -> None:
+    """Fill the cluster and bring it to rest."""
+    power = _KubeletPower(running.world)
+    for plan in plans:
+        machine = running.fleet.machines[plan.name]
+        machine.observers.append(power)
+        running.world.add_host(machine, plan.node)
+    node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in running.store.items(NODES)}
+    for workload in scenario.workloads:
+        if running.store.get(NAMESPACES, workload.namespace) is None:
+            namespace = {"metadata": {"name": workload.namespace}}
+            running.store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))
+        for kind, obj in workload_objects(workload, plans, node_uids):
+            running.store.create(kind, with_defaults(kind, obj))
+    running.world.settle()
+
+
+def _prepared(directory: Path) -> LabFiles:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot use {directory} for the lab's files: {error.strerror}") from error
+    return LabFiles(directory.resolve())
+
+
+def _write_files(
+    running: Simulation, authority: credentials.Authority, token: str, client_key: asyncssh.SSHKey
+) -> None:
+    files, hosts = running.files, running.fleet.inventory
+    credentials.write_kubeconfig(files.kubeconfig, server=running.api.url, authority=authority, token=token)
+    credentials.write_client_key(files.key, client_key)
+    credentials.write_known_hosts(files.known_hosts, hosts)
+    credentials.write_inventory(files.inventory, hosts, user=USER, key=files.key)
+
+
+def _raise_file_limit(hosts: int) -> None:
+    """Listeners and connections are open files; the usual soft limit is too low for a thousand hosts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = hosts * _FILES_PER_HOST + _FILES_BESIDE
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        within = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (within, hard))
