@@ -28,7 +28,7 @@ _SUFFIXES = {
 def parse_quantity(text: str | float) -> Decimal:
     """The number a quantity stands for; raises ValueError for anything else."""
     written = str(text)
-    number = written.rstrip("numkMGTPEi")
+    number = written.rstrip("numkKMGTPEi")
     try:
         return Decimal(number) * _SUFFIXES[written[len(number) :]]
     except (InvalidOperation, KeyError) as error:

@@ -1,0 +1,199 @@
+"""A small cluster whose time stands still until a test moves it."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rollout.lab.api.deletion import begin_deletion
+from rollout.lab.api.resources import (
+    BUDGETS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    STATEFULSETS,
+    Resource,
+)
+from rollout.lab.api.store import Json, ObjectStore, timestamp
+from rollout.lab.clock import ManualClock
+from rollout.lab.scoreboard import ScoreKeeper
+from rollout.lab.world.host import NodeSetting
+from rollout.lab.world.objects import is_ready, is_true, with_condition, with_spec
+from rollout.lab.world.timings import Timings
+from rollout.lab.world.world import World
+
+NAMESPACE = "apps"
+OLD_IMAGE = "Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)"
+NEW_IMAGE = "Flatcar Container Linux by Kinvolk 4152.2.0 (Oklo)"
+
+
+@dataclass
+class PlainHost:
+    """A host that a test switches off and on."""
+
+    name: str
+    address: str
+    running: bool = True
+    boot_id: str = "boot-1"
+    machine_id: str = "00000000000000000000000000000001"
+    os_image: str = OLD_IMAGE
+    os_version: str = "4081.2.0"
+    kernel_version: str = "6.6.60-flatcar"
+
+
+class Simulation:
+    """The parts of a simulated cluster, and the acts of its clients."""
+
+    def __init__(self, nodes: int = 0, *, setting: NodeSetting | None = None) -> None:
+        self.clock = ManualClock()
+        self.store = ObjectStore(now=self.clock.now)
+        self.world = World(self.store, self.clock, timings=Timings(), rng=random.Random(7))
+        self.keeper = ScoreKeeper(self.world)
+        self.hosts: dict[str, PlainHost] = {}
+        self.store.create(NAMESPACES, {"metadata": {"name": NAMESPACE}, "status": {"phase": "Active"}})
+        for index in range(1, nodes + 1):
+            self.add_node(f"n{index}", setting)
+        self.begin()
+
+    def begin(self) -> None:
+        """Settle, and count from here on."""
+        self.world.settle()
+        self.keeper.begin()
+
+    def add_node(self, name: str, setting: NodeSetting | None = None, *, running: bool = True) -> PlainHost:
+        host = PlainHost(name, f"127.0.1.{len(self.hosts) + 1}", running)
+        self.hosts[name] = host
+        self.world.add_host(host, setting)
+        return host
+
+    def advance(self, seconds: float) -> None:
+        self.world.advance(seconds)
+
+    def seconds_until(self, holds: Callable[[], bool], *, limit: float = 600, step: float = 0.5) -> float:
+        """How long it takes until something holds."""
+        began = self.clock.monotonic()
+        while not holds():
+            assert self.clock.monotonic() - began < limit, "it never happened"
+            self.advance(step)
+        return self.clock.monotonic() - began
+
+    def create(self, resource: Resource, name: str, spec: Json, **metadata: Any) -> Json:
+        namespace = {"namespace": NAMESPACE} if resource.namespaced else {}
+        whole = {"name": name, "generation": 1, **namespace, **metadata}
+        return self.store.create(resource, {"metadata": whole, "spec": spec})
+
+    def deployment(self, name: str, replicas: int, **pod: Any) -> Json:
+        return self.create(DEPLOYMENTS, name, workload(name, replicas=replicas, **pod))
+
+    def stateful_set(self, name: str, replicas: int, **pod: Any) -> Json:
+        return self.create(STATEFULSETS, name, workload(name, replicas=replicas, **pod))
+
+    def daemon_set(self, name: str, **pod: Any) -> Json:
+        return self.create(DAEMONSETS, name, workload(name, **pod))
+
+    def job(self, name: str, completions: int, parallelism: int = 1, **pod: Any) -> Json:
+        spec = workload(name, **pod)
+        counts = {"completions": completions, "parallelism": parallelism}
+        return self.create(JOBS, name, {**counts, "template": spec["template"]})
+
+    def budget(self, name: str, app: str | None = None, **limit: int | str) -> Json:
+        return self.create(BUDGETS, name, {"selector": {"matchLabels": {"app": app or name}}, **limit})
+
+    def pod(self, name: str, *, node: str = "", **metadata: Any) -> Json:
+        """A pod of nobody."""
+        spec: Json = {"containers": [{"name": "main", "image": "i"}], "terminationGracePeriodSeconds": 30}
+        return self.create(PODS, name, {**spec, "nodeName": node} if node else spec, **metadata)
+
+    def get(self, resource: Resource, name: str) -> Json:
+        found = self.store.get(resource, name, NAMESPACE if resource.namespaced else "")
+        assert found is not None, f"no {name}"
+        return found
+
+    def has(self, resource: Resource, name: str) -> bool:
+        return self.store.get(resource, name, NAMESPACE if resource.namespaced else "") is not None
+
+    def node(self, name: str) -> Json:
+        return self.get(NODES, name)
+
+    def pods(self, app: str = "", node: str = "") -> list[Json]:
+        return [
+            pod
+            for pod in self.store.items(PODS)
+            if (not app or pod["metadata"].get("labels", {}).get("app") == app)
+            and (not node or pod["spec"].get("nodeName") == node)
+        ]
+
+    def ready_pods(self, app: str) -> list[Json]:
+        return [pod for pod in self.pods(app) if is_ready(pod)]
+
+    def cordon(self, name: str, *, wanted: bool = True) -> None:
+        self.store.put(NODES, with_spec(self.node(name), unschedulable=wanted))
+        self.advance(0)
+
+    def delete(self, resource: Resource, name: str, grace_seconds: int | None = None) -> None:
+        begin_deletion(self.store, resource, self.get(resource, name), grace_seconds=grace_seconds)
+        self.advance(0)
+
+    def evict(self, name: str) -> None:
+        """What the API does once an eviction is granted."""
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+        marked = self.store.put(PODS, with_condition(self.get(PODS, name), target, self.clock.now()))
+        begin_deletion(self.store, PODS, marked)
+        self.advance(0)
+
+    def grant(self, budget: str, pod: str) -> None:
+        """What the API writes into a budget when it grants an eviction."""
+        current = self.get(BUDGETS, budget)
+        status = current["status"]
+        allowed = status["disruptionsAllowed"] - 1
+        disrupted = {pod: timestamp(self.clock.now())}
+        fresh = {**status, "disruptionsAllowed": allowed, "disruptedPods": disrupted}
+        self.store.put(BUDGETS, {**current, "status": fresh})
+
+    def drain(self, name: str) -> None:
+        """Evict all that is not a DaemonSet's, and wait until it is gone."""
+        for pod in self.pods(node=name):
+            if not any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", ())):
+                self.evict(pod["metadata"]["name"])
+        self.advance(35)
+
+    def switch_off(self, name: str) -> None:
+        self.hosts[name].running = False
+        self.world.host_down(name)
+        self.advance(0)
+
+    def switch_on(self, name: str, *, version: str = "4152.2.0", image: str = NEW_IMAGE) -> None:
+        host = self.hosts[name]
+        host.running, host.boot_id = True, f"{host.boot_id}+"
+        host.os_version, host.os_image = version, image
+        self.world.host_up(name)
+        self.advance(0)
+
+    def is_ready(self, name: str) -> bool:
+        return is_true(self.node(name), "Ready")
+
+
+def workload(
+    app: str,
+    *,
+    replicas: int | None = None,
+    cpu: str = "",
+    annotations: dict[str, str] | None = None,
+    **spec: Any,
+) -> Json:
+    """The spec of a workload of small pods."""
+    requests = {"requests": {"cpu": cpu}} if cpu else {}
+    template: Json = {
+        "metadata": {"labels": {"app": app}, **({"annotations": annotations} if annotations else {})},
+        "spec": {"containers": [{"name": "main", "image": "i", "resources": requests}], **spec},
+    }
+    counted = {} if replicas is None else {"replicas": replicas}
+    return {**counted, "selector": {"matchLabels": {"app": app}}, "template": template}
+
+
+def names(objects: list[Json]) -> list[str]:
+    """The names of objects, sorted."""
+    return sorted(each["metadata"]["name"] for each in objects)

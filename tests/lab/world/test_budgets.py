@@ -1,0 +1,184 @@
+"""Disruption budgets: the arithmetic, and the controller behind it."""
+
+import pytest
+
+from rollout.lab.api.resources import BUDGETS, DEPLOYMENTS, PODS
+from rollout.lab.api.store import Json
+from rollout.lab.world.budget_counts import Expectation, disruptions_allowed, expectation
+from rollout.lab.world.objects import condition, with_spec
+from tests.lab.world.simulation import Simulation, names
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods", "scales", "expected", "desired"),
+    [
+        ({"minAvailable": 2}, 3, (), 3, 2),
+        # A plain number counts the pods that exist, not the scale.
+        ({"minAvailable": 2}, 1, (5,), 1, 2),
+        ({"minAvailable": 0}, 3, (), 3, 0),
+        ({"minAvailable": "50%"}, 5, (5,), 5, 3),
+        ({"minAvailable": "50%"}, 1, (6,), 6, 3),
+        ({"minAvailable": "34%"}, 3, (3,), 3, 2),
+        ({"minAvailable": "100%"}, 3, (3,), 3, 3),
+        ({"maxUnavailable": 1}, 3, (3,), 3, 2),
+        ({"maxUnavailable": 0}, 3, (3,), 3, 3),
+        ({"maxUnavailable": 5}, 3, (3,), 3, 0),
+        # A percentage rounds up here too: 25% of 5 lets two go.
+        ({"maxUnavailable": "25%"}, 5, (5,), 5, 3),
+        ({"maxUnavailable": "10%"}, 3, (3,), 3, 2),
+        ({"maxUnavailable": "50%"}, 7, (4, 3), 7, 3),
+        # Pods without a controller have no scale.
+        ({"maxUnavailable": 1}, 3, (), 0, 0),
+        ({}, 3, (), 3, 1),
+    ],
+)
+def test_what_a_budget_expects(
+    spec: Json, pods: int, scales: tuple[int, ...], expected: int, desired: int
+) -> None:
+    assert expectation({"spec": spec}, pods, scales) == Expectation(expected, desired)
+
+
+@pytest.mark.parametrize(
+    ("expected", "desired", "healthy", "allowed"),
+    [(3, 2, 3, 1), (3, 2, 2, 0), (3, 2, 1, 0), (3, 0, 2, 2), (0, 0, 3, 0)],
+)
+def test_how_many_evictions_may_follow(expected: int, desired: int, healthy: int, allowed: int) -> None:
+    assert disruptions_allowed(Expectation(expected, desired), healthy) == allowed
+
+
+def counts(sim: Simulation, name: str) -> tuple[int, int, int, int]:
+    status = sim.get(BUDGETS, name)["status"]
+    fields = ("expectedPods", "desiredHealthy", "currentHealthy", "disruptionsAllowed")
+    return tuple(status[field] for field in fields)  # type: ignore[return-value]
+
+
+def verdict(sim: Simulation, name: str) -> tuple[str, str, str]:
+    found = condition(sim.get(BUDGETS, name), "DisruptionAllowed")
+    assert found is not None
+    return found["status"], found["reason"], found["message"]
+
+
+def test_the_status_follows_the_pods_a_little_behind() -> None:
+    sim = Simulation(3)
+    sim.deployment("web", 3, annotations={"lab.node-rollout.dev/termination-seconds": "10"})
+    sim.budget("web", maxUnavailable=1)
+    sim.world.settle()
+    assert counts(sim, "web") == (3, 2, 3, 1)
+    assert verdict(sim, "web") == ("True", "SufficientPods", "")
+    sim.evict(names(sim.pods("web"))[0])
+    assert counts(sim, "web") == (3, 2, 3, 1)
+    sim.advance(0.5)
+    assert counts(sim, "web") == (3, 2, 2, 0)
+    assert verdict(sim, "web") == ("False", "InsufficientPods", "")
+    sim.advance(5)
+    assert counts(sim, "web") == (3, 2, 3, 1)
+
+
+def test_the_status_follows_the_scale_and_the_spec() -> None:
+    sim = Simulation(3)
+    sim.deployment("web", 2)
+    sim.budget("web", minAvailable="50%")
+    sim.world.settle()
+    assert counts(sim, "web") == (2, 1, 2, 1)
+    sim.store.put(DEPLOYMENTS, with_spec(sim.get(DEPLOYMENTS, "web"), replicas=6))
+    sim.world.settle()
+    assert counts(sim, "web") == (6, 3, 6, 3)
+    sim.store.put(BUDGETS, with_spec(sim.get(BUDGETS, "web"), minAvailable=6))
+    sim.world.settle()
+    assert counts(sim, "web") == (6, 6, 6, 0)
+    assert sim.get(BUDGETS, "web")["status"]["observedGeneration"] == 2
+
+
+def test_a_stateful_set_has_a_scale() -> None:
+    sim = Simulation(3)
+    sim.stateful_set("db", 3)
+    sim.budget("db", maxUnavailable=1)
+    sim.world.settle()
+    assert counts(sim, "db") == (3, 2, 3, 1)
+
+
+def test_an_eviction_that_was_granted_counts_until_the_pod_goes_or_two_minutes_have_passed() -> None:
+    sim = Simulation(3)
+    sim.deployment("web", 3)
+    sim.budget("web", maxUnavailable=2)
+    sim.world.settle()
+    sim.grant("web", names(sim.pods("web"))[0])
+    sim.advance(1)
+    assert counts(sim, "web") == (3, 1, 2, 1)
+    sim.advance(110)
+    assert counts(sim, "web") == (3, 1, 2, 1)
+    sim.advance(15)
+    assert counts(sim, "web") == (3, 1, 3, 2)
+    assert "disruptedPods" not in sim.get(BUDGETS, "web")["status"]
+
+
+def test_a_granted_eviction_is_forgotten_once_the_pod_is_going() -> None:
+    sim = Simulation(3)
+    sim.deployment("web", 3)
+    sim.budget("web", maxUnavailable=2)
+    sim.world.settle()
+    name = names(sim.pods("web"))[0]
+    sim.grant("web", name)
+    sim.evict(name)
+    sim.advance(0.5)
+    assert "disruptedPods" not in sim.get(BUDGETS, "web")["status"]
+    assert counts(sim, "web") == (3, 1, 2, 1)
+
+
+@pytest.mark.parametrize("limit", [{"maxUnavailable": 1}, {"minAvailable": "50%"}])
+def test_a_daemon_set_has_no_scale_to_count_with(limit: dict[str, int | str]) -> None:
+    sim = Simulation(2)
+    sim.daemon_set("agent")
+    sim.budget("agent", **limit)
+    sim.world.settle()
+    assert sim.get(BUDGETS, "agent")["status"]["disruptionsAllowed"] == 0
+    message = "daemonsets.apps does not implement the scale subresource"
+    assert verdict(sim, "agent") == ("False", "SyncFailed", message)
+
+
+def test_a_plain_number_works_for_daemon_sets_and_bare_pods() -> None:
+    sim = Simulation(2)
+    sim.daemon_set("agent")
+    sim.budget("agent", minAvailable=1)
+    sim.pod("lone", labels={"app": "lone"})
+    sim.budget("lone", minAvailable=1)
+    sim.world.settle()
+    assert counts(sim, "agent") == (2, 1, 2, 1)
+    assert counts(sim, "lone") == (1, 1, 1, 0)
+
+
+def test_bare_pods_are_never_allowed_to_go_by_share() -> None:
+    sim = Simulation(1)
+    sim.pod("lone", labels={"app": "lone"})
+    sim.budget("lone", maxUnavailable=1)
+    sim.world.settle()
+    assert counts(sim, "lone") == (0, 0, 1, 0)
+
+
+def test_an_empty_selector_picks_all_and_none_picks_none() -> None:
+    sim = Simulation(2)
+    sim.deployment("web", 2)
+    sim.create(BUDGETS, "all", {"minAvailable": 1, "selector": {}})
+    sim.create(BUDGETS, "none", {"minAvailable": 1})
+    sim.world.settle()
+    assert counts(sim, "all") == (2, 1, 2, 1)
+    assert counts(sim, "none") == (0, 1, 0, 0)
+
+
+def test_match_expressions_pick_pods() -> None:
+    sim = Simulation(2)
+    sim.deployment("web", 2)
+    sim.deployment("api", 1)
+    expression = {"key": "app", "operator": "In", "values": ["web", "api"]}
+    sim.create(BUDGETS, "both", {"maxUnavailable": 1, "selector": {"matchExpressions": [expression]}})
+    sim.world.settle()
+    assert counts(sim, "both") == (3, 2, 3, 1)
+
+
+def test_a_pod_that_is_never_ready_is_not_healthy() -> None:
+    sim = Simulation(2)
+    sim.deployment("web", 2, annotations={"lab.node-rollout.dev/ready": "never"})
+    sim.budget("web", maxUnavailable=1)
+    sim.world.settle()
+    assert counts(sim, "web") == (2, 1, 0, 0)
+    assert len(list(sim.store.items(PODS))) == 2

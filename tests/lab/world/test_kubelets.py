@@ -1,0 +1,267 @@
+"""Kubelets: starting and ending pods, registering nodes, heartbeats, reboots, volumes."""
+
+from datetime import datetime
+
+import pytest
+
+from rollout.lab.api.resources import LEASES, NODES, PODS, VOLUMEATTACHMENTS
+from rollout.lab.api.store import Change, Json
+from rollout.lab.world.host import NodeSetting
+from rollout.lab.world.objects import condition, is_deleting, is_ready, phase
+from tests.lab.world.simulation import NEW_IMAGE, OLD_IMAGE, Simulation, names
+
+LAB = "lab.node-rollout.dev/"
+
+
+def lease(sim: Simulation, name: str) -> Json:
+    found = sim.store.get(LEASES, name, "kube-node-lease")
+    assert found is not None
+    return found
+
+
+def test_a_node_registers_with_what_its_host_is() -> None:
+    sim = Simulation(1, setting=NodeSetting(labels={"zone": "a"}, annotations={"note": "x"}))
+    node = sim.node("n1")
+    assert node["metadata"]["labels"]["zone"] == "a"
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
+    assert node["metadata"]["annotations"] == {"note": "x"}
+    status = node["status"]
+    assert status["addresses"] == [
+        {"type": "InternalIP", "address": "127.0.1.1"},
+        {"type": "Hostname", "address": "n1"},
+    ]
+    info = status["nodeInfo"]
+    assert (info["bootID"], info["osImage"], info["kernelVersion"]) == ("boot-1", OLD_IMAGE, "6.6.60-flatcar")
+    assert {each["type"]: each["status"] for each in status["conditions"]} == {
+        "MemoryPressure": "False",
+        "DiskPressure": "False",
+        "PIDPressure": "False",
+        "Ready": "True",
+    }
+    assert "taints" not in node["spec"]
+
+
+def test_only_leases_beat_and_conditions_are_reported_rarely() -> None:
+    sim = Simulation(12)
+    sim.advance(1)
+    changes: list[Change] = []
+    sim.store.subscribe(changes.append)
+    sim.advance(100)
+    assert {change.resource for change in changes} == {LEASES}
+    assert len(changes) == 12 * 10
+    before = datetime.fromisoformat(lease(sim, "n3")["spec"]["renewTime"])
+    sim.advance(10)
+    after = datetime.fromisoformat(lease(sim, "n3")["spec"]["renewTime"])
+    assert (after - before).total_seconds() == pytest.approx(10)
+    sim.advance(300)
+    reports = [change for change in changes if change.resource is NODES]
+    assert len(reports) >= 12
+    assert sorted({change.obj["metadata"]["name"] for change in reports}) == sorted(sim.hosts)
+
+
+def test_a_pod_takes_its_time_to_start() -> None:
+    sim = Simulation(1)
+    sim.pod("p")
+    took = sim.seconds_until(lambda: phase(sim.get(PODS, "p")) == "Running", step=0.1)
+    assert 2 <= took <= 4.2
+    pod = sim.get(PODS, "p")
+    assert is_ready(pod)
+    (container,) = pod["status"]["containerStatuses"]
+    assert (container["ready"], container["started"], container["restartCount"]) == (True, True, 0)
+    assert container["containerID"].startswith("containerd://")
+    assert pod["status"]["hostIP"] == "127.0.1.1"
+    assert pod["status"]["podIP"].startswith("10.")
+
+
+def test_annotations_steer_start_and_readiness() -> None:
+    sim = Simulation(1)
+    sim.pod("slow", annotations={f"{LAB}startup-seconds": "30"})
+    sim.pod("sick", annotations={f"{LAB}ready": "never"})
+    sim.advance(29)
+    assert phase(sim.get(PODS, "slow")) == "Pending"
+    sim.advance(2)
+    assert is_ready(sim.get(PODS, "slow"))
+    assert phase(sim.get(PODS, "sick")) == "Running"
+    assert not is_ready(sim.get(PODS, "sick"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "grace", "least", "most"),
+    [(None, None, 1, 2.6), ("12", None, 12, 12.6), ("60", None, 30, 30.6), ("60", 5, 5, 5.6)],
+)
+def test_a_deleted_pod_takes_its_time_to_end(
+    wanted: str | None, grace: int | None, least: float, most: float
+) -> None:
+    sim = Simulation(1)
+    sim.pod("p", annotations={f"{LAB}termination-seconds": wanted} if wanted else {})
+    sim.world.settle()
+    sim.delete(PODS, "p", grace)
+    assert is_deleting(sim.get(PODS, "p"))
+    assert least <= sim.seconds_until(lambda: not sim.has(PODS, "p"), step=0.1) <= most
+
+
+def test_a_second_deletion_shortens_the_wait() -> None:
+    sim = Simulation(1)
+    sim.pod("p", annotations={f"{LAB}termination-seconds": "25"})
+    sim.world.settle()
+    sim.delete(PODS, "p")
+    sim.advance(5)
+    sim.delete(PODS, "p", 3)
+    assert sim.seconds_until(lambda: not sim.has(PODS, "p")) <= 3.5
+
+
+def test_a_stuck_pod_stays_until_it_is_forced_or_its_host_reboots() -> None:
+    sim = Simulation(1)
+    for name in ("forced", "rebooted"):
+        sim.pod(name, annotations={f"{LAB}termination-seconds": "never"})
+    sim.world.settle()
+    for name in ("forced", "rebooted"):
+        sim.delete(PODS, name)
+    sim.advance(500)
+    assert sim.has(PODS, "forced")
+    sim.delete(PODS, "forced", 0)
+    assert not sim.has(PODS, "forced")
+    sim.switch_off("n1")
+    sim.advance(20)
+    sim.switch_on("n1")
+    sim.advance(5)
+    assert not sim.has(PODS, "rebooted")
+
+
+def test_a_finalizer_keeps_the_pod_after_its_containers() -> None:
+    sim = Simulation(1)
+    sim.pod("p", finalizers=["example.com/keep"])
+    sim.world.settle()
+    sim.delete(PODS, "p")
+    sim.advance(60)
+    pod = sim.get(PODS, "p")
+    assert pod["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert not is_ready(pod)
+    assert "terminated" in pod["status"]["containerStatuses"][0]["state"]
+
+
+def test_a_mirror_pod_comes_back_when_it_is_deleted() -> None:
+    sim = Simulation(1)
+    sim.pod("etcd-n1", node="n1", annotations={"kubernetes.io/config.mirror": "hash"})
+    sim.world.settle()
+    old = sim.get(PODS, "etcd-n1")["metadata"]["uid"]
+    sim.delete(PODS, "etcd-n1", 0)
+    sim.advance(6)
+    assert sim.get(PODS, "etcd-n1")["metadata"]["uid"] != old
+    assert is_ready(sim.get(PODS, "etcd-n1"))
+
+
+def test_a_deleted_node_is_registered_again_by_a_living_kubelet() -> None:
+    sim = Simulation(1)
+    sim.store.remove(NODES, "n1")
+    sim.advance(11)
+    assert sim.is_ready("n1")
+
+
+def test_a_host_that_is_off_from_the_start_is_known_and_silent() -> None:
+    sim = Simulation()
+    sim.add_node("n1", running=False)
+    sim.begin()
+    ready = condition(sim.node("n1"), "Ready")
+    assert ready is not None
+    assert ready["status"] == "Unknown"
+    assert {taint["key"] for taint in sim.node("n1")["spec"]["taints"]} == {"node.kubernetes.io/unreachable"}
+    sim.switch_on("n1")
+    sim.advance(10)
+    assert sim.is_ready("n1")
+
+
+def test_a_reboot_brings_a_new_boot_id_and_the_node_back_in_two_steps() -> None:
+    sim = Simulation(2)
+    sim.daemon_set("agent")
+    sim.world.settle()
+    sim.switch_off("n1")
+    sim.advance(20)
+    assert sim.node("n1")["status"]["nodeInfo"]["bootID"] == "boot-1"
+    assert sim.is_ready("n1")
+    sim.switch_on("n1")
+    assert sim.node("n1")["status"]["nodeInfo"]["bootID"] == "boot-1"
+    sim.advance(1.5)
+    info = sim.node("n1")["status"]["nodeInfo"]
+    assert (info["bootID"], info["osImage"]) == ("boot-1+", NEW_IMAGE)
+    ready = condition(sim.node("n1"), "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("False", "KubeletNotReady")
+    (agent,) = sim.pods("agent", node="n1")
+    assert not is_ready(agent)
+    assert {taint["key"] for taint in sim.node("n1")["spec"]["taints"]} == {"node.kubernetes.io/not-ready"}
+    sim.advance(4)
+    assert sim.is_ready("n1")
+    assert "taints" not in sim.node("n1")["spec"]
+    sim.advance(3)
+    (restarted,) = sim.pods("agent", node="n1")
+    assert restarted["metadata"]["uid"] == agent["metadata"]["uid"]
+    assert is_ready(restarted)
+    assert restarted["status"]["containerStatuses"][0]["restartCount"] == 1
+
+
+def test_pods_that_never_restart_fail_with_the_reboot() -> None:
+    sim = Simulation(1)
+    sim.job("import", completions=1, restartPolicy="Never")
+    sim.advance(5)
+    sim.switch_off("n1")
+    sim.switch_on("n1")
+    sim.advance(2)
+    assert sorted(phase(pod) for pod in sim.pods("import")) == ["Failed", "Pending"]
+
+
+def test_a_second_reboot_in_the_middle_of_the_first_boot_changes_nothing() -> None:
+    sim = Simulation(1)
+    sim.pod("p")
+    sim.world.settle()
+    for _ in range(3):
+        sim.switch_off("n1")
+        sim.advance(0.2)
+        sim.switch_on("n1")
+        sim.advance(1.1)
+    sim.advance(10)
+    assert is_ready(sim.get(PODS, "p"))
+    assert sim.keeper.scoreboard().reboots == {"n1": 3}
+
+
+def test_ready_flaps_after_a_boot_when_told_to() -> None:
+    sim = Simulation(1, setting=NodeSetting(flaps=((3, False), (8, True))))
+    assert sim.is_ready("n1")
+    sim.switch_off("n1")
+    sim.switch_on("n1")
+    seen = []
+    for _ in range(15):
+        sim.advance(1)
+        if not seen or seen[-1] != sim.is_ready("n1"):
+            seen.append(sim.is_ready("n1"))
+    assert seen == [True, False, True, False, True]
+
+
+def test_a_volume_is_attached_while_it_is_used_and_a_moment_longer() -> None:
+    sim = Simulation(2)
+    sim.stateful_set("db", 1, annotations={f"{LAB}volume": "pv-1"})
+    sim.world.settle()
+    (attachment,) = sim.store.items(VOLUMEATTACHMENTS)
+    node = sim.get(PODS, "db-0")["spec"]["nodeName"]
+    assert attachment["spec"]["nodeName"] == node
+    assert attachment["spec"]["source"] == {"persistentVolumeName": "pv-1"}
+    assert attachment["status"] == {"attached": True}
+    assert len(sim.node(node)["status"]["volumesAttached"]) == 1
+    sim.cordon(node)
+    sim.evict("db-0")
+    sim.seconds_until(lambda: sim.get(PODS, "db-0")["spec"].get("nodeName") not in (node, None), step=0.1)
+    assert len(list(sim.store.items(VOLUMEATTACHMENTS))) == 2
+    sim.advance(2)
+    (left,) = sim.store.items(VOLUMEATTACHMENTS)
+    assert left["spec"]["nodeName"] != node
+    assert sim.node(node)["status"]["volumesAttached"] == []
+
+
+def test_nodes_of_clients_without_a_kubelet_are_left_alone() -> None:
+    sim = Simulation(1)
+    sim.store.create(NODES, {"metadata": {"name": "theirs"}, "spec": {"unschedulable": True}})
+    sim.pod("p", node="theirs")
+    sim.advance(400)
+    assert [taint["key"] for taint in sim.node("theirs")["spec"]["taints"]] == ["node.kubernetes.io/unschedulable"]
+    assert phase(sim.get(PODS, "p")) == "Pending"
+    assert names(sim.pods(node="theirs")) == ["p"]

@@ -1,0 +1,208 @@
+"""Where pods go, and why they do not."""
+
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.resources import NODES, PODS
+from rollout.lab.api.store import Json
+from rollout.lab.world.host import NodeSetting
+from rollout.lab.world.objects import condition, with_spec
+from rollout.lab.world.placement import UNCONSTRAINED, Demand, NodeRoom, refusal, requests_of
+from rollout.lab.world.quantities import milli, whole
+from tests.lab.world.simulation import NAMESPACE, Simulation, names
+
+GPU: Json = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+GONE: Json = {"key": "maintenance", "effect": "NoExecute"}
+
+
+def affinity(operator: str, *values: str) -> Json:
+    expression = {"key": "zone", "operator": operator, "values": list(values)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "room", "reason"),
+    [
+        ({}, {}, None),
+        ({}, {"unschedulable": True}, "node(s) were unschedulable"),
+        (
+            {
+                "tolerations": [
+                    {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
+                ]
+            },
+            {"unschedulable": True},
+            None,
+        ),
+        ({}, {"taints": (GPU,)}, "node(s) had untolerated taint(s)"),
+        ({"tolerations": [{"key": "gpu", "value": "yes"}]}, {"taints": (GPU,)}, None),
+        (
+            {"tolerations": [{"key": "gpu", "value": "no"}]},
+            {"taints": (GPU,)},
+            "node(s) had untolerated taint(s)",
+        ),
+        ({"tolerations": [{"operator": "Exists"}]}, {"taints": (GPU, GONE)}, None),
+        (
+            {"tolerations": [{"key": "maintenance", "operator": "Exists", "effect": "NoSchedule"}]},
+            {"taints": (GONE,)},
+            "node(s) had untolerated taint(s)",
+        ),
+        ({}, {"taints": ({"key": "soft", "effect": "PreferNoSchedule"},)}, None),
+        ({"nodeSelector": {"zone": "a"}}, {}, None),
+        ({"nodeSelector": {"zone": "b"}}, {}, "node(s) didn't match Pod's node affinity/selector"),
+        ({"affinity": affinity("In", "a", "b")}, {}, None),
+        ({"affinity": affinity("NotIn", "a")}, {}, "node(s) didn't match Pod's node affinity/selector"),
+        ({"affinity": affinity("Exists")}, {}, None),
+        ({"affinity": affinity("DoesNotExist")}, {}, "node(s) didn't match Pod's node affinity/selector"),
+        ({"cpu": "500m"}, {"used_cpu": 3500}, None),
+        ({"cpu": "501m"}, {"used_cpu": 3500}, "Insufficient cpu"),
+        ({"memory": "1Gi"}, {"used_memory": 2**33}, "Insufficient memory"),
+        ({}, {"used_pods": 10}, "Too many pods"),
+    ],
+)
+def test_what_a_node_refuses(spec: Json, room: dict[str, Any], reason: str | None) -> None:
+    requests = {name: spec[name] for name in ("cpu", "memory") if name in spec}
+    rest = {name: value for name, value in spec.items() if name not in requests}
+    pod = {"metadata": {"name": "p"}, "spec": {**rest, "containers": [{"resources": {"requests": requests}}]}}
+    base = {"unschedulable": False, "taints": (), "cpu": 4000, "memory": 2**33, "pods": 10}
+    offered = NodeRoom(**{"name": "n", "labels": {"zone": "a"}, **base, **room})
+    assert refusal(Demand(pod, *requests_of(pod), UNCONSTRAINED), offered) == reason
+
+
+@pytest.mark.parametrize(
+    ("text", "thousandths"), [("1", 1000), ("250m", 250), ("0.1", 100), ("1.0005", 1001), (2, 2000)]
+)
+def test_cpu_quantities(text: str | float, thousandths: int) -> None:
+    assert milli(text) == thousandths
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("1Ki", 1024), ("1.5Gi", 1610612736), ("2M", 2_000_000), ("1e3", 1000), ("100m", 1)]
+)
+def test_byte_quantities(text: str, number: int) -> None:
+    assert whole(text) == number
+
+
+def test_no_quantity() -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        whole("many")
+
+
+def test_replicas_spread_over_the_nodes() -> None:
+    sim = Simulation(4)
+    sim.deployment("web", 8)
+    sim.world.settle()
+    assert [len(sim.pods("web", node=name)) for name in sim.hosts] == [2, 2, 2, 2]
+
+
+def test_cordoned_and_tainted_nodes_get_nothing() -> None:
+    sim = Simulation(2)
+    sim.add_node("n3", NodeSetting(taints=(GPU,)))
+    sim.world.settle()
+    sim.cordon("n1")
+    sim.deployment("web", 4)
+    sim.world.settle()
+    assert {pod["spec"]["nodeName"] for pod in sim.pods("web")} == {"n2"}
+
+
+def test_a_pod_without_a_place_waits_and_says_why() -> None:
+    sim = Simulation(2, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
+    sim.deployment("big", 3, cpu="800m")
+    sim.advance(5)
+    assert len(sim.ready_pods("big")) == 2
+    (waiting,) = [pod for pod in sim.pods("big") if "nodeName" not in pod["spec"]]
+    scheduled = condition(waiting, "PodScheduled")
+    assert scheduled is not None
+    assert (waiting["status"]["phase"], scheduled["reason"]) == ("Pending", "Unschedulable")
+    assert scheduled["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+
+
+def test_a_waiting_pod_is_placed_when_a_pod_goes_or_a_node_opens() -> None:
+    sim = Simulation(1, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
+    sim.deployment("one", 1, cpu="800m")
+    sim.world.settle()
+    sim.pod("late", labels={"app": "late"})
+    sim.cordon("n1")
+    sim.deployment("two", 1, cpu="800m")
+    sim.advance(5)
+    assert not sim.ready_pods("two")
+    sim.cordon("n1", wanted=False)
+    sim.advance(5)
+    assert not sim.ready_pods("two")
+    sim.delete(NODES, "n1")
+    sim.add_node("n2")
+    sim.advance(6)
+    assert [pod["spec"]["nodeName"] for pod in sim.ready_pods("two")] == ["n2"]
+    scheduled = condition(sim.ready_pods("two")[0], "PodScheduled")
+    assert scheduled is not None
+    assert scheduled["status"] == "True"
+    assert "reason" not in scheduled
+
+
+def anti_affinity(app: str, topology: str) -> Json:
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": topology}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_pods_that_repel_each_other_never_share_a_node() -> None:
+    sim = Simulation(2)
+    sim.deployment("web", 3, affinity=anti_affinity("web", "kubernetes.io/hostname"))
+    sim.advance(5)
+    assert sorted(pod["spec"]["nodeName"] for pod in sim.ready_pods("web")) == ["n1", "n2"]
+    sim.add_node("n3")
+    sim.advance(6)
+    assert len(sim.ready_pods("web")) == 3
+
+
+def test_anti_affinity_holds_in_both_directions_and_by_zone() -> None:
+    sim = Simulation()
+    for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
+        sim.add_node(name, NodeSetting(labels={"zone": zone}))
+    sim.deployment("loner", 1, affinity=anti_affinity("web", "zone"), nodeSelector={"zone": "a"})
+    sim.world.settle()
+    sim.deployment("web", 2)
+    sim.world.settle()
+    assert {pod["spec"]["nodeName"] for pod in sim.ready_pods("web")} == {"n3"}
+
+
+def test_a_strict_spread_counts_cordoned_nodes_as_places() -> None:
+    sim = Simulation()
+    for name, zone in (("n1", "a"), ("n2", "b")):
+        sim.add_node(name, NodeSetting(labels={"zone": zone}))
+    sim.world.settle()
+    sim.cordon("n2")
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    sim.deployment("web", 2, topologySpreadConstraints=[spread])
+    sim.advance(5)
+    assert [pod["spec"]["nodeName"] for pod in sim.ready_pods("web")] == ["n1"]
+    sim.cordon("n2", wanted=False)
+    sim.advance(6)
+    assert sorted(pod["spec"]["nodeName"] for pod in sim.ready_pods("web")) == ["n1", "n2"]
+
+
+def test_a_pod_bound_by_its_maker_takes_room_too() -> None:
+    sim = Simulation(1, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "1"}))
+    sim.pod("first", node="n1")
+    sim.pod("second")
+    sim.advance(5)
+    assert names(sim.pods(node="n1")) == ["first"]
+    sim.store.remove(PODS, "first", NAMESPACE)
+    sim.advance(5)
+    assert names(sim.pods(node="n1")) == ["second"]
+
+
+def test_a_node_keeps_its_account_when_its_labels_change() -> None:
+    sim = Simulation(1, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}))
+    sim.deployment("web", 1, cpu="800m")
+    sim.world.settle()
+    sim.store.put(NODES, with_spec(sim.node("n1"), podCIDR="10.0.0.0/24"))
+    sim.deployment("more", 1, cpu="800m")
+    sim.advance(5)
+    assert not sim.ready_pods("more")
