@@ -1,7 +1,8 @@
 """The observing stage of every command: nodes and what their hosts say, or the whole cluster and what its hosts say."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.options import ClusterOptions, SshOptions
@@ -13,6 +14,10 @@ from rollout.model.policy import Selection
 from rollout.planning.eligibility import excluded_by_name
 from rollout.ports import ClusterApi, HostShell
 from rollout.report.text import shortened
+
+T = TypeVar("T")
+
+_START_PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ def read_cluster(connections: Connections) -> ClusterSnapshot:
     """Everything that planning needs of the cluster."""
     from rollout.gather.snapshot import read_snapshot
 
-    snapshot = read_snapshot(connections.api)
+    snapshot = _with_patience(lambda: read_snapshot(connections.api))
     for warning in snapshot.warnings:
         say(f"warning: {warning}")
     return snapshot
@@ -52,7 +57,17 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
     """The nodes alone."""
     from rollout.gather.snapshot import read_nodes as read
 
-    return read(connections.api)
+    return _with_patience(lambda: read(connections.api))
+
+
+def _with_patience(action: Callable[[], T]) -> T:
+    """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
+    from rollout.execution.deadline import Deadline, has_answered, patiently
+
+    def told(error: BaseException) -> None:
+        say(f"waiting for the API server: {error}")
+
+    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), told, passing=has_answered)
 
 
 def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
@@ -68,7 +83,7 @@ def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> S
     from rollout.gather.snapshot import read_nodes as read
 
     selector = selection.selector
-    return read(api, selector) if selector else nodes
+    return _with_patience(lambda: read(api, selector)) if selector else nodes
 
 
 def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> Mapping[str, Host]:

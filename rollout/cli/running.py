@@ -72,7 +72,7 @@ def run(this: Run, *, as_json: bool) -> ExitCode:
     with _watched(as_json=as_json) as observer:
         result = _executed(this, observer, stop) if this.plan.waves else _nothing_done(this.plan, observer)
     if this.plan.waves and not as_json:
-        show(summary_text(this.plan, result))
+        show(f"\n{summary_text(this.plan, result)}")
     return _exit_code(result, stop)
 
 

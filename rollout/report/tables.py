@@ -1,10 +1,12 @@
 """Status and plan as text that is read at a glance."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import TextWrapper
 
 from tabulate import tabulate
 
-from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, RolloutPlan, Wave
 from rollout.planning.status import NodeStatus
 from rollout.report.text import counted, or_nothing, printable, shortened, version_step
 
@@ -41,8 +43,13 @@ def _status_row(status: NodeStatus) -> tuple[str, ...]:
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _status_version(status),
         _yes(status.needs_reboot) if status.operation else "?",
-        printable(status.error or status.reason),
+        printable(status.error or _worth_telling(status)),
     )
+
+
+def _worth_telling(status: NodeStatus) -> str:
+    """Why it would be left out; that nothing is staged stands in the columns already."""
+    return "" if status.reason.startswith(ExclusionReason.NO_UPDATE) else status.reason
 
 
 def _status_version(status: NodeStatus) -> str:
@@ -60,7 +67,7 @@ def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None 
     parts = [_heading(plan)]
     parts += [_waves(plan, zones, width)] if plan.waves else []
     parts += [_left_out(plan, width)] if plan.excluded else []
-    parts += list(_findings(plan))
+    parts += list(_findings(plan, width))
     parts += [_sum(plan)]
     return "\n\n".join(parts)
 
@@ -116,13 +123,25 @@ def _left_out(plan: RolloutPlan, width: int | None) -> str:
     )
 
 
-def _findings(plan: RolloutPlan) -> Iterable[str]:
+def _findings(plan: RolloutPlan, width: int | None) -> Iterable[str]:
     if plan.blockers:
-        told = (f"  {found.kind}: {_about(found.node, found.object, found.message)}" for found in plan.blockers)
-        yield "\n".join(("Blockers (apply refuses to start; --skip-blocked leaves these nodes out):", *told))
+        told = [f"{found.kind}: {_about(found.node, found.object, found.message)}" for found in plan.blockers]
+        yield _paragraphs("Blockers (apply refuses to start; --skip-blocked leaves these nodes out):", told, width)
     if plan.warnings:
-        told = (f"  {_about(found.node, found.object, found.message)}" for found in plan.warnings)
-        yield "\n".join(("Warnings:", *told))
+        yield _paragraphs("Warnings:", _warnings(plan.warnings), width)
+
+
+def _paragraphs(heading: str, told: Iterable[str], width: int | None) -> str:
+    wrap = TextWrapper(width or sys.maxsize, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join((heading, *(wrap.fill(sentence) for sentence in told)))
+
+
+def _warnings(warnings: Iterable[PlanWarning]) -> Iterable[str]:
+    """One line a sentence, with all that it is said of: many pods give the same warning."""
+    subjects: dict[str, list[str]] = {}
+    for found in warnings:
+        subjects.setdefault(found.message, []).append(f"{found.object} on {found.node}" if found.node else found.object)
+    return (f"{printable(message)}: {shortened(said_of)}" for message, said_of in subjects.items())
 
 
 def _about(node: str, thing: str, message: str) -> str:
@@ -148,10 +167,3 @@ def saved_note(path: str) -> str:
 UNSAVED_NOTE = (
     "This plan is not saved: apply makes a new one, which may differ. Save it with --out FILE to run exactly this."
 )
-
-NAMED_AT_MOST = 5
-
-
-def named(names: Sequence[str]) -> str:
-    """A few names of many."""
-    return shortened(names, most=NAMED_AT_MOST)

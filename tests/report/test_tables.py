@@ -60,7 +60,7 @@ def test_plan_names_blockers_and_warnings_with_what_clears_them() -> None:
         plan(blockers=(blocker(),), warnings=(PlanWarning("node-1", "pod/a/b", "loses its data"),)), zones={}
     )
     assert "  budget-never: node-2, pdb/shop/cart never allows an eviction: mend its selector" in text
-    assert "  node-1, pod/a/b loses its data" in text
+    assert "  loses its data: pod/a/b on node-1" in text
 
 
 def test_plan_with_nothing_to_do_says_so() -> None:
