@@ -60,7 +60,7 @@ class _HashedName:
 class KnownHosts:
     """The keys of one or more files, and the decision about a key that a host shows.
 
-    New keys go to the first file. Safe to use from many threads.
+    New keys go to the first file. Safe to use from many threads. Errors do not name the host: the caller does.
     """
 
     def __init__(self, file: Path | None, checking: HostKeyChecking) -> None:
@@ -99,7 +99,7 @@ class KnownHosts:
         with self._lock:
             known = self.keys(host)
             if shown.blob in self._revoked:
-                raise _revoked(host, shown, self._file)
+                raise _revoked(shown, self._file)
             if shown in known:
                 return
             if known:
@@ -116,7 +116,7 @@ class KnownHosts:
                 file.write((b"" if _ends_line(self._file) else b"\n") + line.encode())
         except OSError as error:
             raise HostKeyError(
-                f"{_where(host)}: its new key cannot be written to {self._file}: {error.strerror}",
+                f"its new host key cannot be written to {self._file}: {error.strerror}",
                 hint="Name a writable file with --known-hosts.",
             ) from error
         self._found[_name(host)] = (key,)
@@ -198,10 +198,6 @@ def _name(host: Host) -> str:
     return address if host.port == DEFAULT_SSH_PORT else f"[{address}]:{host.port}"
 
 
-def _where(host: Host) -> str:
-    return host.name if host.name == host.address else f"{host.name} ({_name(host)})"
-
-
 def _ends_line(file: Path) -> bool:
     data = file.read_bytes()
     return not data or data.endswith(b"\n")
@@ -209,7 +205,7 @@ def _ends_line(file: Path) -> bool:
 
 def _unknown(host: Host, shown: HostKey, file: Path) -> HostKeyError:
     return HostKeyError(
-        f"{_where(host)}: its host key is unknown: {shown.type} {shown.fingerprint}",
+        f"its host key is unknown: {shown.type} {shown.fingerprint}",
         hint=f"If that is its fingerprint: ssh-keyscan -p {host.port} {host.address} >> {file}"
         " (or --host-key-checking accept-new)",
     )
@@ -219,14 +215,14 @@ def _changed(host: Host, shown: HostKey, known: tuple[HostKey, ...], file: Path)
     same_type = [key for key in known if key.type == shown.type]
     expected = ", ".join(f"{key.type} {key.fingerprint}" for key in same_type or known)
     return HostKeyError(
-        f"{_where(host)}: its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is {expected}",
+        f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is {expected}",
         hint="Somebody may be listening in. If the host was reinstalled:"
         f" ssh-keygen -R '{_name(host)}' -f {file} && ssh-keyscan -p {host.port} {host.address} >> {file}",
     )
 
 
-def _revoked(host: Host, shown: HostKey, file: Path) -> HostKeyError:
+def _revoked(shown: HostKey, file: Path) -> HostKeyError:
     return HostKeyError(
-        f"{_where(host)}: its host key is revoked: {shown.type} {shown.fingerprint}",
+        f"its host key is revoked: {shown.type} {shown.fingerprint}",
         hint=f"{file} names it as @revoked: give the host a new key.",
     )

@@ -200,8 +200,6 @@ def _ssh_cause(text: str, doing: str, port: str) -> tuple[str, str]:
 
 
 def _named(host: Host, sentence: str) -> str:
-    """The sentence with the host in front, unless the sentence begins with it."""
-    if sentence.startswith(host.name):
-        return sentence
+    """The sentence with the host in front."""
     where = f"{host.user}@{host.address}" + ("" if host.port == 22 else f":{host.port}")  # noqa: PLR2004 - SSH's
     return f"{host.name} ({where}): {sentence}"

@@ -4,10 +4,11 @@ Where no key file is given, the agent's keys and OpenSSH's default files are tri
 """
 
 import os
+import socket
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -50,11 +51,8 @@ class KeyRing:
             yield (self.load(file),)
             return
         # An agent answers one request at a time, so each connection has its own line to it.
-        agent = paramiko.Agent()
-        try:
-            yield tuple(islice((*agent.get_keys(), *self._defaults()), _MOST_TRIED))
-        finally:
-            agent.close()
+        with ExitStack() as opened:
+            yield tuple(islice((*_agent_keys(opened), *self._defaults()), _MOST_TRIED))
 
     def _defaults(self) -> Iterator[paramiko.PKey]:
         for file in _DEFAULT_FILES:
@@ -92,6 +90,28 @@ class KeyRing:
             return SshAuthError(
                 f"key file {file}: the passphrase does not open it", hint=f"It comes from {PASSPHRASE_VARIABLE}."
             )
+
+
+def _agent_keys(opened: ExitStack) -> tuple[paramiko.PKey, ...]:
+    """The running agent's keys; none where there is no agent or it makes no sense."""
+    if not _agent_listens(os.environ.get("SSH_AUTH_SOCK", "")):
+        return ()
+    try:
+        agent = paramiko.Agent()
+        opened.callback(agent.close)
+        return agent.get_keys()
+    except (paramiko.SSHException, OSError):
+        return ()
+
+
+def _agent_listens(path: str) -> bool:
+    """Whether somebody listens there: paramiko finds out as well, but then forgets to close its socket."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.connect(path)
+    except OSError:
+        return False
+    return True
 
 
 def _too_open(file: Path) -> bool:

@@ -1,7 +1,9 @@
 """The shell over real connections to another library's SSH servers."""
 
 import asyncio
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -246,8 +248,43 @@ def test_default_keys_are_tried_in_turn(
     assert ParamikoShell(known_hosts=known).run(server.host(), "x", timeout=10).exit_status == 3
 
 
+@pytest.fixture
+def agent(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A real ssh-agent that holds two keys, the second of them the right one."""
+    if shutil.which("ssh-agent") is None:
+        pytest.skip("ssh-agent is not installed")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL) as process:
+        wait_for(tmp_path / "agent")
+        for file in (write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "other"), key_file):
+            subprocess.run(["ssh-add", "-q", str(file)], check=True)
+        yield
+        process.terminate()
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 10
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_agents_keys_are_tried_in_turn(server: Any, agent: None, tmp_path: Path) -> None:
+    one = ParamikoShell(known_hosts=server.known_hosts(tmp_path))
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: one.run(server.host(), "x", timeout=10), range(8)))
+    assert {result.exit_status for result in results} == {3}
+
+
+def test_agent_that_is_none(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "nothing"))
+    with pytest.raises(SshAuthError, match="there is no key to log in with"):
+        ParamikoShell(known_hosts=server.known_hosts(tmp_path)).run(server.host(), "x", timeout=10)
+
+
 def write_key(key: asyncssh.SSHKey, path: Path, passphrase: str | None = None) -> Path:
-    key.write_private_key(path, passphrase=passphrase, rounds=1)
+    key.write_private_key(path, passphrase=passphrase, rounds=1, ignore_few_rounds=True)
     path.chmod(0o600)
     return path
 

@@ -1,0 +1,165 @@
+"""Host keys on file, against OpenSSH's own tool and asyncssh's reader."""
+
+import base64
+import hashlib
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from rollout.adapters.known_hosts import HostKey, HostKeyChecking, KnownHosts
+from rollout.errors import HostKeyError, InputError
+from rollout.model.host import Host
+
+KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(4)]
+RSA = asyncssh.generate_private_key("ssh-rsa", key_size=2048)
+
+
+def line(key: asyncssh.SSHKey) -> str:
+    return " ".join(key.export_public_key().decode().split()[:2])
+
+
+def host_key(key: asyncssh.SSHKey) -> HostKey:
+    return HostKey(line(key).split()[0], key.public_data)
+
+
+def known(folder: Path, text: str, checking: HostKeyChecking = HostKeyChecking.STRICT) -> KnownHosts:
+    (folder / "known_hosts").write_text(text)
+    return KnownHosts(folder / "known_hosts", checking)
+
+
+def keys(found: Iterable[HostKey]) -> set[bytes]:
+    return {key.blob for key in found}
+
+
+FILE = f"""
+# a comment
+plain.example,192.0.2.1 {line(KEYS[0])} somebody@somewhere
+192.0.2.1 {line(RSA)}
+[192.0.2.1]:2222 {line(KEYS[1])}
+2001:db8::1 {line(KEYS[0])}
+[2001:db8::1]:2222 {line(KEYS[2])}
+*.pool.example,!bad.pool.example {line(KEYS[3])}
+[node-?.example]:2222 {line(KEYS[3])}
+damaged.example ssh-ed25519 AAAA!!!!
+short.example ssh-ed25519
+@cert-authority *.example {line(KEYS[2])}
+UPPER.example {line(KEYS[2])}
+|1|damaged|line {line(KEYS[2])}
+|1|x {line(KEYS[2])}
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "expected"),
+    [
+        ("plain.example", 22, [KEYS[0]]),
+        ("192.0.2.1", 22, [KEYS[0], RSA]),
+        ("192.0.2.1", 2222, [KEYS[1]]),
+        ("192.0.2.1", 2223, []),
+        ("2001:db8::1", 22, [KEYS[0]]),
+        ("2001:DB8::1", 2222, [KEYS[2]]),
+        ("a.pool.example", 22, [KEYS[3]]),
+        ("bad.pool.example", 22, []),
+        ("node-1.example", 2222, [KEYS[3]]),
+        ("node-1.example", 22, []),
+        ("damaged.example", 22, []),
+        ("short.example", 22, []),
+        ("upper.example", 22, [KEYS[2]]),
+        ("other.example", 22, []),
+    ],
+)
+def test_look_up(tmp_path: Path, address: str, port: int, expected: list[asyncssh.SSHKey]) -> None:
+    found = known(tmp_path, FILE).keys(Host("h", address, port))
+    assert keys(found) == {key.public_data for key in expected}
+
+
+ADDRESSES = ["192.0.2.1", "2001:db8::1", "a.pool.example", "bad.pool.example", "node-1.example", "unknown.example"]
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+@pytest.mark.parametrize("address", ADDRESSES)
+@pytest.mark.parametrize("port", [22, 2222])
+def test_agrees_with_openssh(tmp_path: Path, address: str, port: int) -> None:
+    found = known(tmp_path, FILE).keys(Host("h", address, port))
+    name = address if port == 22 else f"[{address}]:{port}"
+    command = ["ssh-keygen", "-F", name, "-f", str(tmp_path / "known_hosts")]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
+    rows = [row.split() for row in printed if not row.startswith(("#", "@"))]
+    assert keys(found) == {base64.b64decode(row[2]) for row in rows}
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed")
+def test_hashed_by_openssh(tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    file.write_text(f"192.0.2.1 {line(KEYS[0])}\n[192.0.2.1]:2222 {line(KEYS[1])}\n")
+    subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
+    assert "192.0.2.1" not in file.read_text()
+    read = KnownHosts(file, HostKeyChecking.STRICT)
+    assert keys(read.keys(Host("h", "192.0.2.1"))) == {KEYS[0].public_data}
+    assert keys(read.keys(Host("h", "192.0.2.1", 2222))) == {KEYS[1].public_data}
+    assert read.keys(Host("h", "192.0.2.2")) == ()
+
+
+def test_fingerprint() -> None:
+    digest = base64.b64encode(hashlib.sha256(KEYS[0].public_data).digest()).decode().rstrip("=")
+    assert host_key(KEYS[0]).fingerprint == f"SHA256:{digest}" == KEYS[0].get_fingerprint()
+
+
+@pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
+def test_revoked_key_is_refused_even_where_it_is_listed(tmp_path: Path, checking: HostKeyChecking) -> None:
+    file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n@revoked * {line(KEYS[0])}\n", checking)
+    with pytest.raises(HostKeyError, match="is revoked"):
+        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
+
+
+@pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
+def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecking) -> None:
+    file = known(tmp_path, f"192.0.2.1 {line(RSA)}\n", checking)
+    with pytest.raises(HostKeyError, match="has changed") as caught:
+        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
+    assert RSA.get_fingerprint() in caught.value.message
+    assert "ssh-keygen -R '192.0.2.1'" in caught.value.hint
+
+
+def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
+    file = known(tmp_path, f"other.example {line(KEYS[0])}", HostKeyChecking.ACCEPT_NEW)
+    hosts = [Host(f"h{number}", f"192.0.2.{number}", 2222) for number in range(40)]
+    threads = [threading.Thread(target=file.verify, args=(host, host_key(KEYS[1]))) for host in hosts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    read = KnownHosts(tmp_path / "known_hosts", HostKeyChecking.STRICT)
+    assert all(keys(read.keys(host)) == {KEYS[1].public_data} for host in hosts)
+    assert keys(read.keys(Host("other", "other.example"))) == {KEYS[0].public_data}
+    assert len((tmp_path / "known_hosts").read_text().splitlines()) == 41
+
+
+def test_file_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    file = KnownHosts(tmp_path / "file" / "known_hosts", HostKeyChecking.OFF)
+    file.checking = HostKeyChecking.ACCEPT_NEW
+    with pytest.raises(HostKeyError, match="cannot be written"):
+        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        KnownHosts(tmp_path / "missing", HostKeyChecking.STRICT)
+    with pytest.raises(InputError, match="Is a directory"):
+        KnownHosts(tmp_path, HostKeyChecking.ACCEPT_NEW)
+    assert KnownHosts(tmp_path / "missing", HostKeyChecking.ACCEPT_NEW).keys(Host("h", "192.0.2.1")) == ()
+
+
+def test_openssh_files_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert KnownHosts(None, HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1")) == ()
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "known_hosts").write_text(f"192.0.2.1 {line(KEYS[0])}\n")
+    found = KnownHosts(None, HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1"))
+    assert keys(found) == {KEYS[0].public_data}
