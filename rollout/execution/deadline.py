@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from rollout.errors import ApiUnavailableError, TooManyRequestsError
+from rollout.errors import ApiError, ApiUnavailableError, TooManyRequestsError
 from rollout.ports import Clock
 
 T = TypeVar("T")
@@ -44,13 +44,24 @@ def is_passing(error: BaseException) -> bool:
     return isinstance(error, ApiUnavailableError)
 
 
-def patiently(action: Callable[[], T], deadline: Deadline, told: Callable[[BaseException], None] | None = None) -> T:
+def has_answered(error: BaseException) -> bool:
+    """Whether a server is there and only asks for patience: at the start, one that is not there is likely misnamed."""
+    return is_passing(error) and isinstance(error, ApiError) and error.status != 0
+
+
+def patiently(
+    action: Callable[[], T],
+    deadline: Deadline,
+    told: Callable[[BaseException], None] | None = None,
+    *,
+    passing: Callable[[BaseException], bool] = is_passing,
+) -> T:
     """Result of `action`, repeated with growing pauses while the API server is away or asks for patience.
 
-    `told` hears of each failure that is waited out. At the deadline the last failure is raised.
+    `told` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised.
     """
     retrying = Retrying(
-        retry=retry_if_exception(is_passing),
+        retry=retry_if_exception(passing),
         wait=_pause,
         stop=lambda _state: deadline.expired,
         before_sleep=(lambda state: told(_failure(state))) if told else None,

@@ -20,7 +20,8 @@ from rollout.model.progress import Phase
 from rollout.planning.verdicts import Action, DrainRules, having, judge_all
 
 _AT_ONCE = 8
-_RETRY_SECONDS = 5.0
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 5.0
 _TICK = 1.0
 _REPEAT_SECONDS = 30.0
 _NAMED = 5
@@ -32,6 +33,7 @@ class _Pending:
 
     due: float = 0.0
     accepted: bool = False
+    tries: int = 0
     since: datetime | None = None
     told_at: float = 0.0
     last: Attempt | None = None
@@ -91,7 +93,8 @@ def _take(context: NodeContext, attempt: Attempt, pending: _Pending, deadline: D
     now = context.clock.monotonic()
     pending.last = attempt
     pending.accepted = attempt.answer is Answer.ACCEPTED
-    pending.due = now + (attempt.retry_after or _RETRY_SECONDS)
+    pending.tries += 1
+    pending.due = now + (attempt.retry_after or min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**pending.tries))
     if attempt.answer is Answer.REFUSED:
         raise DrainError(f"the API server will not evict {attempt.pod.key}: {attempt.message}")
     if attempt.answer is Answer.BLOCKED:
@@ -114,15 +117,19 @@ def _tell(context: NodeContext, remaining: Sequence[Pod], progress: _Progress) -
     figures = (len(remaining), going)
     if figures != progress.told:
         progress.told = figures
-        context.report.step(context.name, Phase.DRAINING, f"{len(remaining)} pods left, {going} terminating")
+        context.report.step(context.name, Phase.DRAINING, f"{_pods(len(remaining))} left, {going} terminating")
 
 
 def _out_of_time(context: NodeContext, remaining: Sequence[Pod], progress: _Progress) -> DrainError:
     listed = "; ".join(_why_left(pod, progress.of(pod)) for pod in remaining[:_NAMED])
     more = f"; and {len(remaining) - _NAMED} more" if len(remaining) > _NAMED else ""
     return DrainError(
-        f"{len(remaining)} pods are left after --drain-timeout {context.policy.drain.timeout}: {listed}{more}"
+        f"{_pods(len(remaining))} left after --drain-timeout {context.policy.drain.timeout}: {listed}{more}"
     )
+
+
+def _pods(number: int) -> str:
+    return f"{number} pod{'' if number == 1 else 's'}"
 
 
 def _why_left(pod: Pod, pending: _Pending) -> str:

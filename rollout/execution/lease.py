@@ -7,6 +7,7 @@ that of two who try only one succeeds.
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -105,25 +106,31 @@ class LeaseLock:
     def _acquire(self) -> None:
         lease = self._read()
         if lease is None:
-            self._create()
+            self._claim(lambda: self._api.create(self._collection, self._body("")))
             return
         if lease.held_by:
             lease = self._outwait(lease)
-        self._transitions = (lease.spec.lease_transitions or 0) + 1
-        self._take(lease.metadata.resource_version)
+        version, self._transitions = lease.metadata.resource_version, (lease.spec.lease_transitions or 0) + 1
+        self._claim(lambda: self._api.replace(self._path, self._body(version)))
+
+    def _claim(self, write: Callable[[], bytes]) -> None:
+        """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
+        try:
+            self._note(self._patiently(write))
+        except ApiConflictError as error:
+            current = self._read()
+            if current is None or current.held_by != self._terms.holder:
+                raise self._taken(current.held_by if current else "somebody", "") from error
+            self._version, self._renewed_at = current.metadata.resource_version, self._clock.monotonic()
 
     def _read(self) -> _Lease | None:
         try:
-            return msgspec.json.decode(self._api.get(self._path), type=_Lease)
+            return msgspec.json.decode(self._patiently(lambda: self._api.get(self._path)), type=_Lease)
         except ApiNotFoundError:
             return None
 
-    def _create(self) -> None:
-        try:
-            answer = self._api.create(self._collection, self._body(""))
-        except ApiConflictError as error:
-            raise self._taken("somebody else, this very moment", "") from error
-        self._note(answer)
+    def _patiently(self, action: Callable[[], bytes]) -> bytes:
+        return patiently(action, Deadline(self._clock, self._terms.patience))
 
     def _outwait(self, lease: _Lease) -> _Lease:
         """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
@@ -144,13 +151,6 @@ class LeaseLock:
             + (f" for run {run}" if run else ""),
             hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while.",
         )
-
-    def _take(self, version: str) -> None:
-        try:
-            answer = self._api.replace(self._path, self._body(version))
-        except ApiConflictError as error:
-            raise self._taken("somebody else, this very moment", "") from error
-        self._note(answer)
 
     def _note(self, answer: bytes) -> None:
         self._version = msgspec.json.decode(answer, type=_Lease).metadata.resource_version

@@ -31,11 +31,18 @@ def claim(context: NodeContext, staged_version: str) -> Node:
             marks.PHASE: Phase.CORDONED.value,
             marks.BOOT_ID_BEFORE: context.planned.boot_id,
             marks.STAGED_VERSION: staged_version or None,
-            marks.CORDONED_BY_US: None if node.unschedulable else "true",
+            marks.CORDONED_BY_US: "true" if _ours_to_undo(context, node) else None,
         }
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
 
     return _write(context, change)
+
+
+def _ours_to_undo(context: NodeContext, node: Node) -> bool:
+    """Whether the cordon is ours; a claim whose answer was lost stands on the Node already, and must not be misread."""
+    if node.annotations.get(marks.RUN) == context.run:
+        return node.annotations.get(marks.CORDONED_BY_US) == "true"
+    return not node.unschedulable
 
 
 def mark_phase(context: NodeContext, phase: Phase) -> Node:
@@ -46,13 +53,24 @@ def mark_phase(context: NodeContext, phase: Phase) -> Node:
 def give_back(context: NodeContext, outcome: Outcome, version: str) -> Node:
     """Uncordon what we cordoned, take our marks away, and leave the result."""
 
-    def change(node: Node) -> dict[str, Any]:
+    def change(node: Node) -> dict[str, Any] | None:
+        if _given_back_already(context, node):
+            return None
         body = _annotations(_ours(context, node), _TAKEN_AWAY | _result(context, outcome, version))
         if node.annotations.get(marks.CORDONED_BY_US) == "true":
             body["spec"] = {"unschedulable": None}
         return body
 
     return _write(context, change)
+
+
+def _given_back_already(context: NodeContext, node: Node) -> bool:
+    """Whether a write of ours, whose answer was lost, has done it: our result stands there and our marks do not."""
+    try:
+        result = msgspec.json.decode(node.annotations.get(marks.LAST_RESULT, "{}"), type=dict[str, str])
+    except msgspec.MsgspecError:
+        return False
+    return marks.RUN not in node.annotations and result.get("run") == context.run
 
 
 def leave_failed(context: NodeContext, outcome: Outcome, version: str) -> Node:
@@ -92,12 +110,14 @@ def _ours(context: NodeContext, node: Node) -> Node:
     return node
 
 
-def _write(context: NodeContext, change: Callable[[Node], dict[str, Any]]) -> Node:
-    """Read, decide, write; again where the Node changed in between."""
+def _write(context: NodeContext, change: Callable[[Node], dict[str, Any] | None]) -> Node:
+    """Read, decide, write; again where the Node changed in between. No change: no write."""
     deadline = Deadline(context.clock, context.api_patience)
     for _attempt in range(_ATTEMPTS):
         node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
         body = change(node)
+        if body is None:
+            return node
         body["metadata"]["resourceVersion"] = node.resource_version
         context.guard.check()
         try:

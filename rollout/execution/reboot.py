@@ -5,7 +5,16 @@ kubelet has reported since), and it is Ready. No clocks are compared, and no Not
 never show one.
 """
 
-from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
+from rollout.errors import (
+    ApiError,
+    DrainError,
+    HostKeyError,
+    RebootError,
+    SshError,
+    SshTimeoutError,
+    SshUnreachableError,
+    StepError,
+)
 from rollout.execution.context import NodeContext
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.drain import must_go
@@ -118,6 +127,9 @@ def await_boot(context: NodeContext) -> BootFacts:
 def _look(context: NodeContext, deadline: Deadline) -> tuple[BootFacts | None, str]:
     try:
         result = context.shell.run(context.host, BOOT_COMMAND, timeout=min(_SSH_SECONDS, max(1.0, deadline.remaining)))
+    except HostKeyError as error:
+        # No amount of waiting mends this, and nothing that such a host says may be believed.
+        raise NodeFailure(Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint) from error
     except SshError as error:
         return None, f"waiting for the host: {error}"
     facts = parse_boot(result)

@@ -1,7 +1,7 @@
 """A dry run: the API server is asked about every write of the plan, and changes nothing.
 
-Its answers are about now, one by one: evictions that are each allowed may not all be allowed together, which is what the
-plan's waves are for. Reboots cannot be rehearsed.
+Its answers are about now, one by one: evictions that are each allowed may not all be allowed together, which is what
+the plan's waves are for. Reboots cannot be rehearsed.
 """
 
 from collections.abc import Sequence
