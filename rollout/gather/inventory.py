@@ -113,7 +113,7 @@ class _Builder:
             raise _cannot(name, "ansible_connection", variables, "only SSH can be used")
         self._check_arguments(name, variables)
         return Host(
-            name=name,
+            name=_printable(name, "inventory"),
             address=_text_of(name, variables, _ADDRESS) or name,
             port=_port(name, variables, self._defaults.port),
             user=_text_of(name, variables, _USER) or self._defaults.user,
@@ -155,8 +155,15 @@ def _text_of(host: str, variables: Mapping[str, Variable], names: tuple[str, ...
         if isinstance(value, list | dict | bool):
             raise _cannot(host, name, variables, "a text is expected")
         if value is not None and str(value).strip():
-            return str(value).strip()
+            return _printable(str(value).strip(), variables[name].origin)
     return None
+
+
+def _printable(text: str, where: str) -> str:
+    """What is going to stand in messages may not steer the terminal."""
+    if not text.isprintable():
+        raise InventoryError(f"{where}: {text!r} has characters that cannot be printed")
+    return text
 
 
 def _port(host: str, variables: Mapping[str, Variable], default: int) -> int:

@@ -15,6 +15,9 @@ ALL = "all"
 UNGROUPED = "ungrouped"
 _PRIORITY = "ansible_group_priority"
 _RANGE = re.compile(r"\[(?:(\d*):(\d+)|([a-z]):([a-z])|([A-Z]):([A-Z]))(?::(\d+))?\]")
+# Two colons tell an IPv6 address in brackets from a range.
+_BRACKETED = re.compile(r"\[((?=[^\]]*:[^\]]*:)[0-9a-fA-F:.%\w]+)\](?::(\d{1,5}))?")
+_WITH_PORT = re.compile(r"((?:[^:\s\[\]]|\[[^\]]*\])+):(\d{1,5})")
 _MOST_HOSTS = 100_000
 
 
@@ -154,7 +157,7 @@ def _numbers(first: int, last: int, by: int) -> range:
 
 def split_port(name: str) -> tuple[str, int | None]:
     """Host and port of `host:22`, `[2001:db8::1]:22`; a bare IPv6 address has none."""
-    match = re.fullmatch(r"\[([0-9a-fA-F:.%\w]+)\](?::(\d{1,5}))?", name) or re.fullmatch(r"([^:\s]+):(\d{1,5})", name)
+    match = _BRACKETED.fullmatch(name) or _WITH_PORT.fullmatch(name)
     if match is None:
         return name, None
     return match[1], int(match[2]) if match[2] else None

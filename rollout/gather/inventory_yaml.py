@@ -46,8 +46,11 @@ def parse_yaml(text: str, file: str) -> Tree:
             f"{file} configures an inventory plugin, which only Ansible can run",
             hint=f"Write its result to a file: ansible-inventory -i {file} --list --yaml --output hosts.yaml",
         )
-    for name, group in groups.items():
-        _read_group(tree, str(name), group, file)
+    try:
+        for name, group in groups.items():
+            _read_group(tree, str(name), group, file)
+    except RecursionError as error:
+        raise InventoryError(f"{file}: a group contains itself through an alias") from error
     return tree
 
 

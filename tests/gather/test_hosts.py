@@ -1,6 +1,8 @@
 """Which host stands behind which Node."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rollout.errors import InventoryError
 from rollout.gather.hosts import HOSTNAME_LABEL, HostMap, SshDefaults, match_hosts
@@ -92,3 +94,20 @@ def test_a_host_at_another_nodes_address() -> None:
     nodes = [node("n1", ("InternalIP", "192.0.2.1")), node("n2", ("InternalIP", "192.0.2.2"))]
     with pytest.raises(InventoryError, match=r"host n1 .* has the address 192\.0\.2\.2 of node n2"):
         match(nodes, Host("n1", "192.0.2.2"))
+
+
+NAMES = st.lists(st.sampled_from("abcde"), unique=True)
+
+
+@given(NAMES, NAMES, st.data())
+def test_nobody_is_lost_or_doubled(node_names: list[str], host_names: list[str], data: st.DataObject) -> None:
+    addresses = st.sampled_from(["192.0.2.1", "192.0.2.2", "192.0.2.3", "x"])
+    nodes = [node(name, ("InternalIP", data.draw(addresses))) for name in node_names]
+    hosts = [Host(name, data.draw(addresses)) for name in host_names]
+    try:
+        found = match(nodes, *hosts)
+    except InventoryError:
+        return
+    assert sorted([*found.hosts, *found.nodes_without_host]) == sorted(node_names)
+    matched = [host.name for host in found.hosts.values()]
+    assert sorted([*matched, *(host.name for host in found.hosts_without_node)]) == sorted(host_names)
