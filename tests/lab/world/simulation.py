@@ -21,7 +21,7 @@ from rollout.lab.api.store import Json, ObjectStore, timestamp
 from rollout.lab.clock import ManualClock
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.host import NodeSetting
-from rollout.lab.world.objects import is_ready, is_true, with_condition, with_spec
+from rollout.lab.world.objects import is_daemon, is_ready, is_true, with_condition, with_spec
 from rollout.lab.world.timings import Timings
 from rollout.lab.world.world import World
 
@@ -154,11 +154,11 @@ class Simulation:
         self.store.put(BUDGETS, {**current, "status": fresh})
 
     def drain(self, name: str) -> None:
-        """Evict all that is not a DaemonSet's, and wait until it is gone."""
+        """Evict all that is not a DaemonSet's, one after another, as a budget of one asks for."""
         for pod in self.pods(node=name):
-            if not any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", ())):
+            if not is_daemon(pod):
                 self.evict(pod["metadata"]["name"])
-        self.advance(35)
+                self.advance(8)
 
     def switch_off(self, name: str) -> None:
         self.hosts[name].running = False

@@ -32,9 +32,7 @@ from tests.lab.world.simulation import Simulation, names
         ({}, 3, (), 3, 1),
     ],
 )
-def test_what_a_budget_expects(
-    spec: Json, pods: int, scales: tuple[int, ...], expected: int, desired: int
-) -> None:
+def test_what_a_budget_expects(spec: Json, pods: int, scales: tuple[int, ...], expected: int, desired: int) -> None:
     assert expectation({"spec": spec}, pods, scales) == Expectation(expected, desired)
 
 
