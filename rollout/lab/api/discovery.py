@@ -131,3 +131,31 @@ def _aggregated_resource(resource: Resource) -> Json:
 def _aggregated_subresource(subresource: Subresource) -> Json:
     kind = {"group": subresource.group, "version": subresource.version, "kind": subresource.kind}
     return {"subresource": subresource.name, "responseKind": kind, "verbs": list(subresource.verbs)}
+
+
+def openapi_index() -> Json:
+    """`/openapi/v3`: where the document of each version is."""
+    versions = dict.fromkeys(resource.api_version for resource in SERVED)
+    paths = [f"api/{version}" if "/" not in version else f"apis/{version}" for version in versions]
+    return {"paths": {path: {"serverRelativeURL": f"/openapi/v3/{path}"} for path in paths}}
+
+
+def openapi_document(group: str, version: str) -> Json | None:
+    """The least that makes clients leave the validation of fields to the server: no schemas."""
+    found = [each for each in _in_group(group) if each.version == version]
+    if not found:
+        return None
+    paths = {_openapi_path(resource): _openapi_patch(resource) for resource in found if "patch" in resource.verbs}
+    return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]}, "paths": paths}
+
+
+def _openapi_path(resource: Resource) -> str:
+    root = f"/apis/{resource.api_version}" if resource.group else f"/api/{resource.version}"
+    place = "/namespaces/{namespace}" if resource.namespaced else ""
+    return f"{root}{place}/{resource.plural}/{{name}}"
+
+
+def _openapi_patch(resource: Resource) -> Json:
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in ("dryRun", "fieldValidation")]
+    return {"patch": {"parameters": parameters, "responses": {}, "x-kubernetes-group-version-kind": kind}}

@@ -217,6 +217,8 @@ class Endpoints:
                 return discovery.resource_list("", version)
             case ["", "apis", *rest]:
                 return _discovered_groups(rest)
+            case ["", "openapi", "v3", *rest]:
+                return _openapi(rest)
             case _:
                 return None
 
@@ -229,6 +231,18 @@ def _discovered_groups(rest: list[str]) -> Json | None:
             return discovery.api_group(group)
         case [group, version]:
             return discovery.resource_list(group, version)
+        case _:
+            return None
+
+
+def _openapi(rest: list[str]) -> Json | None:
+    match rest:
+        case []:
+            return discovery.openapi_index()
+        case ["api", version]:
+            return discovery.openapi_document("", version)
+        case ["apis", group, version]:
+            return discovery.openapi_document(group, version)
         case _:
             return None
 

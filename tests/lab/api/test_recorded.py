@@ -307,6 +307,7 @@ def test_answers_as_recorded(replay: Replay, exchange: Json) -> None:
     assert answer.status == recorded["status"], answer.data
     assert answer.headers["Content-Type"] == recorded["headers"]["content-type"]
     assert answer.headers.get("Retry-After") == recorded["headers"].get("retry-after")
+    answered: Any
     if "lines" in recorded:
         answered = [json.loads(line) for line in answer.data.decode().splitlines()]
     else:
@@ -314,7 +315,7 @@ def test_answers_as_recorded(replay: Replay, exchange: Json) -> None:
     replay.learn(shape(recorded), answered)
     if name in DISCOVERY:
         assert subset_of(normalised(answered), normalised(shape(recorded)))
-        assert answered.get("resources") or answered.get("groups") or answered.get("items")
+        assert any(answered[key] for key in ("resources", "groups", "items") if key in answered)
     else:
         assert normalised(answered) == normalised(shape(recorded))
 

@@ -1,0 +1,227 @@
+"""A plain HTTP client of any Kubernetes API server, and what the contract suite makes on it.
+
+Everything it makes has a name of its own and is removed at the end. Nothing needs a kubelet: the suite writes
+the statuses itself, and waits where controllers that a real cluster runs may come first.
+"""
+
+import json
+import tempfile
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import urllib3
+import yaml
+
+Json = dict[str, Any]
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+LABEL = "contract.node-rollout.dev/run"
+PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: urllib3.HTTPHeaderDict
+    body: Any
+
+    @property
+    def reason(self) -> str:
+        return str(self.body.get("reason", ""))
+
+    @property
+    def causes(self) -> list[str]:
+        return [cause.get("reason", "") for cause in self.body.get("details", {}).get("causes", [])]
+
+    @property
+    def items(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self.body["items"]]
+
+
+class Cluster:
+    """A connection by kubeconfig; `run` marks everything made by it."""
+
+    def __init__(self, kubeconfig: Path, directory: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        context = _named(config["contexts"], config["current-context"])["context"]
+        cluster = _named(config["clusters"], context["cluster"])["cluster"]
+        user = _named(config["users"], context["user"])["user"]
+        self.url = cluster["server"].rstrip("/")
+        self.run = uuid4().hex[:8]
+        self._authorization = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+        self._http = urllib3.PoolManager(
+            ca_certs=_file(cluster, "certificate-authority", directory),
+            cert_file=_file(user, "client-certificate", directory),
+            key_file=_file(user, "client-key", directory),
+            retries=False,
+        )
+        self._undo: list[Callable[[], object]] = []
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        kind: str = "application/json",
+        accept: str = "application/json",
+        headers: Json | None = None,
+        **query: Any,
+    ) -> Answer:
+        sent = {"Accept": accept, **self._authorization, **(headers or {})}
+        payload = None
+        if body is not None:
+            sent["Content-Type"] = kind
+            payload = json.dumps(body).encode()
+        url = f"{self.url}{path}" + (f"?{urlencode(query)}" if query else "")
+        answer = self._http.request(method, url, body=payload, headers=sent)
+        text = answer.data.decode()
+        is_json = answer.headers.get("Content-Type", "").startswith("application/json")
+        return Answer(answer.status, answer.headers, json.loads(text) if is_json and "watch" not in query else text)
+
+    def get(self, path: str, **query: Any) -> Answer:
+        return self.send("GET", path, **query)
+
+    def make(self, path: str, body: Json) -> Json:
+        """Create an object that must be creatable; a namespace's service account may take a moment."""
+        answer = self.until(
+            lambda: self.send("POST", path, body), lambda answer: answer.status != 403 or not path.endswith("/pods")
+        )
+        assert answer.status == 201, answer.body
+        made: Json = answer.body
+        return made
+
+    def patch(self, path: str, body: Any, kind: str = STRATEGIC, **query: Any) -> Answer:
+        return self.send("PATCH", path, body, kind=kind, **query)
+
+    def watch(self, path: str, *, seconds: int, **query: Any) -> list[Json]:
+        """The events of a watch that ends by itself after so many seconds."""
+        answer = self.send("GET", path, watch=1, timeoutSeconds=seconds, **query)
+        assert answer.status == 200, answer.body
+        return [json.loads(line) for line in str(answer.body).splitlines()]
+
+    @staticmethod
+    def until(ask: Callable[[], Answer], done: Callable[[Answer], bool]) -> Answer:
+        """Ask until the answer is as wanted or patience is over; the last answer."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            answer = ask()
+            if done(answer) or time.monotonic() > deadline:
+                return answer
+            time.sleep(0.2)
+
+    # What the suite makes.
+
+    def name(self, prefix: str) -> str:
+        return f"{prefix}-{self.run}-{uuid4().hex[:6]}"
+
+    def node(self, **labels: str) -> str:
+        name = self.name("contract")
+        metadata = {"name": name, "labels": {LABEL: self.run, **labels}}
+        self.make("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}})
+        self._undo.append(lambda: self.send("DELETE", f"/api/v1/nodes/{name}"))
+        return name
+
+    def namespace(self) -> str:
+        name = self.name("contract")
+        self.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        self._undo.append(lambda: self.send("DELETE", f"/api/v1/namespaces/{name}"))
+        return name
+
+    def pod(self, namespace: str, node: str, *, app: str = "a", phase: str = "Running", ready: bool = True) -> str:
+        """A pod on a node without a kubelet; its path."""
+        name = self.name(app)
+        spec = {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 60,
+            "containers": [{"name": "c", "image": "none.invalid/none:1"}],
+            "tolerations": [{"operator": "Exists"}],
+            "automountServiceAccountToken": False,
+        }
+        metadata = {"name": name, "labels": {"app": app, LABEL: self.run}}
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        self.make(path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        self._undo.append(lambda: self.send("DELETE", f"{path}/{name}", gracePeriodSeconds=0))
+        if phase != "Pending":
+            self.pod_status(f"{path}/{name}", phase, ready=ready)
+        return f"{path}/{name}"
+
+    def pod_status(self, path: str, phase: str, *, ready: bool) -> None:
+        status = {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}
+        assert self.patch(f"{path}/status", {"status": status}).status == 200
+
+    def budget(self, namespace: str, spec: Json, *, app: str = "a", healthy: int, allowed: int) -> str:
+        """A budget whose status is right: by its controller where one runs, by our own hand otherwise."""
+        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        full = {**spec, "selector": {"matchLabels": {"app": app}}}
+        name = self.name("b")
+        budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": full}
+        self.make(path, budget)
+        self._undo.append(lambda: self.send("DELETE", f"{path}/{name}"))
+        time.sleep(self.controller_delay)
+        if self.get(f"{path}/{name}").body["status"].get("observedGeneration"):
+            ask, want = (lambda: self.get(f"{path}/{name}")), allowed
+            assert self.until(ask, lambda answer: answer.body["status"]["disruptionsAllowed"] == want).status == 200
+        else:
+            self._write_budget_status(f"{path}/{name}", healthy, allowed)
+        return f"{path}/{name}"
+
+    controller_delay = 0.0
+
+    def _write_budget_status(self, path: str, healthy: int, allowed: int) -> None:
+        status = {
+            "observedGeneration": 1,
+            "currentHealthy": healthy,
+            "desiredHealthy": healthy - allowed,
+            "disruptionsAllowed": allowed,
+            "expectedPods": healthy,
+        }
+        assert self.patch(f"{path}/status", {"status": status}, MERGE).status == 200
+
+    def evict(self, pod: str, **options: Any) -> Answer:
+        """Evict by path; `options` become the DeleteOptions."""
+        name = pod.rpartition("/")[2]
+        body: Json = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        if options:
+            body["deleteOptions"] = options
+        return self.send("POST", f"{pod}/eviction", body)
+
+    def clean_up(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+def _named(entries: list[Json], name: str) -> Json:
+    return next(entry for entry in entries if entry["name"] == name)
+
+
+def _file(section: Json, key: str, directory: Path) -> str | None:
+    """A credential as a file, whether the kubeconfig names one or contains its content."""
+    if key in section:
+        return str(section[key])
+    if f"{key}-data" not in section:
+        return None
+    path = Path(tempfile.mkstemp(dir=directory, prefix=key)[1])
+    path.write_bytes(b64decode(section[f"{key}-data"]))
+    return str(path)
+
+
+@contextmanager
+def connected(kubeconfig: Path, directory: Path, *, controllers: bool) -> Iterator[Cluster]:
+    """A cluster to test, cleaned up afterwards; `controllers`: something may fill in statuses by itself."""
+    cluster = Cluster(kubeconfig, directory)
+    if controllers:
+        cluster.controller_delay = 1.0
+    try:
+        yield cluster
+    finally:
+        cluster.clean_up()

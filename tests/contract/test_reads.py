@@ -1,0 +1,196 @@
+import time
+
+import pytest
+
+from tests.contract.cluster import LABEL, STRATEGIC, Cluster
+
+NODES = "/api/v1/nodes"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+def test_version_and_health(cluster: Cluster) -> None:
+    assert cluster.get("/version").body["gitVersion"].startswith("v1.")
+    assert cluster.get("/version/").status == 200
+    assert cluster.get("/readyz").body == "ok"
+
+
+def test_discovery_offers_eviction(cluster: Cluster) -> None:
+    resources = cluster.get("/api/v1").body["resources"]
+    eviction = next(each for each in resources if each["name"] == "pods/eviction")
+    assert (eviction["group"], eviction["version"], eviction["kind"]) == ("policy", "v1", "Eviction")
+
+
+def test_unknown_things(cluster: Cluster) -> None:
+    missing = cluster.get(f"{NODES}/{cluster.name('none')}")
+    assert (missing.status, missing.reason) == (404, "NotFound")
+    assert cluster.get("/api/v1/nothings").status == 404
+
+
+def test_a_wrong_token_is_unauthorized(cluster: Cluster) -> None:
+    answer = cluster.send("GET", NODES, headers={"Authorization": "Bearer nobody-has-this"})
+    assert (answer.status, answer.reason) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("zone=a", "a"),
+        ("zone==a", "a"),
+        ("zone!=a", "bc"),
+        ("zone in (a, b)", "ab"),
+        ("zone notin (a,b)", "c"),
+        ("big", "b"),
+        ("!big", "ac"),
+        ("zone!=a,!big", "c"),
+    ],
+)
+def test_label_selectors(cluster: Cluster, selector: str, expected: str) -> None:
+    names = {zone: cluster.node(zone=zone, **({"big": ""} if zone == "b" else {})) for zone in "abc"}
+    found = cluster.get(NODES, labelSelector=f"{LABEL}={cluster.run},{selector}").items
+    assert sorted(found) == sorted(names[zone] for zone in expected)
+
+
+def test_bad_selectors_are_bad_requests(cluster: Cluster) -> None:
+    for answer in (
+        cluster.get("/api/v1/pods", labelSelector="a===b"),
+        cluster.get("/api/v1/pods", fieldSelector="spec.nothing=a"),
+    ):
+        assert (answer.status, answer.reason) == (400, "BadRequest")
+
+
+def test_nodes_by_field(cluster: Cluster) -> None:
+    name = cluster.node()
+    assert cluster.get(NODES, fieldSelector=f"metadata.name={name}").items == [name]
+    cluster.patch(f"{NODES}/{name}", {"spec": {"unschedulable": True}})
+    assert name in cluster.get(NODES, fieldSelector="spec.unschedulable=true").items
+    assert name not in cluster.get(NODES, fieldSelector="spec.unschedulable=false").items
+
+
+def test_pods_by_node_in_all_namespaces(cluster: Cluster) -> None:
+    node, other = cluster.node(), cluster.node()
+    pods = [cluster.pod(cluster.namespace(), node) for _ in range(2)]
+    cluster.pod(cluster.namespace(), other)
+    found = cluster.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}").items
+    assert sorted(found) == sorted(pod.rpartition("/")[2] for pod in pods)
+
+
+def test_pages_show_one_state(cluster: Cluster) -> None:
+    namespace, configmaps = cluster.namespace(), {}
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for name in ("aa", "bb", "cc"):
+        configmaps[name] = cluster.make(path, {"metadata": {"name": name}})
+    first = cluster.get(path, limit=2)
+    assert first.items == ["aa", "bb"]
+    assert first.body["metadata"]["remainingItemCount"] >= 1
+
+    cluster.make(path, {"metadata": {"name": "cd"}})
+    cluster.send("DELETE", f"{path}/cc")
+    rest = cluster.get(path, limit=100, **{"continue": first.body["metadata"]["continue"]})
+
+    assert "cc" in rest.items
+    assert "cd" not in rest.items
+    assert rest.body["metadata"]["resourceVersion"] == first.body["metadata"]["resourceVersion"]
+    assert "continue" not in rest.body["metadata"]
+
+
+def test_remaining_items_are_not_counted_under_a_selector(cluster: Cluster) -> None:
+    for _ in range(2):
+        cluster.node()
+    page = cluster.get(NODES, limit=1, labelSelector=f"{LABEL}={cluster.run}").body["metadata"]
+    assert "continue" in page
+    assert "remainingItemCount" not in page
+
+
+def test_a_broken_continue_token_is_a_bad_request(cluster: Cluster) -> None:
+    assert cluster.get(NODES, limit=2, **{"continue": "abc"}).status == 400
+
+
+def test_watch_tells_what_happened_since_a_version(cluster: Cluster) -> None:
+    version = cluster.get(NODES, limit=1).body["metadata"]["resourceVersion"]
+    name = cluster.node(w="1")
+    cluster.patch(f"{NODES}/{name}", {"metadata": {"labels": {"w": "2"}}})
+    cluster.send("DELETE", f"{NODES}/{name}")
+
+    events = cluster.watch(NODES, seconds=1, resourceVersion=version, fieldSelector=f"metadata.name={name}")
+
+    types = [event["type"] for event in events]
+    assert (types[0], types[-1]) == ("ADDED", "DELETED")
+    assert "MODIFIED" in types
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
+    assert versions == sorted(set(versions))
+
+
+def test_watch_tells_of_objects_that_leave_its_selector(cluster: Cluster) -> None:
+    version = cluster.get(NODES, limit=1).body["metadata"]["resourceVersion"]
+    name = cluster.node(w="in")
+    cluster.patch(f"{NODES}/{name}", {"metadata": {"labels": {"w": "out"}}})
+
+    events = cluster.watch(NODES, seconds=1, resourceVersion=version, labelSelector=f"w=in,{LABEL}={cluster.run}")
+
+    assert events[0]["type"] == "ADDED"
+    assert events[-1]["type"] == "DELETED"
+    assert events[-1]["object"]["metadata"]["name"] == name
+
+
+def test_watch_without_a_version_begins_with_what_there_is(cluster: Cluster) -> None:
+    name = cluster.node()
+    events = cluster.watch(NODES, seconds=1, labelSelector=f"{LABEL}={cluster.run}")
+    assert name in {event["object"]["metadata"]["name"] for event in events if event["type"] == "ADDED"}
+
+
+def test_a_watch_ends_in_time_and_bookmarks_before(cluster: Cluster) -> None:
+    name = cluster.node()
+    version = cluster.get(f"{NODES}/{name}").body["metadata"]["resourceVersion"]
+    began = time.monotonic()
+    events = cluster.watch(
+        NODES, seconds=4, resourceVersion=version, allowWatchBookmarks="true", fieldSelector="metadata.name=none"
+    )
+    assert 3 < time.monotonic() - began < 7
+    assert [event["type"] for event in events] == ["BOOKMARK"]
+    assert int(events[0]["object"]["metadata"]["resourceVersion"]) >= int(version)
+
+
+def test_tables_show_what_people_read(cluster: Cluster) -> None:
+    name = cluster.node(**{"node-role.kubernetes.io/worker": ""})
+    cluster.patch(f"{NODES}/{name}", {"spec": {"unschedulable": True}})
+    answer = cluster.send("GET", f"{NODES}/{name}", accept=TABLE)
+
+    columns = [column["name"] for column in answer.body["columnDefinitions"]]
+    assert columns[:5] == ["Name", "Status", "Roles", "Age", "Version"]
+    cells = answer.body["rows"][0]["cells"]
+    assert cells[0] == name
+    assert cells[1].endswith("SchedulingDisabled")
+    assert cells[2] == "worker"
+
+
+def test_what_one_may_do(cluster: Cluster) -> None:
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "patch", "resource": "nodes"}},
+    }
+    answer = cluster.send("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    assert (answer.status, answer.body["status"]["allowed"]) == (201, True)
+
+
+def test_events_by_object(cluster: Cluster) -> None:
+    name = cluster.name("contract")
+    event = {
+        "metadata": {"generateName": "contract-"},
+        "involvedObject": {"kind": "Node", "name": name},
+        "reason": "Contract",
+        "message": "m",
+        "type": "Normal",
+    }
+    namespace = cluster.namespace()
+    path = f"/api/v1/namespaces/{namespace}/events"
+    made = cluster.make(path, {**event, "involvedObject": {**event["involvedObject"], "namespace": namespace}})  # type: ignore[dict-item]
+    assert made["metadata"]["name"].startswith("contract-")
+    assert cluster.get(path, fieldSelector=f"involvedObject.name={name}").items == [made["metadata"]["name"]]
+    assert cluster.get(path, fieldSelector="involvedObject.name=other").items == []
+
+
+def test_patches_of_unknown_kind_are_refused(cluster: Cluster) -> None:
+    name = cluster.node()
+    assert cluster.patch(f"{NODES}/{name}", {}, "text/plain").status == 415
+    assert cluster.patch(f"{NODES}/{name}", {}, STRATEGIC).status == 200

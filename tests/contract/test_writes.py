@@ -1,0 +1,169 @@
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.contract.cluster import JSON_PATCH, MERGE, Cluster
+
+NODES = "/api/v1/nodes"
+
+
+def test_a_name_is_taken_once(cluster: Cluster) -> None:
+    name = cluster.node()
+    again = cluster.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    assert (again.status, again.reason) == (409, "AlreadyExists")
+
+
+def test_invalid_objects_say_which_field(cluster: Cluster) -> None:
+    nameless = cluster.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {}})
+    assert (nameless.status, nameless.causes) == (422, ["FieldValueRequired"])
+    metadata = {"name": cluster.name("bad"), "labels": {"a": "not valid!"}}
+    bad_label = cluster.send("POST", NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    assert (bad_label.status, bad_label.causes) == (422, ["FieldValueInvalid"])
+
+
+def test_cordon_and_uncordon(cluster: Cluster) -> None:
+    path = f"{NODES}/{cluster.node()}"
+    assert cluster.patch(path, {"spec": {"unschedulable": True}}).body["spec"]["unschedulable"] is True
+    assert "unschedulable" not in cluster.patch(path, {"spec": {"unschedulable": None}}).body["spec"]
+    both = {"metadata": {"annotations": {"a/b": "c"}}, "spec": {"unschedulable": True}}
+    assert cluster.patch(path, both, MERGE).body["metadata"]["annotations"]["a/b"] == "c"
+    undone = cluster.patch(path, {"metadata": {"annotations": {"a/b": None}}, "spec": {"unschedulable": False}}, MERGE)
+    assert "unschedulable" not in undone.body["spec"]
+    assert "a/b" not in undone.body["metadata"].get("annotations", {})
+
+
+def test_taints_are_replaced_whole(cluster: Cluster) -> None:
+    path = f"{NODES}/{cluster.node()}"
+    for key in ("k1.example", "k2.example"):
+        cluster.patch(path, {"spec": {"taints": [{"key": key, "effect": "PreferNoSchedule"}]}})
+    taints = [taint["key"] for taint in cluster.get(path).body["spec"]["taints"]]
+    assert "k2.example" in taints
+    assert "k1.example" not in taints
+
+
+def test_conditions_merge_by_type_and_status_cannot_touch_spec(cluster: Cluster) -> None:
+    path = f"{NODES}/{cluster.node()}"
+    for kind in ("ContractA", "ContractB"):
+        patch = {"spec": {"unschedulable": True}, "status": {"conditions": [{"type": kind, "status": "True"}]}}
+        assert cluster.patch(f"{path}/status", patch).status == 200
+    node = cluster.get(path).body
+    assert {"ContractA", "ContractB"} <= {condition["type"] for condition in node["status"]["conditions"]}
+    assert "unschedulable" not in node["spec"]
+
+
+def test_the_main_resource_cannot_touch_status(cluster: Cluster) -> None:
+    path = f"{NODES}/{cluster.node()}"
+    cluster.patch(path, {"status": {"conditions": [{"type": "ContractA", "status": "True"}]}})
+    conditions = cluster.get(path).body["status"].get("conditions", [])
+    assert "ContractA" not in {condition["type"] for condition in conditions}
+
+
+def test_a_failing_json_patch_changes_nothing(cluster: Cluster) -> None:
+    path = f"{NODES}/{cluster.node(x='y')}"
+    patch = [
+        {"op": "test", "path": "/metadata/labels/x", "value": "z"},
+        {"op": "replace", "path": "/metadata/labels/x", "value": "changed"},
+    ]
+    assert cluster.patch(path, patch, JSON_PATCH).status == 422
+    assert cluster.get(path).body["metadata"]["labels"]["x"] == "y"
+    assert cluster.patch(path, [{**patch[0], "value": "y"}, patch[1]], JSON_PATCH).status == 200
+    assert cluster.get(path).body["metadata"]["labels"]["x"] == "changed"
+
+
+def test_dry_runs_change_nothing(cluster: Cluster) -> None:
+    path = f"{NODES}/{cluster.node()}"
+    shown = cluster.patch(path, {"spec": {"unschedulable": True}}, dryRun="All")
+    assert shown.body["spec"]["unschedulable"] is True
+    assert "unschedulable" not in cluster.get(path).body["spec"]
+    assert cluster.send("DELETE", path, dryRun="All").status == 200
+    assert cluster.get(path).status == 200
+    unmade = cluster.name("contract")
+    body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": unmade}}
+    assert cluster.send("POST", NODES, body, dryRun="All").status == 201
+    assert cluster.get(f"{NODES}/{unmade}").status == 404
+
+
+def test_only_one_of_two_takes_a_lease(cluster: Cluster) -> None:
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace()}/leases"
+    lease = cluster.make(path, {"metadata": {"name": "lock"}, "spec": {"holderIdentity": ""}})
+
+    def take(holder: str) -> int:
+        return cluster.send("PUT", f"{path}/lock", {**lease, "spec": {"holderIdentity": holder}}).status
+
+    with ThreadPoolExecutor() as pool:
+        statuses = sorted(pool.map(take, ["a", "b", "c", "d"]))
+    assert statuses == [200, 409, 409, 409]
+
+
+def test_a_patch_may_insist_on_a_version(cluster: Cluster) -> None:
+    path = f"{NODES}/{cluster.node()}"
+    stale = cluster.patch(path, {"metadata": {"resourceVersion": "1", "labels": {"q": "r"}}}, MERGE)
+    assert (stale.status, stale.reason) == (409, "Conflict")
+
+
+def test_an_unchanged_object_keeps_its_version(cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    made = cluster.make(path, {"metadata": {"name": "c"}, "data": {"a": "b"}})
+    again = cluster.patch(f"{path}/c", {"data": {"a": "b"}}, MERGE)
+    assert again.body["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+def test_generations_count_changes_of_the_spec(cluster: Cluster) -> None:
+    path = f"/apis/policy/v1/namespaces/{cluster.namespace()}/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+    assert cluster.make(path, {"metadata": {"name": "b"}, "spec": spec})["metadata"]["generation"] == 1
+    labelled = cluster.patch(f"{path}/b", {"metadata": {"labels": {"x": "y"}}}, MERGE)
+    assert labelled.body["metadata"]["generation"] == 1
+    assert cluster.patch(f"{path}/b", {"spec": {"minAvailable": 2}}, MERGE).body["metadata"]["generation"] == 2
+
+
+def test_a_pod_terminates_within_its_grace(cluster: Cluster) -> None:
+    pod = cluster.pod(cluster.namespace(), cluster.node())
+    first = cluster.send("DELETE", pod)
+    assert first.status == 200
+    assert first.body["metadata"]["deletionGracePeriodSeconds"] == 60
+    longer = cluster.send("DELETE", pod, gracePeriodSeconds=90)
+    assert longer.body["metadata"]["deletionGracePeriodSeconds"] == 60
+    shorter = cluster.send("DELETE", pod, gracePeriodSeconds=30)
+    assert shorter.body["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert cluster.get(pod).status == 200
+    assert cluster.send("DELETE", pod, gracePeriodSeconds=0).status == 200
+    assert cluster.get(pod).status == 404
+
+
+def test_deletions_may_insist_on_identity(cluster: Cluster) -> None:
+    pod = cluster.pod(cluster.namespace(), cluster.node())
+    uid = cluster.get(pod).body["metadata"]["uid"]
+    wrong = cluster.send("DELETE", pod, {"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}})
+    assert (wrong.status, wrong.reason) == (409, "Conflict")
+    assert "deletionTimestamp" not in cluster.get(pod).body["metadata"]
+    assert cluster.send("DELETE", pod, {"preconditions": {"uid": uid}, "gracePeriodSeconds": 0}).status == 200
+
+
+def test_finalizers_hold_an_object_back(cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    cluster.make(path, {"metadata": {"name": "c", "finalizers": ["contract.node-rollout.dev/hold"]}})
+    assert cluster.send("DELETE", f"{path}/c").status == 200
+    assert "deletionTimestamp" in cluster.get(f"{path}/c").body["metadata"]
+    assert cluster.patch(f"{path}/c", {"metadata": {"finalizers": None}}, MERGE).status == 200
+    assert cluster.get(f"{path}/c").status == 404
+
+
+def test_collections_are_deleted_by_selector(cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    for name, app in (("one", "a"), ("two", "a"), ("three", "b")):
+        cluster.make(path, {"metadata": {"name": name, "labels": {"app": app}}})
+    assert cluster.send("DELETE", path, labelSelector="app=a").status == 200
+    assert cluster.get(path, labelSelector="app").items == ["three"]
+
+
+def test_nothing_new_in_a_namespace_that_goes_away(cluster: Cluster) -> None:
+    namespace = cluster.namespace()
+    pod = cluster.pod(namespace, cluster.node())
+    assert cluster.send("DELETE", f"/api/v1/namespaces/{namespace}").status == 200
+    refused = cluster.send("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "late"}})
+    assert (refused.status, refused.reason, refused.causes) == (403, "Forbidden", ["NamespaceTerminating"])
+    assert cluster.evict(pod).causes == ["NamespaceTerminating"]
+
+
+def test_nothing_in_a_namespace_that_is_not_there(cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/{cluster.name('none')}/configmaps"
+    assert cluster.send("POST", path, {"metadata": {"name": "c"}}).status == 404
