@@ -61,20 +61,22 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli import consent
     from rollout.cli.deciding import decide, load_intent, zones
     from rollout.cli.gathering import ask_hosts, connect, read_cluster
+    from rollout.cli.permitting import refuse_without_rights
     from rollout.cli.running import Run, refuse_blocked, rehearse, run
     from rollout.cli.terminal import show, width
-    from rollout.report.tables import plan_text
+    from rollout.report.tables import plan_heading, plan_text
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     asked = load_intent(file, selection.selection, policy.policy)
     if file is not None:
         refuse_rules_beside_plan(call)
     connections = connect(cluster, asked.selection, ssh)
+    refuse_without_rights(connections, asked.policy.drain, lease.lease_namespace)
     snapshot = read_cluster(connections)
     targets = ask_hosts(snapshot.nodes, connections, asked.selection, ssh)
     plan = decide(asked, snapshot, targets)
     if not general.as_json:
-        show(plan_text(plan, zones=zones(snapshot), width=width()))
+        show(plan_heading(plan) if file else plan_text(plan, zones=zones(snapshot), width=width()))
     refuse_blocked(plan)
     this = Run(plan, targets, connections, probe_timeout=ssh.probe_timeout, lease_namespace=lease.lease_namespace)
     if dry_run:

@@ -34,12 +34,11 @@ def demo(nodes: NodesOption = None, scenario: ScenarioOption = "default", speed:
     from rollout.cli.terminal import show
 
     with _lab(scenario, nodes, speed) as lab:
-        show(
-            f"A cluster of {len(lab.machines)} nodes, simulated on this machine, {speed:g} times faster than a real one."
-        )
+        saved = str(lab.directory / "demo.plan")
+        show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
         _run_command(lab, ["status"])
-        _run_command(lab, ["plan", "--max-unavailable", _AT_ONCE])
-        code = _run_command(lab, ["apply", "--max-unavailable", _AT_ONCE, "--yes"])
+        _run_command(lab, ["plan", "--max-unavailable", _AT_ONCE, "--out", saved])
+        code = _run_command(lab, ["apply", saved])
         _run_command(lab, ["status"])
         scores = lab.scoreboard()
     _heading("What the cluster saw meanwhile")

@@ -72,6 +72,11 @@ def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None 
     return "\n\n".join(parts)
 
 
+def plan_heading(plan: RolloutPlan) -> str:
+    """A plan that was seen before, in two lines."""
+    return f"{_heading(plan)}\n{_sum(plan)}"
+
+
 def _heading(plan: RolloutPlan) -> str:
     server = printable(plan.cluster.server)
     return f"Plan {printable(plan.plan_id)} for {server}, made {printable(plan.created_at)}"

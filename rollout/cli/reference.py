@@ -1,0 +1,154 @@
+"""The README's tables, made from the code: `python -m rollout.cli.reference README.md` writes them anew.
+
+A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test holds the README against this.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from rollout.cli.main import app
+from rollout.errors import ExitCode
+from rollout.model.plan import BlockerKind, ExclusionReason
+from rollout.model.progress import Outcome
+
+_EXIT_CODES = {
+    ExitCode.OK: "done, or nothing to do",
+    ExitCode.ERROR: "an error, told in a sentence with a hint",
+    ExitCode.CHANGES: "nodes wait to be taken; only with `plan --detailed-exitcode`",
+    ExitCode.DECLINED: "the question was not answered with `yes`, or could not be asked",
+    ExitCode.PARTIAL: "some nodes failed, or their turn never came",
+    ExitCode.STALE: "the cluster is not what the saved plan was made for",
+    ExitCode.BLOCKED: "another rollout holds the lock, or something is bound to stop a drain",
+    ExitCode.USAGE: "flags, environment or settings say something impossible",
+    ExitCode.INTERRUPTED: "stopped by a signal",
+}
+_REASONS = {
+    ExclusionReason.NOT_READY: "its kubelet does not report Ready",
+    ExclusionReason.CORDONED: "somebody else cordoned it; `--include-cordoned` takes it along and leaves it cordoned",
+    ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
+    ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` takes it all the same",
+    ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
+    ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing",
+    ExclusionReason.NO_SUDO: "the SSH user may not run `sudo -n systemctl reboot` there",
+    ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
+    ExclusionReason.RIVAL: "another reboot coordinator holds it",
+    ExclusionReason.BLOCKED: "its drain is bound to fail, and `--skip-blocked` was given",
+}
+_BLOCKERS = {
+    BlockerKind.BUDGET_NEVER: "a disruption budget never allows the eviction, however long one waits",
+    BlockerKind.TWO_BUDGETS: "two budgets cover one pod: the API server refuses its eviction",
+    BlockerKind.UNMANAGED_POD: "nothing would start the pod again; `--force` evicts it",
+    BlockerKind.LOCAL_STORAGE: "the pod keeps data on the node, and `--no-delete-emptydir-data` was given",
+    BlockerKind.DAEMONSET_GONE: "the pod's DaemonSet no longer exists; `--force` evicts it",
+    BlockerKind.NODES_UNAVAILABLE: "nodes that are away already use up `--max-unavailable`",
+}
+_OUTCOMES = {
+    Outcome.SUCCEEDED: "rebooted, proven, and back in service",
+    Outcome.DRAIN_FAILED: "its pods could not be moved; it was not rebooted, and is given back",
+    Outcome.REBOOT_REFUSED: "the host would not reboot; it is given back",
+    Outcome.NOT_REBOOTED: "the host kept running its old boot; it is given back",
+    Outcome.NOT_BACK: "the host did not come back in time; it stays cordoned",
+    Outcome.NOT_READY: "the host is back, its node is not Ready; it stays cordoned",
+    Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
+    Outcome.FENCED: "the lock was lost: nothing further was done to it",
+    Outcome.SKIPPED: "the node changed since it was planned; it was not touched",
+    Outcome.FAILED: "something else; the message says what",
+}
+
+
+def words(meanings: Mapping[Any, str], heading: str) -> str:
+    """A table of fixed words, or numbers, and what they mean."""
+    return _table((heading, "means"), [(f"`{_written(word)}`", meaning) for word, meaning in meanings.items()])
+
+
+def _written(word: StrEnum | ExitCode) -> str:
+    return str(word.value)
+
+
+def flags() -> str:
+    """A table a group of flags, with the commands that take each."""
+    sections: dict[str, dict[str, tuple[Any, list[str]]]] = {}
+    for command, parameter in _options():
+        title = getattr(parameter, "rich_help_panel", None) or f"Only `rollout {command}`"
+        known = sections.setdefault(title, {}).setdefault(parameter.opts[-1], (parameter, []))
+        known[1].append(command)
+    return "\n\n".join(_section(title, list(found.values())) for title, found in sections.items())
+
+
+def _options() -> Iterable[tuple[str, Any]]:
+    for path, command in _commands("", typer.main.get_command(app)):
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
+                yield path, parameter
+
+
+def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:
+    """Every command that does something, by its words."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+        return
+    for name, child in below.items():
+        yield from _commands(f"{path} {name}".strip(), child)
+
+
+def _section(title: str, found: Sequence[tuple[Any, Sequence[str]]]) -> str:
+    rows = [(_names(flag), _default(flag), flag.help or "", ", ".join(commands)) for flag, commands in found]
+    if title.startswith("Only"):
+        return f"**{title}**\n\n" + _table(("flag", "default", ""), [row[:3] for row in rows])
+    return f"**{title}**\n\n" + _table(("flag", "default", "", "commands"), rows)
+
+
+def _names(flag: Any) -> str:
+    written = "/".join([*flag.opts, *flag.secondary_opts])
+    value = "" if flag.is_flag else f" {_value(flag)}"
+    return f"`{written}{value}`"
+
+
+def _value(flag: Any) -> str:
+    choices = flag.type_descriptor.choices
+    return "\\|".join(choices) if choices else (flag.metavar or "VALUE").replace("|", "\\|")
+
+
+def _default(flag: Any) -> str:
+    if flag.default is None or flag.default is False or flag.default == "":
+        return ""
+    return f"`{'on' if flag.default is True else flag.default}`"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "flags": flags,
+    "exit codes": lambda: words(_EXIT_CODES, "exit code"),
+    "reasons": lambda: words(_REASONS, "reason"),
+    "blockers": lambda: words(_BLOCKERS, "kind"),
+    "outcomes": lambda: words(_OUTCOMES, "outcome"),
+}
+
+
+def rewritten(text: str) -> str:
+    """The document with every table made anew."""
+    for name, make in TABLES.items():
+        block = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        text = block.sub(partial(_filled, make()), text)
+    return text
+
+
+def _filled(table: str, found: re.Match[str]) -> str:
+    return f"{found[1]}\n{table}\n\n{found[2]}"
+
+
+if __name__ == "__main__":
+    readme = Path(sys.argv[1])
+    readme.write_text(rewritten(readme.read_text(encoding="utf-8")), encoding="utf-8")
