@@ -1,4 +1,4 @@
-"""What this user may do, found out before anything is touched: a right that is missing half-way costs a node its turn."""
+"""What this user may do, found out before anything is touched: a right missing half-way costs a node its turn."""
 
 from rollout.cli.gathering import Connections
 from rollout.errors import ApiError

@@ -8,6 +8,7 @@ from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.lease import LeaseLock, LeaseTerms
 from rollout.execution.node_run import run_node
 from rollout.execution.reporting import Reporter
+from rollout.execution.run_record import RunRecord
 from rollout.execution.settle import Health, Settler
 from rollout.execution.wave_run import Allowance, Ledger, WaveRunner
 from rollout.gather.snapshot import read_nodes
@@ -68,10 +69,14 @@ def execute(
     terms = LeaseTerms(
         options.lease_namespace, options.holder, plan.plan_id, options.lease_seconds, options.api_patience
     )
+    record = RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience)
     with LeaseLock(ports.api, ports.clock, terms) as lock:
+        record.write(plan)
         report.plan(plan)
         run = _Run(plan, hosts, ports, options, stop, lock, report, OutageNotice(report))
         ledger = _run_waves(run)
+        if not ledger.fenced:
+            record.remove()
     result = RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
     report.finished(result)
     return result
