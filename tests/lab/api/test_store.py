@@ -1,0 +1,169 @@
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.lab.api.deletion import Propagation, begin_deletion
+from rollout.lab.api.resources import CONFIGMAPS, NAMESPACES, NODES, PODS
+from rollout.lab.api.store import (
+    AbsentError,
+    AlreadyExistsError,
+    Change,
+    ChangeType,
+    CompactedError,
+    Json,
+    ObjectStore,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def a_store(history: int = 1000) -> ObjectStore:
+    return ObjectStore(now=lambda: NOW, history=history)
+
+
+def a_pod(name: str, namespace: str = "n", **spec: object) -> Json:
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def names(objects: object) -> list[str]:
+    return [obj["metadata"]["name"] for obj in objects]  # type: ignore[attr-defined]
+
+
+def test_versions_grow_only_with_changes() -> None:
+    store = a_store()
+    pod = store.create(PODS, a_pod("p"))
+    assert store.put(PODS, pod) is pod
+    assert store.revision == int(pod["metadata"]["resourceVersion"])
+    changed = store.put(PODS, {**pod, "spec": {"nodeName": "a"}})
+    assert int(changed["metadata"]["resourceVersion"]) == store.revision > int(pod["metadata"]["resourceVersion"])
+
+
+def test_names_are_unique_and_generated() -> None:
+    store = a_store()
+    store.create(PODS, a_pod("p"))
+    with pytest.raises(AlreadyExistsError):
+        store.create(PODS, a_pod("p"))
+    made = store.create(PODS, {"metadata": {"generateName": "p-", "namespace": "n"}})
+    assert made["metadata"]["name"].startswith("p-")
+    with pytest.raises(AbsentError):
+        store.put(PODS, a_pod("none"))
+    with pytest.raises(AbsentError):
+        store.remove(PODS, "none", "n")
+
+
+def test_objects_come_in_key_order_by_namespace() -> None:
+    store = a_store()
+    for namespace, name in (("b", "x"), ("a-b", "z"), ("a", "y"), ("a", "b")):
+        store.create(PODS, a_pod(name, namespace))
+    assert names(store.items(PODS)) == ["z", "b", "y", "x"]
+    assert names(store.items(PODS, "a")) == ["b", "y"]
+    assert names(store.items(PODS, after="a/b", limit=1)) == ["y"]
+    assert store.count(PODS, "a") == 2
+
+
+def test_the_index_follows_pods_between_nodes() -> None:
+    store = a_store()
+    pod = store.create(PODS, a_pod("p"))
+    assert store.pods_on("a") == []
+    pod = store.put(PODS, {**pod, "spec": {"nodeName": "a"}})
+    assert store.pods_on("a") == [pod]
+    store.remove(PODS, "p", "n")
+    assert store.pods_on("a") == []
+
+
+def test_every_observer_sees_changes_in_order() -> None:
+    store, seen = a_store(), list[tuple[str, int]]()
+
+    def writer(change: Change) -> None:
+        seen.append(("first", change.revision))
+        if change.type is ChangeType.ADDED and change.resource is NODES:
+            store.create(CONFIGMAPS, {"metadata": {"name": "c", "namespace": "n"}})
+
+    store.subscribe(writer)
+    store.subscribe(lambda change: seen.append(("second", change.revision)))
+    store.create(NODES, {"metadata": {"name": "a"}})
+    assert seen == [("first", 2), ("second", 2), ("first", 3), ("second", 3)]
+
+
+def test_the_past_is_known_until_it_is_compacted() -> None:
+    store = a_store()
+    pod = store.create(PODS, a_pod("p"))
+    then = store.revision
+    store.put(PODS, {**pod, "spec": {"nodeName": "a"}})
+    store.create(PODS, a_pod("q"))
+    assert store.items_at(PODS, then) == [pod]
+    store.remove(PODS, "p", "n")
+    assert store.items_at(PODS, then) == [pod]
+    assert [change.type for change in store.changes_since(then, PODS)] == ["MODIFIED", "ADDED", "DELETED"]
+    store.compact()
+    with pytest.raises(CompactedError):
+        store.items_at(PODS, then)
+
+
+def test_history_is_bounded() -> None:
+    store = a_store(history=3)
+    for number in range(10):
+        store.create(NODES, {"metadata": {"name": f"n{number}"}})
+    assert len(store.changes_since(store.revision - 3, NODES)) == 3
+    with pytest.raises(CompactedError):
+        store.changes_since(store.revision - 4, NODES)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["set", "drop"]), st.integers(0, 3)), max_size=30))
+def test_any_past_state_can_be_rebuilt(steps: list[tuple[str, str, int]]) -> None:
+    store = a_store()
+    states = {store.revision: list(store.items(CONFIGMAPS))}
+    for name, action, value in steps:
+        current = store.get(CONFIGMAPS, name, "n")
+        if action == "drop" and current is not None:
+            store.remove(CONFIGMAPS, name, "n")
+        elif action == "set":
+            obj = {"metadata": {"name": name, "namespace": "n"}, "data": {"v": str(value)}}
+            if current is None:
+                store.create(CONFIGMAPS, obj)
+            else:
+                store.put(CONFIGMAPS, {**current, "data": obj["data"]})
+        states[store.revision] = list(store.items(CONFIGMAPS))
+    for revision, state in states.items():
+        assert store.items_at(CONFIGMAPS, revision) == state
+
+
+@pytest.mark.parametrize(
+    ("pod", "grace", "left"),
+    [
+        (a_pod("p", nodeName="a"), None, 30),
+        (a_pod("p", nodeName="a", terminationGracePeriodSeconds=5), None, 5),
+        (a_pod("p", nodeName="a"), 7, 7),
+        (a_pod("p", nodeName="a"), -1, 1),
+        (a_pod("p", nodeName="a"), 0, None),
+        (a_pod("p"), None, None),
+        ({**a_pod("p", nodeName="a"), "status": {"phase": "Failed"}}, None, None),
+    ],
+)
+def test_grace_of_pods(pod: Json, grace: int | None, left: int | None) -> None:
+    store = a_store()
+    after = begin_deletion(store, PODS, store.create(PODS, pod), grace_seconds=grace)
+    if left is None:
+        assert after is None
+        assert store.count(PODS) == 0
+    else:
+        assert after is not None
+        assert after["metadata"]["deletionGracePeriodSeconds"] == left
+
+
+def test_what_holds_objects_back() -> None:
+    store = a_store()
+    pod = store.create(PODS, {"metadata": {"name": "p", "namespace": "n", "finalizers": ["x"]}})
+    held = begin_deletion(store, PODS, pod)
+    assert held is not None
+    assert held["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
+    namespace = store.create(NAMESPACES, {"metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]}})
+    terminating = begin_deletion(store, NAMESPACES, namespace)
+    assert terminating is not None
+    assert terminating["status"]["phase"] == "Terminating"
+    node = store.create(NODES, {"metadata": {"name": "a"}})
+    waiting = begin_deletion(store, NODES, node, propagation=Propagation.FOREGROUND)
+    assert waiting is not None
+    assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
