@@ -4,7 +4,6 @@ Run: python tests/benchmarks/lab_scale.py [NODES] [PODS] [SPEED]
 """
 
 import asyncio
-import random
 import resource
 import sys
 import time
@@ -87,7 +86,7 @@ def main(nodes: int = 1000, pods: int = 30_000, speed: float = 1.0) -> None:
     """Print the figures."""
     clock = LabClock(speed)
     store = ObjectStore(now=clock.now)
-    world = World(store, clock, rng=random.Random(1))
+    world = World(store, clock)
     keeper = ScoreKeeper(world)
     began = time.perf_counter()
     seed(store, world, nodes, pods)

@@ -34,7 +34,7 @@ from rollout.lab.world.placement import (
 from rollout.lab.world.repulsion import Repulsion
 
 # Like a real scheduler, which on large clusters stops looking once it has found enough feasible nodes.
-_ENOUGH_NODES = 50
+_ENOUGH_NODES = 24
 
 
 @dataclass(frozen=True, slots=True)

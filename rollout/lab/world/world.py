@@ -25,7 +25,7 @@ from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.host import HostState, NodeSetting
 from rollout.lab.world.kubelets import Kubelets
 from rollout.lab.world.node_lifecycle import NodeLifecycle
-from rollout.lab.world.objects import controller_of, is_deleting, key
+from rollout.lab.world.objects import controller_of, is_deleting, is_ready, key, phase
 from rollout.lab.world.scheduler import Scheduler
 from rollout.lab.world.timings import Timings
 from rollout.lab.world.volumes import AttachController
@@ -176,7 +176,8 @@ class World:
     def _pod_changed(self, change: Change) -> None:
         self.cluster.pods.apply(change)
         self._scheduler.pod_changed(change)
-        self._wake_owner(change)
+        if _is_movement(change):
+            self._wake_owner(change)
         self._budgets.pod_changed(change)
         self._volumes.pod_changed(change)
         self.kubelets.pod_changed(change)
@@ -214,3 +215,16 @@ def _is_status_only(change: Change) -> bool:
         return False
     before, after = change.previous, change.obj
     return before.get("spec") == after.get("spec") and is_deleting(before) == is_deleting(after)
+
+
+def _is_movement(change: Change) -> bool:
+    """Whether a pod came, went, or turned into something its controller counts differently."""
+    if change.previous is None or change.type is not ChangeType.MODIFIED:
+        return True
+    before, after = change.previous, change.obj
+    return (
+        is_ready(before) != is_ready(after)
+        or phase(before) != phase(after)
+        or is_deleting(before) != is_deleting(after)
+        or before["metadata"].get("ownerReferences") != after["metadata"].get("ownerReferences")
+    )

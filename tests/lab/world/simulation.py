@@ -1,6 +1,5 @@
 """A small cluster whose time stands still until a test moves it."""
 
-import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +49,7 @@ class Simulation:
     def __init__(self, nodes: int = 0, *, setting: NodeSetting | None = None) -> None:
         self.clock = ManualClock()
         self.store = ObjectStore(now=self.clock.now)
-        self.world = World(self.store, self.clock, timings=Timings(), rng=random.Random(7))
+        self.world = World(self.store, self.clock, timings=Timings())
         self.keeper = ScoreKeeper(self.world)
         self.hosts: dict[str, PlainHost] = {}
         self.store.create(NAMESPACES, {"metadata": {"name": NAMESPACE}, "status": {"phase": "Active"}})
@@ -99,8 +98,8 @@ class Simulation:
         counts = {"completions": completions, "parallelism": parallelism}
         return self.create(JOBS, name, {**counts, "template": spec["template"]})
 
-    def budget(self, name: str, app: str | None = None, **limit: int | str) -> Json:
-        return self.create(BUDGETS, name, {"selector": {"matchLabels": {"app": app or name}}, **limit})
+    def budget(self, name: str, /, **limit: int | str) -> Json:
+        return self.create(BUDGETS, name, {"selector": {"matchLabels": {"app": name}}, **limit})
 
     def pod(self, name: str, *, node: str = "", **metadata: Any) -> Json:
         """A pod of nobody."""

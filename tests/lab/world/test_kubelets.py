@@ -226,7 +226,7 @@ def test_ready_flaps_after_a_boot_when_told_to() -> None:
     assert sim.is_ready("n1")
     sim.switch_off("n1")
     sim.switch_on("n1")
-    seen = []
+    seen: list[bool] = []
     for _ in range(15):
         sim.advance(1)
         if not seen or seen[-1] != sim.is_ready("n1"):
