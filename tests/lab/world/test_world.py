@@ -1,0 +1,111 @@
+"""The world as a whole, in time that really passes."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
+from rollout.lab.api.store import Json, ObjectStore
+from rollout.lab.clock import LabClock
+from rollout.lab.scoreboard import ScoreKeeper
+from rollout.lab.world.objects import is_ready
+from rollout.lab.world.world import World
+from tests.lab.world.simulation import NAMESPACE, PlainHost, workload
+
+
+def web(replicas: int) -> Json:
+    metadata = {"name": "web", "namespace": NAMESPACE, "generation": 1}
+    return {"metadata": metadata, "spec": workload("web", replicas=replicas)}
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - it is the store that changes, and it knows no events
+            await asyncio.sleep(0.01)
+
+
+class Cluster:
+    def __init__(self, speed: float, nodes: int) -> None:
+        self.clock = LabClock(speed)
+        self.store = ObjectStore(now=self.clock.now)
+        self.world = World(self.store, self.clock)
+        self.keeper = ScoreKeeper(self.world)
+        self.hosts = [PlainHost(f"n{index}", f"127.0.1.{index}") for index in range(1, nodes + 1)]
+        for host in self.hosts:
+            self.world.add_host(host)
+
+    def ready_nodes(self) -> int:
+        return sum(map(is_ready, self.store.items(NODES)))
+
+    def ready_pods(self) -> int:
+        return sum(map(is_ready, self.store.items(PODS)))
+
+
+def test_pods_start_nodes_fall_silent_and_come_back_in_scaled_time() -> None:
+    cluster = Cluster(speed=100, nodes=2)
+    cluster.world.settle()
+    cluster.keeper.begin()
+
+    async def live() -> float:
+        running = asyncio.create_task(cluster.world.run())
+        await asyncio.sleep(0)
+        cluster.store.create(DEPLOYMENTS, web(2))
+        await until(lambda: cluster.ready_pods() == 2)
+        host, began = cluster.hosts[0], time.monotonic()
+        host.running = False
+        cluster.world.host_down(host.name)
+        await until(lambda: cluster.ready_nodes() == 1)
+        took = time.monotonic() - began
+        host.running, host.boot_id = True, "boot-2"
+        cluster.world.host_up(host.name)
+        await until(lambda: cluster.ready_nodes() == 2 and cluster.ready_pods() == 2)
+        cluster.world.stop()
+        await running
+        return took
+
+    # Thirty to forty-five simulated seconds, as the last heartbeat was up to ten seconds before.
+    assert 0.29 <= asyncio.run(live()) < 5
+    assert cluster.keeper.scoreboard().reboots == {"n1": 1, "n2": 0}
+
+
+def test_a_process_that_is_held_up_does_not_take_living_nodes_for_silent() -> None:
+    cluster = Cluster(speed=200, nodes=3)
+    cluster.world.settle()
+
+    async def live() -> None:
+        running = asyncio.create_task(cluster.world.run())
+        await asyncio.sleep(0.2)
+        time.sleep(0.6)  # noqa: ASYNC251 - the loop is held up on purpose: 120 simulated seconds
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            assert cluster.ready_nodes() == 3
+        cluster.world.stop()
+        await running
+
+    asyncio.run(live())
+
+
+def test_a_seeding_that_took_long_is_not_taken_for_silence() -> None:
+    cluster = Cluster(speed=1000, nodes=3)
+    cluster.world.settle()
+    time.sleep(0.1)
+
+    async def live() -> None:
+        running = asyncio.create_task(cluster.world.run())
+        await asyncio.sleep(0.05)
+        assert cluster.ready_nodes() == 3
+        cluster.world.stop()
+        await running
+
+    asyncio.run(live())
+
+
+def test_what_the_store_held_before_the_world_began_is_taken_in() -> None:
+    clock = LabClock()
+    store = ObjectStore(now=clock.now)
+    store.create(DEPLOYMENTS, web(2))
+    store.create(PODS, {"metadata": {"name": "p", "namespace": NAMESPACE}, "spec": {"containers": []}})
+    world = World(store, clock)
+    world.add_host(PlainHost("n1", "127.0.1.1"))
+    world.settle()
+    assert [is_ready(pod) for pod in store.items(PODS)] == [True, True, True]
