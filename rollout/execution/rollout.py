@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rollout.errors import ApiError
 from rollout.execution.context import Guard, NodeContext, OutageNotice, StopRequest
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.lease import LeaseLock, LeaseTerms
@@ -15,7 +16,7 @@ from rollout.gather.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
-from rollout.model.progress import NodeResult, RunResult
+from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
 from rollout.ports import Clock, ClusterApi, HostShell, Observer
 
 __all__ = ["Ports", "RunOptions", "StopRequest", "execute"]
@@ -91,12 +92,30 @@ def _run_waves(run: _Run) -> Ledger:
         if why:
             ledger.give_up(wave.nodes, why)
             continue
-        run.report.wave(wave, len(run.plan.waves))
-        before = settler.baseline([node.name for node in wave.nodes])
-        runner.run(wave)
-        if position + 1 < len(run.plan.waves) and not runner.reason_to_stop():
-            why = _settle(run, settler, before, wave, ledger)
+        is_last = position + 1 == len(run.plan.waves)
+        try:
+            why = _run_wave(run, runner, settler, wave, settle=not is_last)
+        except ApiError as error:
+            ledger.give_up(_unaccounted(wave, ledger), error.message)
+            why = f"the API server is away: {error.message}"
     return ledger
+
+
+def _run_wave(run: _Run, runner: WaveRunner, settler: Settler, wave: Wave, *, settle: bool) -> str:
+    """Run one wave and let the cluster settle; why no further one may follow, empty where it may."""
+    run.report.wave(wave, len(run.plan.waves))
+    before = settler.baseline([node.name for node in wave.nodes])
+    runner.run(wave)
+    if not settle or runner.reason_to_stop():
+        return ""
+    return _settle(run, settler, before, wave, runner.ledger)
+
+
+def _unaccounted(wave: Wave, ledger: Ledger) -> list[PlannedNode]:
+    """Nodes of a wave that neither finished nor were given up."""
+    known = {result.node for result in ledger.finished}
+    known |= {entry.node for entry in (*ledger.skipped, *ledger.not_started)}
+    return [node for node in wave.nodes if node.name not in known]
 
 
 def _settle(run: _Run, settler: Settler, before: Health, wave: Wave, ledger: Ledger) -> str:
@@ -149,6 +168,17 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
         probe_timeout=run.options.probe_timeout,
         api_patience=run.options.api_patience,
     )
-    result = run_node(context)
+    result = _run_safely(context)
     run.report.node_finished(result)
     return result
+
+
+def _run_safely(context: NodeContext) -> NodeResult:
+    """A defect of this program costs one node its turn, not the other nodes theirs."""
+    started = context.clock.monotonic()
+    try:
+        return run_node(context)
+    except Exception as error:  # noqa: BLE001 - see above
+        seconds = context.clock.monotonic() - started
+        message = f"an unforeseen error, please report it: {error!r}"
+        return NodeResult(context.name, Outcome.FAILED, Phase.FAILED, seconds, message, left_cordoned=True)

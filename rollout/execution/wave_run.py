@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
+from rollout.errors import ApiError
 from rollout.execution.context import StopRequest
 from rollout.execution.deadline import Deadline
 from rollout.model.plan import PlannedNode, Wave
@@ -79,17 +80,14 @@ class WaveRunner:
         patience = Deadline(self.clock, self.allowance.settle_timeout)
         with ThreadPoolExecutor(max_workers=len(waiting), thread_name_prefix="node") as pool:
             while waiting or running:
-                if waiting and (why := self.reason_to_stop()):
-                    self.ledger.give_up(waiting, why)
-                    waiting = []
                 for node in self._next(waiting, running):
                     waiting.remove(node)
                     running[pool.submit(self.run_one, node)] = node
                 if running:
-                    self._collect(running, bool(waiting))
+                    self._collect(running, more=bool(waiting))
                     patience = Deadline(self.clock, self.allowance.settle_timeout)
                 elif waiting:
-                    waiting = self._be_patient(waiting, patience)
+                    self._be_patient(waiting, patience)
 
     def reason_to_stop(self) -> str:
         """Why no further node may be begun; empty where it may."""
@@ -101,25 +99,35 @@ class WaveRunner:
             return f"{self.ledger.failures} failed, and --max-failures is {self.allowance.failures}"
         return ""
 
-    def _next(self, waiting: Sequence[PlannedNode], running: Running) -> list[PlannedNode]:
-        """The nodes that may begin now under the limit."""
+    def _next(self, waiting: list[PlannedNode], running: Running) -> list[PlannedNode]:
+        """The nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
         if not waiting:
             return []
+        if why := self.reason_to_stop():
+            self._give_up(waiting, why)
+            return []
         mine = {node.name for node in running.values()} | self.ledger.away
-        foreign = self.unavailable() - mine
+        try:
+            foreign = self.unavailable() - mine
+        except ApiError as error:
+            self._give_up(waiting, f"the API server is away: {error.message}")
+            return []
         return list(waiting[: max(0, self.allowance.nodes - len(mine) - len(foreign))])
 
-    def _collect(self, running: Running, more: bool) -> None:  # noqa: FBT001
+    def _give_up(self, waiting: list[PlannedNode], why: str) -> None:
+        self.ledger.give_up(waiting, why)
+        waiting.clear()
+
+    def _collect(self, running: Running, *, more: bool) -> None:
         done, _still = wait(running, timeout=_LOOK_AGAIN if more else None, return_when=FIRST_COMPLETED)
         for future in done:
             del running[future]
             self.ledger.take(future.result())
 
-    def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> list[PlannedNode]:
+    def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
         """Nothing runs and nothing may begin: others are away. Wait a little, but not for ever."""
         if not patience.expired:
             self.stop.wait(min(_LOOK_AGAIN, patience.remaining))
-            return waiting
+            return
         away = ", ".join(sorted(self.unavailable() | self.ledger.away))
-        self.ledger.give_up(waiting, f"--max-unavailable {self.allowance.nodes} is used up by {away}")
-        return []
+        self._give_up(waiting, f"--max-unavailable {self.allowance.nodes} is used up by {away}")

@@ -1,0 +1,163 @@
+"""Each way in which hosts, pods and the API server can fail, through the real program, judged by the cluster."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout
+
+QUICK = (
+    *("--yes", "-o", "json", "--max-unavailable", "2", "--max-failures", "9", "--control-plane", "exclude"),
+    *("--drain-timeout", "8s", "--reboot-timeout", "6s", "--ready-timeout", "8s", "--settle-timeout", "20s"),
+)
+WORKERS = frozenset({"worker-1", "worker-2", "worker-3", "worker-4"})
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is to come of a scenario. `failed` maps nodes to the phase they fail in, `left_out` to the plan's reason."""
+
+    scenario: str
+    code: int = 0
+    failed: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    cordons: tuple[str, ...] = ()
+    says: str = ""
+    flags: tuple[str, ...] = ()
+
+
+CASES = [
+    Case("default"),
+    Case("ready-flaps"),
+    Case("slow-return", flags=("--reboot-timeout", "30s")),
+    Case("never-returns", 4, failed={"worker-2": "rebooting"}, cordons=("worker-2",), says="is not back within"),
+    Case("host-key-changes", 4, failed={"worker-2": "rebooting"}, cordons=("worker-2",), says="host key has changed"),
+    Case("reboot-ignored", 4, failed={"worker-2": "rebooting"}, says="did not reboot"),
+    Case("rollback", 4, failed={"worker-2": "ready"}, says="the update did not take"),
+    Case("drain-hangs", 4, failed={"*": "draining"}, says="is still terminating"),
+    Case("no-sudo", left_out={"worker-2": "no-sudo", "worker-3": "no-sudo"}),
+    Case("dbus-denied", left_out={"worker-3": "unknown-status"}),
+    Case("bus-absent", left_out={"worker-2": "unknown-status"}),
+    Case("wrong-host-key", left_out={"worker-2": "unreachable"}),
+    Case("unreachable", left_out={"worker-2": "unreachable", "worker-3": "unreachable"}),
+    Case("garbage", left_out={"worker-2": "unreachable"}),
+    Case("budget-never", left_out={"*": "blocked"}, flags=("--skip-blocked",)),
+    Case("api-429"),
+    Case("api-500"),
+    Case("api-outage"),
+    Case("api-lost-answers"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.scenario)
+def test_every_fault_ends_as_it_should(case: Case, started: Callable[[str, int], Lab], rollout: Rollout) -> None:
+    lab = started(case.scenario, 7)
+    before = lab.scoreboard().versions
+
+    ended = rollout(lab, "apply", *QUICK, *case.flags)
+
+    assert ended.code == case.code, ended.stderr
+    summary = ended.summary
+    failed = {entry["node"]: entry["phase"] for entry in summary["failed"]}
+    left_out = {entry["node"]: entry["reason"] for entry in ended.lines[1]["plan"]["excluded"]}
+    left_out = {node: reason for node, reason in left_out.items() if node in WORKERS}
+    assert_like(failed, case.failed)
+    assert_like(left_out, case.left_out)
+    assert set(summary["succeeded"]) == WORKERS - set(failed) - set(left_out)
+    assert case.says in "".join(entry["message"] for entry in summary["failed"])
+
+    score = lab.scoreboard()
+    assert (score.killed, score.budgets_broken, score.deletions) == ((), (), 0)
+    assert score.cordons_left == case.cordons
+    assert score.most_unavailable <= 2
+    assert set(score.annotations_left) == set(case.cordons)
+    for node in summary["succeeded"]:
+        assert score.reboots[node] == 1
+        assert (before[node].before, score.versions[node].now) == ("4081.2.0", "4152.2.0")
+    for node in left_out:
+        assert score.reboots[node] == 0
+
+
+def assert_like(found: Mapping[str, str], expected: Mapping[str, str]) -> None:
+    """Equal; `*` stands for one or more nodes that only the scheduler knows."""
+    if set(expected) == {"*"}:
+        assert found
+        assert set(found.values()) == {expected["*"]}
+    else:
+        assert found == expected
+
+
+def test_a_budget_that_never_allows_stops_apply_before_anything_is_touched(
+    started: Callable[[str, int], Lab], rollout: Rollout
+) -> None:
+    lab = started("budget-never", 7)
+    ended = rollout(lab, "apply", *QUICK)
+    assert ended.code == 6
+    assert "pdb/shop/ledger" in ended.stderr
+    assert "--skip-blocked" in ended.stderr
+    assert_untouched(lab)
+
+
+def test_without_the_rights_nothing_is_touched(started: Callable[[str, int], Lab], rollout: Rollout) -> None:
+    lab = started("no-rights", 7)
+    ended = rollout(lab, "apply", *QUICK)
+    assert ended.code == 1
+    assert "create pods/eviction" in ended.stderr
+    assert "patch nodes" in ended.stderr
+    assert_untouched(lab)
+
+
+def test_the_first_failure_stops_the_start_of_further_nodes(
+    started: Callable[[str, int], Lab], rollout: Rollout
+) -> None:
+    lab = started("rollback", 7)
+    ended = rollout(
+        lab,
+        "apply",
+        *QUICK,
+        "--max-failures",
+        "1",
+        "--max-unavailable",
+        "1",
+        "--node",
+        "worker-2",
+        "--node",
+        "worker-3",
+    )
+    assert ended.code == 4
+    assert [entry["node"] for entry in ended.summary["failed"]] == ["worker-2"]
+    assert [entry["node"] for entry in ended.summary["not_started"]] == ["worker-3"]
+    assert lab.scoreboard().cordons_left == ()
+
+
+def test_twelve_nodes_three_at_a_time(started: Callable[[str, int], Lab], rollout: Rollout) -> None:
+    lab = started("default", 12)
+    ended = rollout(lab, "apply", "--yes", "--max-unavailable", "3")
+    assert ended.code == 0, ended.stderr
+    score = lab.scoreboard()
+    assert score.clean
+    assert set(score.reboots.values()) == {1}
+    assert score.most_unavailable <= 3
+    assert {versions.now for versions in score.versions.values()} == {"4152.2.0"}
+    assert score.annotations_left == {}
+    again = rollout(lab, "apply", "--yes")
+    assert again.code == 0
+    assert set(lab.scoreboard().reboots.values()) == {1}
+
+
+def test_idle_hosts_are_rebooted_on_request_only(started: Callable[[str, int], Lab], rollout: Rollout) -> None:
+    lab = started("idle", 7)
+    assert rollout(lab, "apply", *QUICK).code == 0
+    assert set(lab.scoreboard().reboots.values()) == {0}
+    ended = rollout(lab, "apply", *QUICK, "--reboot-idle", "--node", "worker-1")
+    assert ended.code == 0
+    assert ended.summary["succeeded"] == ["worker-1"]
+    assert lab.scoreboard().reboots["worker-1"] == 1
+
+
+def assert_untouched(lab: Lab) -> None:
+    score = lab.scoreboard()
+    assert (score.evictions, score.deletions, score.cordons_left, score.annotations_left) == (0, 0, (), {})
+    assert set(score.reboots.values()) == {0}
