@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, DEPLOYMENTS, JOBS, NODES, PODS, STATEFULSETS, Resource
 from rollout.lab.api.store import Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
@@ -44,12 +46,24 @@ def workload_objects(
     return [*budget, (_CONTROLLED[workload.kind], _controller(workload, replicas_of(workload, hosts)))]
 
 
+def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
+    """The workload itself, or its numbered copies."""
+    if workload.copies_per_worker is None:
+        return [workload]
+    numbers = range(1, _per_worker(workload.copies_per_worker, hosts) + 1)
+    return [msgspec.structs.replace(workload, name=f"{workload.name}-{number}") for number in numbers]
+
+
 def replicas_of(workload: Workload, hosts: Sequence[HostPlan]) -> int:
-    """How many pods the workload is to have; never none because of few workers."""
+    """How many pods the workload is to have."""
     if workload.replicas_per_worker is None:
         return workload.replicas
-    workers = sum(host.role is Role.WORKER for host in hosts)
-    return max(1, math.ceil(workload.replicas_per_worker * workers))
+    return _per_worker(workload.replicas_per_worker, hosts)
+
+
+def _per_worker(share: float, hosts: Sequence[HostPlan]) -> int:
+    """Never none because of few workers."""
+    return max(1, math.ceil(share * sum(host.role is Role.WORKER for host in hosts)))
 
 
 def _labels(workload: Workload) -> dict[str, str]:

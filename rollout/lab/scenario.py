@@ -135,7 +135,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One workload.
 
-    `replicas_per_worker` counts instead of `replicas` where it is given. `lab` holds annotations for the
+    `replicas_per_worker` counts instead of `replicas` where it is given; `copies_per_worker` makes that many
+    workloads of it, named `name-1` and so on, as a large cluster has many small ones. `lab` holds annotations for the
     simulated pods, without their prefix. `role` restricts to the nodes of a role, `node` names the node of a
     bare pod. `spread` is the topology key over which replicas are spread as far as that is possible.
     """
@@ -145,6 +146,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     namespace: Name = "default"
     replicas: Count = 1
     replicas_per_worker: float | None = None
+    copies_per_worker: float | None = None
     requests: Mapping[str, str] = msgspec.field(default_factory=lambda: {"cpu": "50m", "memory": "64Mi"})
     image: str = "registry.example/app:1.0"
     labels: Mapping[str, str] = {}

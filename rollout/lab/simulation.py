@@ -27,7 +27,7 @@ from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.places import bind_hosts
 from rollout.lab.hosts.ssh_server import USER
-from rollout.lab.manifests import workload_objects
+from rollout.lab.manifests import copies_of, workload_objects
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.world import World
@@ -173,7 +173,7 @@ def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]
         machine.observers.append(power)
         running.world.add_host(machine, plan.node)
     node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in running.store.items(NODES)}
-    for workload in scenario.workloads:
+    for workload in (copy for each in scenario.workloads for copy in copies_of(each, plans)):
         if running.store.get(NAMESPACES, workload.namespace) is None:
             namespace = {"metadata": {"name": workload.namespace}}
             running.store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))

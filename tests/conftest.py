@@ -1,0 +1,30 @@
+"""What tests of every room use: a lab over the real wire."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario, load_scenario
+
+StartLab = Callable[..., Lab]
+
+
+@pytest.fixture
+def start_lab(tmp_path: Path) -> Iterator[StartLab]:
+    """Start labs, by a scenario's name or value; all are stopped at the end of the test.
+
+    `start_lab("rollback", nodes=4, speed=20)`: nodes in all, and simulated seconds in a real one.
+    """
+    with ExitStack() as labs:
+
+        def start(scenario: str | Scenario = "default", *, speed: float = 20, nodes: int | None = None) -> Lab:
+            loaded = load_scenario(scenario) if isinstance(scenario, str) else scenario
+            scaled = loaded if nodes is None else scale(loaded, nodes)
+            directory = tmp_path / f"lab-{len(list(tmp_path.iterdir()))}"
+            return labs.enter_context(Lab.start(scaled, directory=directory, speed=speed))
+
+        yield start
