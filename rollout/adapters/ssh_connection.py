@@ -53,9 +53,9 @@ class DeadlineSocket(socket.socket):
 
     @override
     def send(self, data: Buffer, flags: int = 0, /) -> int:
-        """As usual; an error after the deadline."""
+        """As usual; an error after the deadline, and not a time-out, which would be tried again."""
         if not self.seconds_left:
-            raise TimeoutError("deadline")
+            raise EOFError("deadline")
         return super().send(data, flags)
 
     @override

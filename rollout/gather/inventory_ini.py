@@ -70,10 +70,8 @@ class _Reader:
     def _host(self, words: list[str], origin: str) -> None:
         variables = dict(_assignment(word, origin) for word in words[1:])
         pattern, port = split_port(words[0])
-        if port is not None:
-            variables = {"ansible_port": Variable(port, origin)} | variables
         for name in expanded(pattern, origin):
-            self.tree.add_host(name, self._group, variables)
+            self.tree.add_host(name, self._group, variables, Variable(port, origin) if port is not None else None)
 
 
 def _words(line: str, origin: str) -> list[str]:

@@ -56,9 +56,13 @@ class Tree:
         """The group, made where it is new."""
         return self.groups.setdefault(name, Group())
 
-    def add_host(self, name: str, group: str, variables: Variables) -> None:
-        """Put a host into a group; what is said of it in several places is merged, the last word counting."""
-        self.hosts.setdefault(name, {}).update(variables)
+    def add_host(self, name: str, group: str, variables: Variables, port: Variable | None = None) -> None:
+        """Put a host into a group; what is said of it in several places is merged, the last word counting.
+
+        `port` is one written behind the host's name, which only counts where the host is first mentioned.
+        """
+        known = self.hosts.setdefault(name, {} if port is None else {"ansible_port": port})
+        known.update(variables)
         members = self.group(group).hosts
         if name not in members:
             members.append(name)
@@ -144,6 +148,8 @@ def _steps(match: re.Match[str], origin: str) -> list[str]:
         found = [chr(code) for code in range(ord(begin), ord(end) + 1, by or 1)]
     else:
         width = len(first) if first.startswith("0") and len(first) > 1 else 0
+        if width and len(last) != width:
+            raise InventoryError(f"{origin}: the ends of {match[0]} are not of one length")
         found = [str(number).zfill(width) for number in _numbers(int(first or 0), int(last), by)]
     if not found or by == 0:
         raise InventoryError(f"{origin}: {match[0]} is an empty range")

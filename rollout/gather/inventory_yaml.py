@@ -109,10 +109,8 @@ def _read_group(tree: Tree, name: str, content: object, file: str) -> None:
 def _read_host(tree: Tree, pattern: str, said: object, group: str, file: str) -> None:
     variables = _variables(said, file, f"host {pattern}")
     address, port = split_port(pattern)
-    if port is not None:
-        variables = {"ansible_port": Variable(port, file)} | variables
     for name in expanded(address, file):
-        tree.add_host(name, group, variables)
+        tree.add_host(name, group, variables, Variable(port, file) if port is not None else None)
 
 
 def _variables(value: object, file: str, what: str) -> dict[str, Variable]:

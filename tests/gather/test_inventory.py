@@ -209,6 +209,7 @@ BROKEN = [
     ("hosts.ini", "[x:hosst]\na", ":1: [x:hosst] is neither"),
     ("hosts.ini", "[x:children]\ny\n[y:children]\nx\n[x]\na", "hosts.ini: group x is its own descendant: x > y > x"),
     ("hosts.ini", "n[5:1]", ":1: [5:1] is an empty range"),
+    ("hosts.ini", "n[01:9]", ":1: the ends of [01:9] are not of one length"),
     ("hosts.ini", "n[1:9:0]", ":1: [1:9:0] is an empty range"),
     ("hosts.ini", "n[1:999999999]", "more than 100000 hosts"),
     ("hosts.ini", "# nothing\n", "names no host"),
