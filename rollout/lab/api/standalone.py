@@ -25,7 +25,7 @@ class StandaloneApi:
         self.server = server
         self.kubeconfig = kubeconfig
         self.token = token
-        self._loop = loop
+        self.loop = loop
 
     @property
     def store(self) -> ObjectStore:
@@ -38,15 +38,15 @@ class StandaloneApi:
         async def run() -> Result:
             return function()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(run(), self.loop).result()
 
     def outage(self, seconds: float | None) -> None:
         """Take the server away for simulated seconds and wait until it is back; None: until `come_back`."""
-        asyncio.run_coroutine_threadsafe(self.server.outage(seconds), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self.server.outage(seconds), self.loop).result()
 
     def come_back(self) -> None:
         """End an outage that has no end of its own."""
-        asyncio.run_coroutine_threadsafe(self.server.come_back(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self.server.come_back(), self.loop).result()
 
 
 @contextmanager

@@ -1,0 +1,185 @@
+import gzip
+import json
+import threading
+import time
+
+from rollout.lab.api.access import Denial
+from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, PODS
+from rollout.lab.api.standalone import StandaloneApi
+from tests.contract.cluster import MERGE, Cluster
+
+NODES = "/api/v1/nodes"
+CONFIG = "/api/v1/namespaces/default/configmaps"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+def fill(api: StandaloneApi, count: int, size: int = 0) -> None:
+    def create() -> None:
+        for number in range(count):
+            metadata = {"name": f"c{number:04}", "namespace": "default"}
+            api.store.create(CONFIGMAPS, with_defaults(CONFIGMAPS, {"metadata": metadata, "data": {"x": "x" * size}}))
+
+    api.call(create)
+
+
+def test_a_watch_from_forgotten_times_ends_with_an_error(api: StandaloneApi, client: Cluster) -> None:
+    client.node()
+    api.call(api.store.compact)
+    (event,) = client.watch(NODES, seconds=5, resourceVersion=1)
+    assert event["type"] == "ERROR"
+    assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
+
+
+def test_an_expired_page_offers_the_rest_as_it_is_now(api: StandaloneApi, client: Cluster) -> None:
+    fill(api, 4)
+    token = client.get(CONFIG, limit=2).body["metadata"]["continue"]
+    client.send("DELETE", f"{CONFIG}/c0003")
+    api.call(api.store.compact)
+    expired = client.get(CONFIG, limit=2, **{"continue": token})
+    assert (expired.status, expired.reason) == (410, "Expired")
+    rest = client.get(CONFIG, limit=2, **{"continue": expired.body["metadata"]["continue"]})
+    assert rest.items == ["c0002"]
+
+
+def test_an_exact_past_and_an_unknown_future(api: StandaloneApi, client: Cluster) -> None:
+    fill(api, 1)
+    then = client.get(CONFIG).body["metadata"]["resourceVersion"]
+    client.send("DELETE", f"{CONFIG}/c0000")
+    exact = client.get(CONFIG, resourceVersion=then, resourceVersionMatch="Exact")
+    assert exact.items == ["c0000"]
+    assert exact.body["metadata"]["resourceVersion"] == then
+    future = client.get(CONFIG, resourceVersion=10**6)
+    assert (future.status, future.causes) == (504, ["ResourceVersionTooLarge"])
+
+
+def test_the_watch_cache_knows_no_pages(api: StandaloneApi, client: Cluster) -> None:
+    fill(api, 3)
+    assert len(client.get(CONFIG, limit=1, resourceVersion="0").items) == 3
+
+
+def test_large_answers_are_compressed_for_those_who_can_read_them(api: StandaloneApi, client: Cluster) -> None:
+    fill(api, 20, size=10_000)
+    url, headers = api.server.url + CONFIG, {"Authorization": f"Bearer {api.token}"}
+    http = client._http
+    plain = http.request("GET", url, headers=headers)
+    packed = http.request("GET", url, headers={**headers, "Accept-Encoding": "gzip"}, decode_content=False)
+    assert "Content-Encoding" not in plain.headers
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert json.loads(gzip.decompress(packed.data)) == json.loads(plain.data)
+    assert len(packed.data) < len(plain.data) / 5
+
+
+def test_live_watches_hear_of_changes(api: StandaloneApi, client: Cluster) -> None:
+    heard: list[str] = []
+
+    def watch() -> None:
+        events = client.watch(NODES, seconds=2, labelSelector="w", allowWatchBookmarks="true")
+        heard.extend(event["type"] for event in events)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    while not api.call(lambda: api.server.requests.asked("watch")):
+        time.sleep(0.01)
+    name = client.node(w="1")
+    client.patch(f"{NODES}/{name}", {"metadata": {"labels": {"w": "2"}}})
+    client.node()
+    client.patch(f"{NODES}/{name}", {"metadata": {"labels": {"w": None}}})
+    client.patch(f"{NODES}/{name}", {"metadata": {"labels": {"w": "3"}}})
+    client.send("DELETE", f"{NODES}/{name}")
+    thread.join()
+    assert heard == ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
+
+
+def test_bookmarks_come_regularly(client: Cluster) -> None:
+    version = client.get(NODES).body["metadata"]["resourceVersion"]
+    began = time.monotonic()
+    events = client.watch(NODES, seconds=7, resourceVersion=version, allowWatchBookmarks="true")
+    assert 6 < time.monotonic() - began < 9
+    # A minute is three seconds here: one in time, one two seconds before the end.
+    assert [event["type"] for event in events] == ["BOOKMARK", "BOOKMARK"]
+
+
+def test_a_watch_may_begin_with_a_list(client: Cluster) -> None:
+    client.node()
+    initial = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    events = client.watch(NODES, seconds=1, **initial)
+    assert [event["type"] for event in events] == ["ADDED", "BOOKMARK"]
+    assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+def test_tables_can_be_watched(client: Cluster) -> None:
+    for _ in range(2):
+        client.node()
+    answer = client.send("GET", NODES, accept=TABLE, watch=1, timeoutSeconds=1)
+    first, second = (json.loads(line)["object"] for line in answer.body.splitlines())
+    assert first["columnDefinitions"]
+    assert not second["columnDefinitions"]
+    assert len(first["rows"]) == len(second["rows"]) == 1
+
+
+def test_rights_can_be_taken_away(api: StandaloneApi, client: Cluster) -> None:
+    denial = Denial(verb="create", resource="pods/eviction")
+    api.call(lambda: api.server.access.denials.add(denial))
+    pod = client.pod("default", client.node())
+    refused = client.evict(pod)
+    assert (refused.status, refused.reason) == (403, "Forbidden")
+    name = pod.rpartition("/")[2]
+    assert refused.body["message"] == (
+        f'pods "{name}" is forbidden: User "lab-admin" cannot create resource "pods/eviction" '
+        'in API group "" in the namespace "default"'
+    )
+    attributes = {"verb": "create", "resource": "pods", "subresource": "eviction"}
+    review = {"spec": {"resourceAttributes": attributes}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    assert client.send("POST", path, review).body["status"] == {"allowed": False}
+
+
+def test_the_public_parts_need_no_token(api: StandaloneApi, client: Cluster) -> None:
+    def status(path: str) -> int:
+        return client._http.request("GET", api.server.url + path).status
+
+    assert [status(path) for path in ("/version", "/readyz", "/api", NODES)] == [200, 200, 403, 403]
+
+
+def test_requests_are_remembered(api: StandaloneApi, client: Cluster) -> None:
+    name = client.node()
+    client.patch(f"{NODES}/{name}", {"spec": {"unschedulable": True}})
+    client.get(f"{NODES}/none", pretty="1")
+    log = api.server.requests
+    (patched,) = api.call(lambda: log.asked("patch", "nodes", name))
+    assert (patched.status, patched.body) == (200, '{"spec": {"unschedulable": true}}')
+    (missed,) = api.call(lambda: log.asked("get", "nodes", "none"))
+    assert (missed.status, missed.query, missed.path) == (404, {"pretty": "1"}, f"{NODES}/none")
+    assert log.counts["create", "nodes"] == 1
+
+
+def test_workloads_can_be_scaled(api: StandaloneApi, client: Cluster) -> None:
+    spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {}}}
+    metadata = {"name": "d", "namespace": "default"}
+    deployment = with_defaults(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+    api.call(lambda: api.store.create(DEPLOYMENTS, deployment))
+    path = "/apis/apps/v1/namespaces/default/deployments/d"
+    assert client.get(f"{path}/scale").body["status"]["selector"] == "a=b"
+    assert client.patch(f"{path}/scale", {"spec": {"replicas": 5}}, MERGE).body["spec"]["replicas"] == 5
+    scaled = client.get(path).body
+    assert (scaled["spec"]["replicas"], scaled["metadata"]["generation"]) == (5, 2)
+
+
+def test_pods_can_be_bound_once(api: StandaloneApi, client: Cluster) -> None:
+    metadata = {"name": "p", "namespace": "default"}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+    path = f"/api/v1/namespaces/default/{PODS.plural}"
+    client.make(path, pod)
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
+    assert client.send("POST", f"{path}/p/binding", binding).status == 201
+    assert client.get(f"{path}/p").body["spec"]["nodeName"] == "n"
+    assert client.send("POST", f"{path}/p/binding", binding).status == 409
+
+
+def test_most_of_a_pod_cannot_be_changed(client: Cluster) -> None:
+    pod = client.pod("default", client.node())
+    moved = client.patch(pod, {"spec": {"nodeName": "elsewhere"}})
+    assert (moved.status, moved.causes) == (422, ["FieldValueForbidden"])
+    container = {"name": "c", "image": "none.invalid/none:2"}
+    assert client.patch(pod, {"spec": {"containers": [container]}}).status == 200
