@@ -7,6 +7,7 @@ settled at once by running the timers without waiting for them.
 
 import asyncio
 import heapq
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from rollout.lab.clock import LabClock, ManualClock
 # How much may be done before other tasks of the loop (API requests, SSH sessions) get their turn.
 _SLICE_SECONDS = 0.01
 _FOREVER = 3600.0
+
+_LOG = logging.getLogger(__name__)
 
 Work = tuple[Callable[..., None], tuple[Any, ...]]
 
@@ -45,6 +48,7 @@ class Agenda:
         self.time = clock.monotonic()
         self._wake: asyncio.Event | None = None
         self._stopped = False
+        self.running = False
 
     def soon(self, work: Callable[..., None], *args: Any) -> None:
         """Do it once what happens now has happened; the same work asked for twice is done once."""
@@ -78,7 +82,7 @@ class Agenda:
             while self._ready:
                 self._run_ready()
             for timer in self._take_settling():
-                _run(timer.work)
+                self._do(timer.work)
 
     def advance(self, seconds: float) -> None:
         """Move a manual clock on, doing everything on its way at its time."""
@@ -97,6 +101,7 @@ class Agenda:
         """Do everything at its time, until `stop`."""
         self._wake = asyncio.Event()
         self.time = self.clock.monotonic()
+        self.running = True
         while not self._stopped:
             self._wake.clear()
             self._run_slice()
@@ -104,11 +109,25 @@ class Agenda:
                 await asyncio.sleep(0)
                 continue
             await self._sleep(self._wake)
+        self.running = False
 
     def stop(self) -> None:
         """End `run`."""
         self._stopped = True
         self._rouse()
+
+    def do(self, work: Callable[..., None], *args: Any) -> None:
+        """Do it now.
+
+        While time passes by itself, a failure is logged and the rest goes on: clients can store objects that no
+        controller understands. Otherwise it is raised.
+        """
+        try:
+            work(*args)
+        except Exception:
+            if not self.running:
+                raise
+            _LOG.exception("the simulated cluster failed at %s", getattr(work, "__qualname__", work))
 
     async def _sleep(self, wake: asyncio.Event) -> None:
         try:
@@ -138,12 +157,12 @@ class Agenda:
     def _run_ready(self) -> None:
         """The oldest piece of work; one taken out may be asked for again while it runs."""
         work, _ = self._ready.popitem(last=False)
-        _run(work)
+        self._do(work)
 
     def _run_timer(self) -> None:
         timer = heapq.heappop(self._timers)
         self.time = max(self.time, timer.due)
-        _run(timer.work)
+        self._do(timer.work)
 
     def _take_settling(self) -> list[_Timer]:
         taken = sorted(timer for timer in self._timers if timer.settles)
@@ -152,10 +171,14 @@ class Agenda:
         return taken
 
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
-        work()
+        self.do(work)
         following = due + seconds
         rest = following - self.clock.monotonic()
         self.after(rest, self._again, following, seconds, work, settles=False)
+
+    def _do(self, work: Work) -> None:
+        function, args = work
+        self.do(function, *args)
 
     def _once(self, work: Callable[..., None], args: tuple[Any, ...]) -> None:
         self._waiting.discard((work, args))
@@ -164,8 +187,3 @@ class Agenda:
     def _rouse(self) -> None:
         if self._wake is not None:
             self._wake.set()
-
-
-def _run(work: Work) -> None:
-    function, args = work
-    function(*args)

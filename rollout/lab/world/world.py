@@ -90,7 +90,7 @@ class World:
         )
         self._controllers = {each.resource.kind: each for each in controllers}
         self._take_in(store)
-        store.subscribe(self._observe)
+        store.subscribe(lambda change: self.agenda.do(self._observe, change))
         self._began = False
 
     def add_host(self, host: HostState, setting: NodeSetting | None = None) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import pytest
+
 from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
 from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.clock import LabClock
@@ -109,3 +111,25 @@ def test_what_the_store_held_before_the_world_began_is_taken_in() -> None:
     world.add_host(PlainHost("n1", "127.0.1.1"))
     world.settle()
     assert [is_ready(pod) for pod in store.items(PODS)] == [True, True, True]
+
+
+def test_an_object_that_no_controller_understands_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(speed=100, nodes=1)
+    cluster.world.settle()
+
+    async def live() -> None:
+        running = asyncio.create_task(cluster.world.run())
+        await asyncio.sleep(0.01)
+        nonsense = {"metadata": {"name": "broken", "namespace": NAMESPACE}, "spec": {"replicas": 1}}
+        cluster.store.create(DEPLOYMENTS, nonsense)
+        containers = [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]
+        greedy = {"metadata": {"name": "greedy", "namespace": NAMESPACE}, "spec": {"containers": containers}}
+        cluster.store.create(PODS, greedy)
+        cluster.store.create(DEPLOYMENTS, web(1))
+        await until(lambda: cluster.ready_pods() == 1)
+        cluster.world.stop()
+        await running
+
+    asyncio.run(live())
+    assert sum("the simulated cluster failed" in message for message in caplog.messages) >= 2
+    caplog.clear()
