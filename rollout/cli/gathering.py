@@ -93,6 +93,8 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     # the key stays with the shell: it is checked once there, and a host's own goes before it
     defaults = SshDefaults(user=ssh.ssh_user, port=ssh.ssh_port, key_file=None)
     inventory = read_inventory(ssh.inventory, defaults) if ssh.inventory else None
+    for warning in inventory.warnings if inventory else ():
+        say(f"warning: {warning}")
     matched = match_hosts(nodes, inventory, defaults)
     if matched.hosts_without_node:
         names = [host.name for host in matched.hosts_without_node]

@@ -21,11 +21,13 @@ def host_shell(options: SshOptions) -> HostShell:
     """SSH to the hosts."""
     from rollout.adapters.known_hosts import HostKeyChecking
     from rollout.adapters.ssh import ParamikoShell
+    from rollout.adapters.ssh_keys import PASSPHRASE_VARIABLE
 
     return ParamikoShell(
         known_hosts=options.known_hosts,
         host_key_checking=HostKeyChecking(options.host_key_checking),
         key_file=options.ssh_key,
+        key_passphrase=os.environ.get(PASSPHRASE_VARIABLE),
     )
 
 
