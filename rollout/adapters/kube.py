@@ -21,7 +21,7 @@ from rollout import __version__
 from rollout.adapters.kube_errors import exchange_error
 from rollout.adapters.kube_session import Session, open_session
 from rollout.adapters.kube_watch import WatchStream
-from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
+from rollout.errors import ApiError, KubeconfigError
 from rollout.gather.decode import garbled
 from rollout.gather.failure import failure
 from rollout.ports import Query
@@ -32,7 +32,6 @@ DEFAULT_PAGE = "500"
 _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
 _CHUNK = 1 << 20
-_ERROR_BODY = 1 << 16
 _BODY_PATIENCE = 10  # a body may take this many read time-outs in all
 _WATCH_SLACK = 10.0
 
@@ -183,21 +182,19 @@ class KubeApi:
     def _fetch(self, request: _Request) -> bytes:
         response = self._answer(request)
         try:
-            return self._read(response, request)
+            return self._read(response)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            response.close()
             raise exchange_error(error, self.server, str(request)) from error
 
-    def _read(self, response: urllib3.BaseHTTPResponse, request: _Request) -> bytes:
-        deadline = time.monotonic() + request.read_timeout * _BODY_PATIENCE
-        chunks = []
-        for chunk in response.stream(_CHUNK):
-            chunks.append(chunk)
-            if time.monotonic() > deadline:
-                response.close()
-                raise ApiUnavailableError(f"{self.server} did not finish its answer to {request} in time")
+    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
+        """A whole body, within a deadline of its own: a server may say a byte now and then for ever."""
+        try:
+            body = b"".join(_chunks(response, time.monotonic() + self._timeouts.read * _BODY_PATIENCE))
+        except BaseException:
+            response.close()
+            raise
         response.release_conn()
-        return b"".join(chunks)
+        return body
 
     def _answer(self, request: _Request) -> urllib3.BaseHTTPResponse:
         """A successful answer, its body unread; anything else is raised."""
@@ -238,12 +235,10 @@ class KubeApi:
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
         try:
-            body = response.read(_ERROR_BODY, decode_content=True)
+            body = self._read(response)
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")
-        response.drain_conn()
-        response.release_conn()
         return failure(response.status, body, request=str(request), retry_after=retry_after)
 
     def _renewed(self, refused: Session) -> Session:
@@ -255,6 +250,13 @@ class KubeApi:
                 except KubeconfigError as error:
                     raise ApiError(error.message, status=_UNAUTHORIZED, hint=error.hint) from error
             return self._session
+
+
+def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
+    while chunk := response.read1(_CHUNK):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        yield chunk
 
 
 def _continue_token(body: bytes, path: str) -> str:

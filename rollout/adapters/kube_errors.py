@@ -74,6 +74,7 @@ _KINDS: tuple[tuple[type[Exception], Callable[[Exception, str, str], ApiError]],
     (http.NewConnectionError, _unconnected),
     (http.ConnectTimeoutError, _connect_timeout),
     (http.ReadTimeoutError, _silent),
+    (TimeoutError, _silent),
     (http.ProtocolError, _broken),
     (http.DecodeError, _broken),
 )

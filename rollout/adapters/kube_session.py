@@ -45,9 +45,9 @@ class Session:
 def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
     """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
     if kubeconfig is None and _in_cluster(os.environ):
-        return _session(_service_account(context), connections, proxied=False)
+        return _session(_service_account(context), connections, proxy="")
     login = find_login(kubeconfig, context, os.environ)
-    return _session(_configuration(login), connections, proxied=login.proxied)
+    return _session(_configuration(login), connections, proxy=login.proxy)
 
 
 def _in_cluster(environ: Mapping[str, str]) -> bool:
@@ -89,12 +89,11 @@ def _configuration(login: Login) -> Any:
     return configuration
 
 
-def _session(configuration: Any, connections: int, *, proxied: bool) -> Session:
+def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
     from kubernetes import client  # noqa: PLC0415 - slow to import
 
     _check_tls(configuration)
-    if not proxied:
-        _spare_loopback_the_proxy(configuration)
+    _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = connections
     with _translated("the kubeconfig"):
         pool = client.ApiClient(configuration).rest_client.pool_manager
@@ -127,9 +126,12 @@ def _chain_loader(context: ssl.SSLContext, configuration: Any) -> Any:
     return lambda path: context.load_cert_chain(path, configuration.key_file, password="")
 
 
-def _spare_loopback_the_proxy(configuration: Any) -> None:
-    """Reach loopback directly, as Go's clients do, whatever HTTPS_PROXY says."""
-    configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
+def _choose_proxy(configuration: Any, proxy: str) -> None:
+    """Go through the kubeconfig's proxy always; through the environment's, as Go does, to other machines only."""
+    if proxy:
+        configuration.proxy = proxy
+    else:
+        configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
 
 
 @contextmanager

@@ -87,15 +87,15 @@ class KubeconfigFile(msgspec.Struct, frozen=True, rename="kebab"):
 class Login:
     """What was chosen, ready for the library.
 
-    `program` is the command that gives the credentials, empty where none does; `proxied` is whether the cluster
-    entry itself names a proxy.
+    `program` is the command that gives the credentials, empty where none does; `proxy` is the cluster
+    entry's own, empty where it names none.
     """
 
     files: tuple[Path, ...]
     context: str
     user: str
     program: str
-    proxied: bool
+    proxy: str
 
     @property
     def origin(self) -> str:
@@ -116,7 +116,7 @@ def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[st
     chosen = _context(read, name, origin)
     cluster = _check_cluster(read, name, chosen, origin)
     program = _check_user(read, name, chosen, origin)
-    return Login(files, name, chosen.user or "", program, bool(cluster.proxy_url))
+    return Login(files, name, chosen.user or "", program, cluster.proxy_url or "")
 
 
 def _files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:

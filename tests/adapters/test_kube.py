@@ -160,13 +160,20 @@ def test_a_body_that_breaks_off_is_unavailable(tmp_path: Path) -> None:
         client(tmp_path, server.url).get("/x")
 
 
-def test_a_body_that_trickles_for_ever_ends_all_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunked", [True, False])
+@pytest.mark.parametrize(("status", "text"), [(200, "did not answer GET /x in time"), (503, "503 to GET /x")])
+def test_a_body_that_trickles_for_ever_ends_all_the_same(
+    tmp_path: Path, status: int, text: str, *, chunked: bool
+) -> None:
     def script(exchange: Exchange) -> None:
-        exchange.stream()
+        exchange.send_response(status)
+        exchange.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", "1000000")))
+        exchange.end_headers()
         while not exchange.server.over.wait(0.05):
-            exchange.piece(b" ")
+            exchange.wfile.write(b"1\r\n \r\n" if chunked else b" ")
+            exchange.wfile.flush()
 
-    with scripted(script) as server, pytest.raises(ApiUnavailableError, match="did not finish its answer"):
+    with scripted(script) as server, pytest.raises(ApiUnavailableError, match=text):
         client(tmp_path, server.url, Timeouts(connect=2, read=0.1)).get("/x")
 
 

@@ -266,7 +266,7 @@ def test_a_proxy_of_the_environment_is_not_used_for_loopback(tmp_path: Path, mon
 
 
 def test_a_proxy_that_is_away_is_named(tmp_path: Path) -> None:
-    config = Kubeconfig("https://10.255.255.1", cluster={"proxy-url": "http://127.0.0.1:1"})
+    config = Kubeconfig("https://127.0.0.1:2", cluster={"proxy-url": "http://127.0.0.1:1"})
     with pytest.raises(ApiError, match="through the proxy") as caught:
         connect(config.write(tmp_path / "kubeconfig"), None).get("/x")
     assert "proxy-url" in caught.value.hint
