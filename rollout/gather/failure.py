@@ -75,9 +75,10 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
         retry_after: The header of that name, in seconds; anything else is ignored.
     """
     answer = _read_status(body)
-    if answer.message is None:
-        return _build(status, _describe(status, body, request), answer, retry_after)
-    return _build(status, answer.message, answer, retry_after)
+    message = answer.message or _describe(status, body, request)
+    if status == _UNAUTHORIZED:
+        message = f"the API server does not accept the credentials: {message}"
+    return _build(status, message, answer, retry_after)
 
 
 def status_failure(status: Status) -> ApiError:
