@@ -73,7 +73,7 @@ def _termination(terminated: Json) -> str:
 
 
 def _condition_ready(pod: Json) -> bool:
-    conditions = pod["status"].get("conditions") or ()
+    conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions)
 
 
@@ -92,7 +92,7 @@ def _last_ends(pod: Json) -> Iterator[str]:
 
 def _gates(pod: Json, _now: datetime) -> str:
     gates = [each["conditionType"] for each in pod["spec"].get("readinessGates") or ()]
-    conditions = {each["type"]: each.get("status") for each in pod["status"].get("conditions") or ()}
+    conditions = {each["type"]: each.get("status") for each in (pod.get("status") or {}).get("conditions") or ()}
     passed = sum(1 for gate in gates if conditions.get(gate) == "True")
     return f"{passed}/{len(gates)}" if gates else NONE
 

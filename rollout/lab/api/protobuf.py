@@ -32,7 +32,7 @@ Message = Mapping[int, Field]
 
 
 def _text(raw: bytes) -> str:
-    return bytes(raw).decode()
+    return bytes(raw).decode(errors="replace")
 
 
 def _nested(message: Message) -> Callable[[bytes], Json]:

@@ -100,7 +100,7 @@ class RequestRecord:
 class RequestLog:
     """The latest requests, and how many there were in all by verb and resource."""
 
-    limit: int = 100_000
+    limit: int = 50_000
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     _records: deque[RequestRecord] = field(default_factory=deque)
 

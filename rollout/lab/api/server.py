@@ -25,7 +25,7 @@ from rollout.lab.api.store import ObjectStore
 from rollout.lab.api.streaming import stream
 from rollout.lab.api.watching import BOOKMARK_SECONDS
 
-_LOGGED_BODY = 2000
+_LOGGED_BODY = 1000
 _SHUTDOWN_SECONDS = 1.0
 _BACKLOG = 1024
 

@@ -31,7 +31,7 @@ from rollout.lab.api.statuses import (
     wrong_version,
 )
 from rollout.lab.api.store import AlreadyExistsError, Json, ObjectStore, timestamp
-from rollout.lab.api.validation import check_kind, check_new, check_update
+from rollout.lab.api.validation import check_kind, check_new, check_shape, check_update
 
 # Fields of the metadata that no client decides.
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -110,6 +110,7 @@ class Writer:
     def create(self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False) -> Json:
         """Store a new object."""
         check_kind(resource, body)
+        check_shape(resource, body)
         metadata = {**(body.get("metadata") or {})}
         for field in (*_SERVER_OWNED, "resourceVersion", "managedFields"):
             metadata.pop(field, None)
@@ -142,6 +143,7 @@ class Writer:
     def update(self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False) -> Json:
         """Replace an object (PUT)."""
         check_kind(resource, body)
+        check_shape(resource, body)
         metadata = body.get("metadata") or {}
         if metadata.get("name", target.name) != target.name:
             raise bad_request(
@@ -164,6 +166,7 @@ class Writer:
         patched = apply_patch(resource, media_type, base, patch)
         if current is None:
             raise not_found(resource, target.name)
+        check_shape(resource, patched)
         if (patched.get("metadata") or {}).get("name") != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
         return self.replace(resource, current, patched, scope=_scope(target), dry_run=dry_run)

@@ -1,0 +1,97 @@
+"""Bodies that no well-behaved client sends: each is refused with a Status, none breaks the server."""
+
+import json
+
+import pytest
+import urllib3
+
+from rollout.lab.api.standalone import StandaloneApi
+from tests.contract.cluster import JSON_PATCH, MERGE, STRATEGIC, Cluster
+
+NODES = "/api/v1/nodes"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+def send(
+    api: StandaloneApi, client: Cluster, method: str, path: str, body: bytes, kind: str
+) -> urllib3.BaseHTTPResponse:
+    headers = {"Authorization": f"Bearer {api.token}", "Content-Type": kind}
+    return client._http.request(method, api.server.url + path, body=body, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"[]", 400),
+        (b"null", 400),
+        (b"{}", 422),
+        (b'{"metadata": []}', 400),
+        (b'{"metadata": {"name": 5}}', 400),
+        (b'{"metadata": {"name": "UPPER"}}', 422),
+        (b'{"metadata": {"name": "a", "labels": {"x": 1}}}', 400),
+        (b'{"metadata": {"name": "a", "labels": []}}', 400),
+        (b'{"metadata": {"name": "a"}, "spec": "text"}', 400),
+        (b'{"metadata": {"name": "a"}, "kind": "Pod", "apiVersion": "v1"}', 400),
+        (b'{"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k", "effect": "Never"}]}}', 422),
+    ],
+)
+def test_creation(api: StandaloneApi, client: Cluster, body: bytes, status: int) -> None:
+    answer = send(api, client, "POST", NODES, body, "application/json")
+    assert (answer.status, json.loads(answer.data)["kind"]) == (status, "Status")
+    assert client.get(NODES).items == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"nonsense", MERGE, 400),
+        (b"[]", MERGE, 400),
+        (b"{}", JSON_PATCH, 400),
+        (b'[{"op": "add"}]', JSON_PATCH, 400),
+        (b'{"metadata": null}', MERGE, 400),
+        (b'{"metadata": {"name": "other"}}', MERGE, 400),
+        (b'{"metadata": {"labels": "text"}}', STRATEGIC, 400),
+        (b'{"spec": {"taints": {}}}', STRATEGIC, 400),
+        (b'{"metadata": {"uid": "other"}}', MERGE, 409),
+    ],
+)
+def test_patches(api: StandaloneApi, client: Cluster, body: bytes, kind: str, status: int) -> None:
+    answer = send(api, client, "PATCH", f"{NODES}/{client.node()}", body, kind)
+    assert answer.status == status, answer.data
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"nonsense", b"k8s\0", b"k8s\0\xff\xff", b"k8s\0\x0a\x06\x0a\x02v1\x12\x00", b"k8s\0\x0b"]
+)
+def test_binary(api: StandaloneApi, client: Cluster, body: bytes) -> None:
+    assert send(api, client, "POST", NODES, body, PROTOBUF).status in {400, 415}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", f"{NODES}/a", 405),
+        ("PUT", NODES, 405),
+        ("DELETE", "/version", 404),
+        ("GET", "/api/v1/namespaces/default/nodes", 404),
+        ("GET", "/api/v1/pods/a", 404),
+        ("GET", "/apis/none/v1/things", 404),
+        ("GET", f"{NODES}/a/b/c", 404),
+        ("GET", f"{NODES}/a/proxy", 404),
+        ("GET", "/api/v1/namespaces/default/pods/a/eviction", 405),
+        ("GET", f"{NODES}?limit=many", 400),
+        ("GET", f"{NODES}?watch=1&timeoutSeconds=x", 400),
+        ("GET", f"{NODES}?watch=1&sendInitialEvents=true", 400),
+        ("GET", f"{NODES}?resourceVersionMatch=Exact", 400),
+        ("DELETE", f"{NODES}/a?gracePeriodSeconds=soon", 400),
+        ("DELETE", f"{NODES}/a?propagationPolicy=Rubbish", 400),
+        ("DELETE", f"{NODES}/a?dryRun=Some", 400),
+        ("DELETE", "/api/v1/namespaces/kube-system", 403),
+        ("DELETE", "/api/v1/namespaces", 405),
+    ],
+)
+def test_addresses(client: Cluster, method: str, path: str, status: int) -> None:
+    answer = client.send(method, path)
+    assert (answer.status, answer.body["kind"]) == (status, "Status")

@@ -1,0 +1,59 @@
+"""A real kubectl against a whole lab: pods that are drained come up again elsewhere."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.lab.api.test_kubectl import KUBECTL, rows
+
+pytestmark = pytest.mark.kubectl
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(load_scenario("default"), directory=tmp_path_factory.mktemp("lab"), speed=20) as running:
+        yield running
+
+
+def kubectl(lab: Lab, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {"KUBECONFIG": str(lab.kubeconfig), "HOME": str(lab.directory), "PATH": ""}
+    return subprocess.run(
+        [KUBECTL, *arguments], env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+def listed(lab: Lab, *arguments: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(kubectl(lab, "get", *arguments, "-o", "json").stdout)["items"]
+    return items
+
+
+def test_the_cluster_looks_like_one(lab: Lab) -> None:
+    nodes = rows(kubectl(lab, "get", "nodes", "-o", "wide").stdout)
+    assert all(row[1] == "Ready" for name, row in nodes.items() if name != "NAME")
+    assert "Flatcar" in kubectl(lab, "describe", "nodes").stdout
+    assert kubectl(lab, "describe", "pods", "-A").returncode == 0
+    for kind in ("deployments", "daemonsets", "statefulsets", "replicasets", "pdb", "leases", "events", "jobs"):
+        assert kubectl(lab, "get", kind, "-A", "-o", "wide").returncode == 0
+
+
+def test_a_drained_node_is_empty_and_comes_back(lab: Lab) -> None:
+    worker = next(
+        node["metadata"]["name"]
+        for node in listed(lab, "nodes")
+        if "node-role.kubernetes.io/control-plane" not in node["metadata"]["labels"]
+    )
+    drained = kubectl(lab, "drain", worker, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+    assert drained.returncode == 0, drained.stderr
+
+    left = listed(lab, "pods", "-A", "--field-selector", f"spec.nodeName={worker}")
+    owners = {owner["kind"] for pod in left for owner in pod["metadata"].get("ownerReferences", ())}
+    assert owners <= {"DaemonSet", "Node"}
+    waited = kubectl(lab, "wait", "--for=condition=Available", "deployment", "--all", "-A", "--timeout=60s")
+    assert waited.returncode == 0, waited.stderr
+    assert kubectl(lab, "uncordon", worker).returncode == 0
+    assert rows(kubectl(lab, "get", "nodes").stdout)[worker][1] == "Ready"
