@@ -48,6 +48,11 @@ class HostServer:
         self._processes: set[asyncssh.SSHServerProcess[str]] = set()
         machine.observers.append(self)
 
+    @property
+    def sessions(self) -> int:
+        """How many commands run now."""
+        return len(self._processes)
+
     async def start(self) -> None:
         """Accept connections, as far as the machine and its faults allow."""
         if self.machine.power is not Power.RUNNING or self.machine.faults.ssh is SshFault.CLOSED:

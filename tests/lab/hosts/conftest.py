@@ -44,7 +44,7 @@ def make_machine() -> MachineFactory:
             "127.0.0.2",
             version="4081.2.0",
             clock=LabClock(speed),
-            rng=random.Random(1),
+            rng=random.Random(1),  # noqa: S311 - repeatable on purpose
             engine=engine or UpdateEngine.with_staged("4152.2.0", checked=CHECKED),
             faults=faults,
             locksmithd=locksmithd,

@@ -50,7 +50,7 @@ SAME = {
     "default values": 'echo ${x:-a} ${x-b} "${x:-c d}"; x=; echo ${x:-e} [${x-f}]; x=1; echo ${x:-g} ${x:+h}',
     "assigning default": "echo ${x:=a}; echo $x",
     "trimming": "p=/a/b.tar.gz; echo ${p##*/} ${p#*/} ${p%.*} ${p%%.*}; echo ${p%/*}",
-    "redirections": "echo a >/dev/null; echo b 2>/dev/null; echo c 1>&2 2>/dev/null; { echo d; echo e >&2; } 2>/dev/null",
+    "redirections": "echo a >/dev/null; echo b 2>/dev/null; echo c 1>&2 2>/dev/null; { echo d; nosuch; } 2>/dev/null",
     "errors into the output": "{ echo a; echo b >&2; } 2>&1",
     "reading": 'printf "a b c\\nd\\n" | while read x y; do echo "$x|$y"; done',
     "reading raw lines": 'printf " a b \\n" | while IFS= read -r line; do echo "[$line]"; done',
@@ -58,7 +58,7 @@ SAME = {
     "pipeline forks": "x=1; echo a | x=2; echo $x",
     "printf": "printf '%s-%s\\n' a b c; printf '%d|%5d|%-3s|\\n' 7 8 x; printf 'no newline'",
     "printf without words": "printf '%s|\\n'; printf 'plain\\n'; printf '100%%\\n'",
-    "test strings": "[ a = a ] && echo 1; [ a != b ] && echo 2; [ -z '' ] && echo 3; [ -n a ] && echo 4; [ a ] && echo 5",
+    "test strings": "[ a = a ] && echo 1; [ a != b ] && echo 2; [ -z '' ] && echo 3; [ -n a ]; [ a ] && echo 5",
     "test numbers": "[ 2 -gt 1 ] && [ 1 -le 1 ] && [ 3 -ne 4 ] && echo yes; [ 10 -lt 9 ] || echo no",
     "test joined": "[ a = a -a b = b ] && echo 1; [ a = b -o b = b ] && echo 2; [ ! a = b ] && echo 3",
     "test of nothing": "[ ] || echo empty; [ '' ] || echo blank; test x && echo word",
@@ -93,7 +93,7 @@ def test_does_what_the_real_shell_does(script: str, machine: Machine, ask: Ask) 
 
     assert (answer.out, answer.status == 0) == (real.stdout, real.returncode == 0)
     # Shells differ in the status of a shell error (1 or 2), not in statuses that the script chose.
-    assert answer.status == real.returncode or real.returncode == 2
+    assert real.returncode in {answer.status, 2}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_files_are_written_and_appended(machine: Machine, ask: Ask) -> None:
         ("echo a >/etc/x", "/etc/x: Permission denied"),
         ("cat </nope", "/nope: No such file or directory"),
         ("echo a >&7", "7: Bad file descriptor"),
-        ("echo a >/tmp", "/tmp: Permission denied"),
+        ("echo a >/usr", "/usr: Permission denied"),
     ],
 )
 def test_bad_redirections_fail_the_command_only(script: str, complaint: str, machine: Machine, ask: Ask) -> None:

@@ -1,0 +1,139 @@
+"""How a machine goes down and comes back."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from rollout.lab.hosts.engine import UpdateEngine, UpdateOperation
+from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.hosts.machine import Machine, Power
+
+MakeMachine = Callable[..., Machine]
+
+
+class Diary:
+    """Notes what a machine tells."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def machine_stopping(self, machine: Machine) -> None:
+        self.lines.append(f"stopping {machine.power}")
+
+    def machine_down(self, machine: Machine) -> None:
+        self.lines.append(f"down {machine.power}")
+
+    def machine_up(self, machine: Machine) -> None:
+        self.lines.append(f"up {machine.power} {machine.os_version}")
+
+    def machine_changed(self, machine: Machine) -> None:
+        self.lines.append(f"changed {machine.faults.reboot}")
+
+
+async def rebooted(machine: Machine, seconds: float = 0.1) -> Diary:
+    diary = Diary()
+    machine.observers.append(diary)
+    machine.reboot()
+    await asyncio.sleep(seconds)
+    machine.stop()
+    return diary
+
+
+def test_a_reboot_brings_the_staged_version_and_a_new_boot_id(machine: Machine) -> None:
+    boot_id, machine_id = machine.boot_id, machine.machine_id
+
+    diary = asyncio.run(rebooted(machine))
+
+    assert diary.lines == ["stopping shutting-down", "down off", "up running 4152.2.0"]
+    assert machine.boot_id != boot_id
+    assert machine.machine_id == machine_id
+    assert machine.engine.operation is UpdateOperation.IDLE
+    assert machine.os_image == "Flatcar Container Linux by Kinvolk 4152.2.0 (Oklo)"
+    assert machine.reboots == 1
+
+
+def test_without_an_update_the_version_stays(make_machine: MakeMachine) -> None:
+    machine = make_machine(engine=UpdateEngine())
+
+    asyncio.run(rebooted(machine))
+
+    assert (machine.os_version, machine.reboots) == ("4081.2.0", 1)
+
+
+def test_a_rollback_is_a_reboot_to_the_old_version(make_machine: MakeMachine) -> None:
+    machine = make_machine(faults=HostFaults(reboot=RebootFault.ROLLS_BACK))
+    boot_id = machine.boot_id
+
+    asyncio.run(rebooted(machine))
+
+    assert (machine.os_version, machine.engine.operation) == ("4081.2.0", UpdateOperation.IDLE)
+    assert machine.boot_id != boot_id
+
+
+@pytest.mark.parametrize(
+    ("fault", "power", "reboots"),
+    [
+        (RebootFault.IGNORED, Power.RUNNING, 0),
+        (RebootFault.NEVER_RETURNS, Power.OFF, 0),
+        (RebootFault.SLOW, Power.OFF, 0),
+        (RebootFault.NONE, Power.RUNNING, 1),
+    ],
+)
+def test_reboot_faults(fault: RebootFault, power: Power, reboots: int, make_machine: MakeMachine) -> None:
+    machine = make_machine(faults=HostFaults(reboot=fault))
+
+    asyncio.run(rebooted(machine, seconds=0.12))
+
+    assert (machine.power, machine.reboots) == (power, reboots)
+
+
+def test_a_slow_host_does_come_back(make_machine: MakeMachine) -> None:
+    machine = make_machine(faults=HostFaults(reboot=RebootFault.SLOW))
+
+    asyncio.run(rebooted(machine, seconds=0.4))
+
+    assert (machine.power, machine.reboots) == (Power.RUNNING, 1)
+
+
+def test_a_second_reboot_while_going_down_is_the_same_one(machine: Machine) -> None:
+    async def twice() -> None:
+        machine.reboot()
+        await rebooted(machine)
+
+    asyncio.run(twice())
+
+    assert machine.reboots == 1
+
+
+def test_a_host_may_reboot_by_itself(make_machine: MakeMachine) -> None:
+    machine = make_machine(faults=HostFaults(reboots_itself_after_seconds=20))
+
+    async def wait() -> None:
+        machine.start()
+        await asyncio.sleep(0.15)
+        machine.stop()
+
+    asyncio.run(wait())
+
+    assert machine.reboots == 1
+
+
+def test_faults_can_be_inflicted_on_a_running_host(machine: Machine) -> None:
+    diary = Diary()
+    machine.observers.append(diary)
+
+    machine.inflict(HostFaults(reboot=RebootFault.IGNORED))
+    asyncio.run(rebooted(machine, seconds=0.01))
+
+    assert diary.lines == ["changed ignored"]
+    assert machine.running
+
+
+def test_what_lies_in_run_is_gone_after_a_boot(machine: Machine) -> None:
+    machine.files = {"/run/x": "", "/tmp/y": "", "/home/core/z": ""}  # noqa: S108
+
+    asyncio.run(rebooted(machine))
+
+    assert list(machine.files) == ["/home/core/z"]
+    assert not machine.engine.marked

@@ -1,0 +1,193 @@
+"""Scenario files: those that ship all load; what is wrong in others is named."""
+
+from pathlib import Path
+
+import pytest
+
+from rollout.errors import ScenarioError
+from rollout.lab.hostplan import plan_hosts, scale
+from rollout.lab.hosts.faults import RebootFault
+from rollout.lab.scenario import Role, UpdateState, load_scenario, scenario_names
+
+NODES = "nodes: [{prefix: n, count: 2, zones: [a, b]}]\n"
+WANTED = {
+    "default",
+    "mixed",
+    "budget-never",
+    "drain-hangs",
+    "never-returns",
+    "slow-return",
+    "rollback",
+    "no-sudo",
+    "dbus-denied",
+    "wrong-host-key",
+    "unreachable",
+    "api-429",
+    "api-500",
+    "api-outage",
+    "ready-flaps",
+    "idle",
+    "reboot-ignored",
+}
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "mine.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_the_scenarios_ship() -> None:
+    assert set(scenario_names()) >= WANTED
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_a_shipped_scenario_loads_and_describes_itself(name: str) -> None:
+    scenario = load_scenario(name)
+
+    assert scenario.name == name
+    assert scenario.description.endswith(".")
+    assert plan_hosts(scenario)
+
+
+def test_a_file_of_ones_own_loads(tmp_path: Path) -> None:
+    scenario = load_scenario(written(tmp_path, "description: Mine.\n" + NODES))
+
+    assert (scenario.name, scenario.description) == ("mine", "Mine.")
+    assert [(host.name, host.zone, host.role) for host in plan_hosts(scenario)] == [
+        ("n-1", "a", Role.WORKER),
+        ("n-2", "b", Role.WORKER),
+    ]
+
+
+def test_a_scenario_on_top_of_another(tmp_path: Path) -> None:
+    text = """
+description: More.
+extends: rollback
+hosts: [{select: {names: [worker-1]}, faults: {reboot: ignored}}]
+"""
+    hosts = {host.name: host for host in plan_hosts(load_scenario(written(tmp_path, text)))}
+
+    assert hosts["worker-1"].faults.reboot is RebootFault.IGNORED
+    assert hosts["worker-2"].faults.reboot is RebootFault.ROLLS_BACK
+    assert hosts["worker-3"].faults.reboot is RebootFault.NONE
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: [", "is not YAML"),
+        ("- a list", "a scenario is a mapping"),
+        ("", "a scenario is a mapping"),
+        (NODES, "missing required field `description`"),
+        ("description: x\nnodes: []", "at least one node"),
+        ("description: x\nspeeed: 3\n" + NODES, "unknown field `speeed`"),
+        ("description: x\nnodes: [{prefix: n, count: many}]", "nodes[0].count: expected `int`, got `str`"),
+        ("description: x\nnodes: [{prefix: n, count: -1}]", "nodes[0].count: expected `int` >= 0"),
+        ("description: x\nnodes: [{prefix: N_1, count: 1}]", "nodes[0].prefix: expected `str` matching regex"),
+        ("description: x\nnodes: [{prefix: n, count: 1}, {prefix: n, count: 1}]", "same prefix"),
+        ("description: x\nextends: nosuch", "extends names no shipped scenario: nosuch"),
+        (
+            "description: x\nhosts: [{select: {}, faults: {bus: shy}}]\n" + NODES,
+            "hosts[0].faults.bus: invalid enum value 'shy'",
+        ),
+        ("description: x\nhosts: [{select: {}, update: {state: staged, to: null}}]\n" + NODES, "needs a version"),
+        ("description: x\nhosts: [{faults: {}}]\n" + NODES, "hosts[0]: object missing required field `select`"),
+        (
+            "description: x\nworkloads: [{kind: Deployment, name: a, budget: {}}]\n" + NODES,
+            "workloads[0].budget: a budget has either",
+        ),
+        (
+            "description: x\nworkloads: [{kind: Blob, name: a}]\n" + NODES,
+            "workloads[0].kind: invalid enum value 'Blob'",
+        ),
+        ("description: x\napi_faults: [{answer: shrug}]\n" + NODES, "api_faults[0].answer: invalid enum value"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, complaint: str, tmp_path: Path) -> None:
+    path = written(tmp_path, text)
+
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path)
+
+    assert complaint in caught.value.message
+    assert path in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ScenarioError, match="there is no scenario named nosuch") as caught:
+        load_scenario("nosuch")
+
+    assert "budget-never" in caught.value.hint
+
+
+def test_a_missing_file() -> None:
+    with pytest.raises(ScenarioError, match=r"cannot read the scenario /nowhere/x\.yaml"):
+        load_scenario("/nowhere/x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "control_plane", "workers"), [(1, 0, 1), (2, 1, 1), (5, 1, 4), (6, 3, 3), (12, 3, 9), (1000, 3, 997)]
+)
+def test_scaling_keeps_something_to_run_workloads_on(nodes: int, control_plane: int, workers: int) -> None:
+    roles = [host.role for host in plan_hosts(scale(load_scenario("default"), nodes))]
+
+    assert (roles.count(Role.CONTROL_PLANE), roles.count(Role.WORKER)) == (control_plane, workers)
+
+
+def test_scaling_divides_by_the_groups_sizes(tmp_path: Path) -> None:
+    text = "description: x\nnodes: [{prefix: a, count: 3}, {prefix: b, count: 1}]"
+    names = [host.name for host in plan_hosts(scale(load_scenario(written(tmp_path, text)), 9))]
+
+    assert (sum(name.startswith("a") for name in names), sum(name.startswith("b") for name in names)) == (7, 2)
+
+
+def test_an_override_for_nobody_is_an_error() -> None:
+    with pytest.raises(ScenarioError, match="names worker-2 is not among the 2 hosts"):
+        plan_hosts(scale(load_scenario("rollback"), 2))
+
+
+@pytest.mark.parametrize(
+    ("select", "names"),
+    [
+        ("{}", ["n-1", "n-2", "n-3", "n-4"]),
+        ("{names: [n-2, n-4]}", ["n-2", "n-4"]),
+        ("{zone: a}", ["n-1", "n-3"]),
+        ("{prefix: n, zone: b}", ["n-2", "n-4"]),
+        ("{share: 0.5}", ["n-1", "n-3"]),
+        ("{share: 0.01}", ["n-1"]),
+    ],
+)
+def test_selection(select: str, names: list[str], tmp_path: Path) -> None:
+    text = (
+        "description: x\nnodes: [{prefix: n, count: 4, zones: [a, b]}]\n"
+        f"hosts: [{{select: {select}, update: {{state: idle}}}}]"
+    )
+    hosts = plan_hosts(load_scenario(written(tmp_path, text)))
+
+    assert [host.name for host in hosts if host.update.state is UpdateState.IDLE] == names
+
+
+def test_control_plane_nodes_are_labelled_and_tainted() -> None:
+    first = plan_hosts(load_scenario("default"))[0]
+
+    assert first.node.labels["node-role.kubernetes.io/control-plane"] == ""
+    assert list(first.node.taints) == [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]
+    assert first.node.labels["topology.kubernetes.io/zone"] == "eu-1a"
+    assert first.node.labels["topology.kubernetes.io/region"] == "eu"
+
+
+def test_annotations_and_labels_add_up(tmp_path: Path) -> None:
+    text = """
+description: x
+nodes: [{prefix: n, count: 1, labels: {a: "1", b: "1"}, annotations: {x: "1"}}]
+hosts:
+  - {select: {}, labels: {b: "2"}, annotations: {y: "2"}, cordoned: true}
+  - {select: {}, version: 1.2.3}
+"""
+    (host,) = plan_hosts(load_scenario(written(tmp_path, text)))
+
+    assert {name: host.node.labels[name] for name in ("a", "b")} == {"a": "1", "b": "2"}
+    assert host.node.annotations == {"x": "1", "y": "2"}
+    assert (host.node.unschedulable, host.version) == (True, "1.2.3")
