@@ -3,7 +3,6 @@
 import base64
 import gc
 import json
-import os
 import re
 import socket
 import stat
@@ -53,7 +52,7 @@ class Client:
 
 
 def ready(node: dict[str, Any]) -> str:
-    return next(each["status"] for each in node["status"]["conditions"] if each["type"] == "Ready")
+    return next(str(each["status"]) for each in node["status"]["conditions"] if each["type"] == "Ready")
 
 
 def until(condition: Callable[[], bool], seconds: float = 15) -> bool:
@@ -212,7 +211,7 @@ def test_mixed_hosts_are_mixed(start_lab: StartLab) -> None:
 
 def open_sockets() -> set[str]:
     folder = Path("/proc/self/fd")
-    links = (os.readlink(path) for path in folder.iterdir() if path.exists())
+    links = (str(path.readlink()) for path in folder.iterdir() if path.exists())
     return {link for link in links if link.startswith("socket:")}
 
 
