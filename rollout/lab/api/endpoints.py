@@ -35,7 +35,7 @@ from rollout.lab.api.writing import Scope, Writer, deletion_request, dry_run_ask
 
 _OK, _CREATED = 200, 201
 _TEXT = "text/plain; charset=utf-8"
-_HEALTH = frozenset({"/readyz", "/livez", "/healthz"})
+_HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/ping"})
 _GO_KINDS: dict[type, str] = {str: "string", list: "array", int: "number", float: "number", bool: "bool"}
 
 

@@ -81,32 +81,36 @@ def list_page(store: ObjectStore, target: Target, resource: Resource, query: Map
         # Served from the watch cache, which knows no pages.
         limit = 0
     revision = start.revision if start.revision is not None else store.revision
-    if limit and selection.everything and revision == store.revision:
-        return _whole_page(store, target, resource, start.after, limit)
+    if limit and selection.everything:
+        return _whole_page(store, target, resource, start, limit)
     candidates = _candidates(store, target, resource, selection, start)
     if not limit:
         return Page(selection.of(candidates), revision)
     return _cut(candidates, selection, revision, limit)
 
 
-def _whole_page(store: ObjectStore, target: Target, resource: Resource, after: str, limit: int) -> Page:
-    """A page without selectors of the cluster as it is: the common case, and the one that must be fast."""
-    items = list(store.items(resource, target.namespace, after=after, limit=limit))
-    remaining = store.count(resource, target.namespace, after=after) - len(items)
+def _whole_page(store: ObjectStore, target: Target, resource: Resource, start: _Start, limit: int) -> Page:
+    """A page without selectors: the common case, and the one that must be fast."""
+    revision = start.revision if start.revision is not None else store.revision
+    namespace, after = target.namespace, start.after
+    try:
+        items = store.items_at(resource, revision, namespace, after=after, limit=limit)
+        remaining = store.count_at(resource, revision, namespace, after=after) - len(items)
+    except CompactedError as error:
+        raise _forgotten(start, revision, store) from error
     if not remaining:
-        return Page(items, store.revision)
-    return Page(items, store.revision, _token(store.revision, object_key(items[-1])), remaining)
+        return Page(items, revision)
+    return Page(items, revision, _token(revision, object_key(items[-1])), remaining)
 
 
 def _cut(candidates: list[Json], selection: Selection, revision: int, limit: int) -> Page:
-    """The first `limit` selected objects, and a token for the rest."""
+    """The first `limit` selected objects, and a token for the rest, which nobody has counted."""
     matching = (index for index, obj in enumerate(candidates) if selection.matches(obj))
     chosen = list(islice(matching, limit + 1))
     items = [candidates[index] for index in chosen[:limit]]
     if len(chosen) <= limit:
         return Page(items, revision)
-    remaining = len(candidates) - limit if selection.everything else None
-    return Page(items, revision, _token(revision, object_key(items[-1])), remaining)
+    return Page(items, revision, _token(revision, object_key(items[-1])))
 
 
 def _candidates(

@@ -7,7 +7,7 @@ The store knows nothing about rights, deletion grace or defaults.
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -144,17 +144,38 @@ class ObjectStore:
         collection = self._of(resource)
         return [collection.objects[key] for key in collection.range(namespace, after, limit)]
 
-    def items_at(self, resource: Resource, revision: int, namespace: str = "", *, after: str = "") -> list[Json]:
+    def items_at(
+        self,
+        resource: Resource,
+        revision: int,
+        namespace: str = "",
+        *,
+        after: str = "",
+        limit: int | None = None,
+    ) -> list[Json]:
         """The same, as it was at an older revision; raises CompactedError where that is forgotten."""
-        undone: dict[str, Json | None] = {
-            object_key(change.obj): change.previous for change in reversed(self.changes_since(revision, resource))
-        }
+        undone = self._undone(resource, revision, namespace, after)
         collection = self._of(resource)
-        keys = {key for key in collection.range(namespace, after) if key not in undone}
+        enough = None if limit is None else limit + len(undone)
+        keys = [key for key in collection.range(namespace, after, enough) if key not in undone]
+        revived = [key for key, old in undone.items() if old is not None]
+        if revived:
+            keys = sorted([*keys, *revived])
+        return [undone.get(key) or collection.objects[key] for key in keys[:limit]]
+
+    def count_at(self, resource: Resource, revision: int, namespace: str = "", *, after: str = "") -> int:
+        """How many objects `items_at` has without a limit."""
+        undone = self._undone(resource, revision, namespace, after)
+        current = self._of(resource).objects
+        difference = sum((old is not None) - (key in current) for key, old in undone.items())
+        return self.count(resource, namespace, after=after) + difference
+
+    def _undone(self, resource: Resource, revision: int, namespace: str, after: str) -> dict[str, Json | None]:
+        """What the objects changed since a revision were then (None: absent), as far as in range."""
         prefix = f"{namespace}/" if namespace else ""
-        keys.update(key for key, old in undone.items() if old is not None and key > after and key.startswith(prefix))
-        found = (undone.get(key) or collection.objects[key] for key in sorted(keys))
-        return list(found)
+        # Oldest change last, so that it is the one that stays.
+        changed = ((object_key(change.obj), change) for change in self._changed_since(revision, resource))
+        return {key: change.previous for key, change in changed if key > after and key.startswith(prefix)}
 
     def count(self, resource: Resource, namespace: str = "", *, after: str = "") -> int:
         """How many objects there are, of one namespace or of all, behind the key `after`."""
@@ -211,15 +232,17 @@ class ObjectStore:
 
     def changes_since(self, revision: int, resource: Resource) -> list[Change]:
         """What happened to a resource after `revision`, oldest first; CompactedError where forgotten."""
+        return list(self._changed_since(revision, resource))[::-1]
+
+    def _changed_since(self, revision: int, resource: Resource) -> Iterator[Change]:
+        """The same, newest first."""
         if revision < self.compacted:
             raise CompactedError(f"{revision} < {self.compacted}")
-        found = []
         for change in reversed(self._history):
             if change.revision <= revision:
                 break
-            if change.resource == resource:
-                found.append(change)
-        return found[::-1]
+            if change.resource is resource:
+                yield change
 
     def compact(self) -> None:
         """Forget the history: watches and pages from before now are answered 410 Gone."""

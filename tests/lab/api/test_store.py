@@ -128,6 +128,11 @@ def test_any_past_state_can_be_rebuilt(steps: list[tuple[str, str, int]]) -> Non
         states[store.revision] = list(store.items(CONFIGMAPS))
     for revision, state in states.items():
         assert store.items_at(CONFIGMAPS, revision) == state
+        assert (
+            store.items_at(CONFIGMAPS, revision, "n", after="n/a", limit=2)
+            == [obj for obj in state if obj["metadata"]["name"] > "a"][:2]
+        )
+        assert store.count_at(CONFIGMAPS, revision) == len(state)
 
 
 @pytest.mark.parametrize(
