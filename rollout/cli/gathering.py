@@ -47,7 +47,7 @@ def read_cluster(connections: Connections) -> ClusterSnapshot:
     """Everything that planning needs of the cluster."""
     from rollout.gather.snapshot import read_snapshot
 
-    snapshot = _with_patience(lambda: read_snapshot(connections.api))
+    snapshot = with_patience(lambda: read_snapshot(connections.api))
     for warning in snapshot.warnings:
         say(f"warning: {warning}")
     return snapshot
@@ -57,15 +57,19 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
     """The nodes alone."""
     from rollout.gather.snapshot import read_nodes as read
 
-    return _with_patience(lambda: read(connections.api))
+    return with_patience(lambda: read(connections.api))
 
 
-def _with_patience(action: Callable[[], T]) -> T:
+def with_patience(action: Callable[[], T]) -> T:
     """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
     from rollout.execution.deadline import Deadline, has_answered, patiently
 
+    told_of = set[str]()
+
     def told(error: BaseException) -> None:
-        say(f"waiting for the API server: {error}")
+        if str(error) not in told_of:
+            told_of.add(str(error))
+            say(f"waiting for the API server: {error}")
 
     return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), told, passing=has_answered)
 
@@ -83,7 +87,7 @@ def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> S
     from rollout.gather.snapshot import read_nodes as read
 
     selector = selection.selector
-    return _with_patience(lambda: read(api, selector)) if selector else nodes
+    return with_patience(lambda: read(api, selector)) if selector else nodes
 
 
 def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> Mapping[str, Host]:

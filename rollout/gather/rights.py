@@ -1,6 +1,6 @@
 """What this user may do, asked of the API server itself: before the first node is touched, not half-way."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -66,11 +66,20 @@ def allowed(
     return decode.decode(api.create(REVIEWS, body), _Review, REVIEWS).status.allowed
 
 
-def missing_rights(api: ClusterApi, needs: Iterable[Right]) -> tuple[Right, ...]:
-    """Those of `needs` that this user has not, in their order; optional ones among them."""
+def _once(question: Callable[[], bool]) -> bool:
+    return question()
+
+
+def missing_rights(
+    api: ClusterApi, needs: Iterable[Right], *, each: Callable[[Callable[[], bool]], bool] = _once
+) -> tuple[Right, ...]:
+    """Those of `needs` that this user has not, in their order; optional ones among them.
+
+    `each` calls one question: with patience, where a single failure among many must not spoil all.
+    """
     asked = tuple(dict.fromkeys(needs))
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="rights") as pool:
-        answers = pool.map(lambda right: _has(api, right), asked)
+        answers = pool.map(lambda right: each(lambda: _has(api, right)), asked)
         return tuple(right for right, has in zip(asked, answers, strict=True) if not has)
 
 
