@@ -31,7 +31,7 @@ DEFAULT_PAGE = "500"
 
 _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
 _BODY_PATIENCE = 10  # a body may take this many read time-outs in all
 _WATCH_SLACK = 10.0
 
