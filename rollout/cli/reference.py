@@ -6,7 +6,7 @@ A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test hol
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
+from enum import Enum, StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ import typer.main
 
 from rollout.cli.main import app
 from rollout.errors import ExitCode
+from rollout.gather.rights import apply_rights
+from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionReason
 from rollout.model.progress import Outcome
 
@@ -75,14 +77,15 @@ def _written(word: StrEnum | ExitCode) -> str:
 def flags() -> str:
     """A table a group of flags, with the commands that take each."""
     sections: dict[str, dict[str, tuple[Any, list[str]]]] = {}
-    for command, parameter in _options():
+    for command, parameter in options():
         title = getattr(parameter, "rich_help_panel", None) or f"Only `rollout {command}`"
         known = sections.setdefault(title, {}).setdefault(parameter.opts[-1], (parameter, []))
         known[1].append(command)
     return "\n\n".join(_section(title, list(found.values())) for title, found in sections.items())
 
 
-def _options() -> Iterable[tuple[str, Any]]:
+def options() -> Iterable[tuple[str, Any]]:
+    """Every option with the words of its command."""
     for path, command in _commands("", typer.main.get_command(app)):
         for parameter in command.params:
             if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
@@ -128,11 +131,43 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
+def unexplained() -> list[str]:
+    """Fixed words that no table has."""
+    explained: Mapping[type[Enum], Mapping[Any, str]] = {
+        ExitCode: _EXIT_CODES,
+        ExclusionReason: _REASONS,
+        BlockerKind: _BLOCKERS,
+        Outcome: _OUTCOMES,
+    }
+    return [str(word) for kind, meanings in explained.items() for word in kind if word not in meanings]
+
+
+def cluster_role() -> str:
+    """The rights of a rollout as the YAML of a ClusterRole."""
+    rules: dict[tuple[str, str], list[str]] = {}
+    for right in apply_rights(LEASE_NAMESPACE):
+        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+        rules.setdefault((right.group, resource), []).append(right.verb)
+    lines = [
+        f'  - {{apiGroups: ["{group}"], resources: [{resource}], verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
+        for (group, resource), verbs in rules.items()
+    ]
+    return "\n".join(("```yaml", *_ROLE_HEAD, *lines, "```"))
+
+
+_ROLE_HEAD = (
+    "apiVersion: rbac.authorization.k8s.io/v1",
+    "kind: ClusterRole",
+    "metadata: {name: node-rollout}",
+    "rules:",
+)
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "flags": flags,
     "exit codes": lambda: words(_EXIT_CODES, "exit code"),
     "reasons": lambda: words(_REASONS, "reason"),
     "blockers": lambda: words(_BLOCKERS, "kind"),
+    "cluster role": cluster_role,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
 }
 

@@ -1,0 +1,217 @@
+"""The commands as an operator meets them: real processes, a real wire, the lab behind it."""
+
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.lab.lab import Lab
+from tests.cli.conftest import Command, Ended, start
+from tests.conftest import StartLab
+
+TINY = str(Path(__file__).with_name("tiny.yaml"))
+
+
+def untouched(lab: Lab) -> bool:
+    scores = lab.scoreboard()
+    return scores.clean and not any(scores.reboots.values()) and not scores.evictions
+
+
+def test_status_shows_every_node(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("mixed")
+    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=lab).stdout)}
+    assert list(rows["worker-1"]) == [
+        "node",
+        "host",
+        "ready",
+        "schedulable",
+        "needs_reboot",
+        "operation",
+        "running_version",
+        "staged_version",
+        "boot_id",
+        "reason",
+        "error",
+    ]
+    assert rows["worker-1"]["operation"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
+    assert rows["worker-1"]["needs_reboot"] is True
+    assert rows["worker-2"]["operation"] == "UPDATE_STATUS_IDLE"
+    assert rows["worker-7"]["schedulable"] is False
+    text = command("status", "--node", "worker-1,worker-2", lab=lab)
+    assert text.code == ExitCode.OK
+    assert [line.split()[0] for line in text.stdout.splitlines() if line.startswith("worker")] == [
+        "worker-1",
+        "worker-2",
+    ]
+    assert untouched(lab)
+
+
+def test_a_plan_is_shown_saved_and_told_by_the_exit_code(start_lab: StartLab, command: Command, home: Path) -> None:
+    lab = start_lab(TINY, nodes=4)
+    shown = command("plan", "--out", "my.plan", "--detailed-exitcode", "-o", "json", lab=lab)
+    assert shown.code == ExitCode.CHANGES
+    saved = home / "my.plan"
+    assert saved.read_text(encoding="utf-8") == shown.stdout
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o644
+    assert [path.name for path in home.iterdir()] == ["my.plan"]
+    plan = json.loads(shown.stdout)
+    assert plan["format_version"] == "1.0"
+    assert plan["summary"]["nodes"] == 4
+    text = command("plan", "--exclude", "worker-[12]", lab=lab)
+    assert text.code == ExitCode.OK
+    left_out = [line.split()[:2] for line in text.stdout.splitlines() if line.endswith("left out by --exclude")]
+    assert left_out == [["worker-1", "excluded"], ["worker-2", "excluded"]]
+    assert "not saved" in text.stderr
+    assert untouched(lab)
+
+
+def test_nothing_to_do_is_no_error_and_no_change(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("idle", nodes=3)
+    assert command("plan", "--detailed-exitcode", lab=lab).code == ExitCode.OK
+    applied = command("apply", "--yes", "-o", "json", lab=lab)
+    assert applied.code == ExitCode.OK
+    assert [line["type"] for line in applied.lines] == ["version", "plan", "summary"]
+    assert untouched(lab)
+
+
+def test_a_saved_plan_runs_once_and_is_stale_afterwards(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab(TINY, nodes=3)
+    command("plan", "--max-unavailable", "2", "--out", "my.plan", lab=lab)
+    refused = command("apply", "my.plan", "--max-unavailable", "1", lab=lab)
+    assert refused.code == ExitCode.USAGE
+    assert "--max-unavailable beside a saved plan" in refused.stderr
+    first = command("apply", "my.plan", "-o", "json", lab=lab)
+    assert first.code == ExitCode.OK
+    assert sorted(first.lines[-1]["succeeded"]) == sorted(lab.machines)
+    second = command("apply", "my.plan", lab=lab)
+    assert second.code == ExitCode.STALE
+    assert "the host has rebooted since" in second.stderr
+    scores = lab.scoreboard()
+    assert scores.clean
+    assert set(scores.reboots.values()) == {1}
+
+
+def test_json_lines_of_a_run(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab(TINY, nodes=2)
+    ended = command("apply", "--yes", "-o", "json", lab=lab)
+    types = [line["type"] for line in ended.lines]
+    assert types[:3] == ["version", "plan", "wave_started"]
+    assert types[-1] == "summary"
+    assert types.count("node_finished") == 2
+    assert all("at" in line for line in ended.lines)
+    phases = [line["phase"] for line in ended.lines if line["type"] == "step" and line["node"] == "worker-1"]
+    assert list(dict.fromkeys(phases)) == [
+        "pending",
+        "cordoned",
+        "draining",
+        "drained",
+        "rebooting",
+        "booted",
+        "ready",
+        "done",
+    ]
+
+
+def test_a_dry_run_asks_the_server_and_changes_nothing(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab(nodes=5)
+    ended = command("apply", "--dry-run", lab=lab)
+    assert ended.code == ExitCode.OK
+    assert "Dry run: nothing was changed" in ended.stdout
+    lines = command("apply", "--dry-run", "-o", "json", lab=lab).lines
+    assert {line["node"] for line in lines if line["type"] == "dry_run"} == set(lab.machines)
+    assert sum(line["evictions"] for line in lines if line["type"] == "dry_run") > 0
+    assert lines[-1]["type"] == "summary"
+    assert untouched(lab)
+
+
+@pytest.mark.parametrize("arguments", [("apply",), ("apply", "-o", "json")], ids=["no terminal", "json"])
+def test_consent_cannot_be_asked_for(arguments: tuple[str, ...], command: Command) -> None:
+    ended = command(*arguments)
+    assert ended.code == ExitCode.DECLINED
+    assert "--yes" in ended.stderr
+    assert ended.stdout == ""
+
+
+def answered(lab: Lab, home: Path, answer: str) -> Ended:
+    """`apply` in a terminal where somebody types this answer."""
+    leader, follower = pty.openpty()
+    process = start(home, lab.environment, ["apply"], follower)
+    os.close(follower)
+    os.write(leader, answer.encode())
+    stdout, stderr = process.communicate(timeout=100)
+    os.close(leader)
+    return Ended(process.returncode, stdout, stderr)
+
+
+@pytest.mark.parametrize("answer", ["no\n", "y\n", "\n", "YES\n", "\x04"], ids=["no", "y", "empty", "YES", "end"])
+def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> None:
+    lab = start_lab(TINY, nodes=2)
+    ended = answered(lab, home, answer)
+    assert ended.code == ExitCode.DECLINED
+    assert "2 nodes in 2 waves" in ended.stdout
+    assert "nothing was changed" in ended.stderr
+    assert untouched(lab)
+
+
+def test_yes_is_consent(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab(TINY, nodes=2)
+    ended = answered(lab, home, "yes\n")
+    assert ended.code == ExitCode.OK
+    assert "2 nodes succeeded" in ended.stdout
+    assert set(lab.scoreboard().reboots.values()) == {1}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_finishes_what_is_in_flight(number: int, start_lab: StartLab, home: Path) -> None:
+    lab = start_lab(TINY, nodes=3)
+    process = interrupted(lab, home, number)
+    stdout, stderr = process.communicate(timeout=100)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert "stopping: no further node is started" in stderr
+    summary = json.loads(stdout.splitlines()[-1])
+    assert summary["type"] == "summary"
+    assert summary["succeeded"] == ["worker-1"]
+    assert summary["not_started"] == ["worker-2", "worker-3"]
+    scores = lab.scoreboard()
+    assert scores.clean
+    assert scores.reboots == {"worker-1": 1, "worker-2": 0, "worker-3": 0}
+
+
+def test_the_second_signal_ends_it_at_once(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab(TINY, nodes=3, speed=0.5)
+    process = interrupted(lab, home, signal.SIGINT)
+    assert process.stderr is not None
+    while "stopping" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=5)
+    assert process.returncode == ExitCode.INTERRUPTED
+
+
+def interrupted(lab: Lab, home: Path, number: int) -> "subprocess.Popen[str]":
+    """A run that was sent a signal when its first node was being drained."""
+    process = start(home, lab.environment, ["apply", "--yes", "-o", "json"], subprocess.DEVNULL)
+    assert process.stdout is not None
+    seen = []
+    while '"draining"' not in (line := process.stdout.readline()):
+        assert line, process.communicate()
+        seen.append(line)
+    process.send_signal(number)
+    return process
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab(TINY, nodes=2)
+    process = start(home, lab.environment, ["status"], subprocess.DEVNULL)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(30) == ExitCode.ERROR

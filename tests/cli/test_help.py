@@ -1,0 +1,58 @@
+"""Help names everything, loads nothing, and the README says the same."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollout import __version__
+from rollout.cli import reference
+from rollout.errors import ExitCode
+from tests.cli.conftest import Command
+
+ROOT = Path(__file__).parents[2]
+CLIENTS = ("kubernetes", "paramiko", "aiohttp", "asyncssh", "cryptography", "rich", "pydantic", "urllib3")
+
+
+@pytest.mark.parametrize("name", ["status", "plan", "apply", "demo", "lab up", "lab scenarios", "version"])
+def test_help_of_a_command_lists_each_of_its_flags(name: str, command: Command) -> None:
+    ended = command(*name.split(), "--help")
+    assert ended.code == ExitCode.OK
+    flags = [flag for path, option in reference.options() if path == name for flag in option.opts]
+    shown = set(re.findall(r"(?<!\S)-{1,2}[a-z][a-z-]*", ended.stdout))
+    assert set(flags) <= shown
+
+
+def test_without_words_the_help_is_shown(command: Command) -> None:
+    ended = command()
+    assert ended.code == ExitCode.OK
+    assert "Usage: rollout" in ended.stdout
+    assert all(name in ended.stdout for name in ("status", "plan", "apply", "demo", "lab"))
+
+
+def test_version(command: Command) -> None:
+    assert command("version").stdout == command("--version").stdout == f"rollout {__version__}\n"
+
+
+def test_help_loads_no_client() -> None:
+    script = (
+        "import sys\n"
+        "from rollout.cli.main import run\n"
+        "assert run(['--help']) == 0\n"
+        f"print([name for name in {CLIENTS} if name in sys.modules], file=sys.stderr)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stderr == "[]\n"
+
+
+def test_the_readme_has_the_tables_of_this_code() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in reference.TABLES:
+        assert f"<!-- begin {name} -->" in text
+    assert reference.rewritten(text) == text, "write it anew: python -m rollout.cli.reference README.md"
+
+
+def test_every_fixed_word_is_explained() -> None:
+    assert reference.unexplained() == []
