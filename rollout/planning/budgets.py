@@ -5,11 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rollout.model.cluster import Budget, Pod, PodPhase, Requirement, SelectorOperator
+from rollout.planning.packing import Load
 from rollout.planning.verdicts import PodVerdict
-
-Load = Mapping[str, int]
-"""Disruptions that a drain takes from each budget, by the budget's namespace/name."""
-
 
 _Bucket = tuple[str, str, str]
 

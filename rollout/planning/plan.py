@@ -25,8 +25,9 @@ from rollout.planning.budgets import BudgetIndex, drain_load
 from rollout.planning.document import identify
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.naming import natural_key
+from rollout.planning.packing import Limits
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
-from rollout.planning.waves import Layout, Limits, Piece, lay_out
+from rollout.planning.waves import Layout, Piece, lay_out
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,16 @@
 """Laying nodes out in waves: as few as the rules allow, each with its reason.
 
-Two nodes may share a wave when their pods can all leave together under every disruption budget; a node whose own
-pods exceed a budget drains gradually, and shares its wave with no other node of that budget. Nodes are placed most
-constrained first, each into the first wave that takes it (first-fit decreasing).
+Two nodes may share a wave when their pods can all leave together under every disruption budget; a node whose own pods
+exceed a budget drains gradually, and shares its wave with no other node of that budget.
 """
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rollout.model.policy import ControlPlaneOrder, Policy
-from rollout.planning.budgets import Load
 from rollout.planning.naming import natural_key
+from rollout.planning.packing import Limits, Load, budget_bound, lower_bound, pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +21,6 @@ class Piece:
     group: str
     control_plane: bool
     load: Load
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a wave may hold: `size` nodes, and of each budget what it allows now."""
-
-    size: int
-    allowed: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,68 +39,43 @@ class Layout:
     lower_bound: int
 
 
-@dataclass(slots=True)
-class _Open:
-    """A wave being filled."""
+@dataclass(frozen=True, slots=True)
+class _Wave:
+    """Pieces that go together, and what they use of each budget."""
 
-    pieces: list[Piece] = field(default_factory=list)
-    used: Counter[str] = field(default_factory=Counter)
+    pieces: tuple[Piece, ...]
+    used: Counter[str]
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece]) -> "_Wave":
+        used: Counter[str] = Counter()
+        for piece in pieces:
+            used.update(piece.load)
+        return cls(tuple(sorted(pieces, key=_by_name)), used)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(piece.name for piece in self.pieces)
 
 
-def _obstacle(wave: _Open, piece: Piece, limits: Limits) -> str | None:
+def _by_name(piece: Piece) -> tuple[tuple[int, int, str], ...]:
+    return natural_key(piece.name)
+
+
+def _packed(pieces: Sequence[Piece], limits: Limits) -> list[_Wave]:
+    """Waves in the order of their first names, the fuller ones first."""
+    ordered = sorted(pieces, key=_by_name)
+    groups = pack([piece.load for piece in ordered], limits)
+    waves = [_Wave.of([ordered[index] for index in group]) for group in groups]
+    return sorted(waves, key=lambda wave: (-len(wave.pieces), _by_name(wave.pieces[0])))
+
+
+def _obstacle(wave: _Wave, piece: Piece, limits: Limits) -> str | None:
     """The first budget that keeps this piece out of this wave."""
-    for budget, need in piece.load.items():
-        used = wave.used[budget]
-        if used and used + need > limits.allowed.get(budget, 0):
-            return budget
-    return None
+    return next((b for b, need in piece.load.items() if not limits.admits(b, wave.used[b], need)), None)
 
 
-def _place(wave: _Open, piece: Piece) -> None:
-    wave.pieces.append(piece)
-    wave.used.update(piece.load)
-
-
-def _pressure(piece: Piece, limits: Limits) -> float:
-    """How much of its tightest budget a piece takes alone."""
-    return max((need / max(1, limits.allowed.get(budget, 0)) for budget, need in piece.load.items()), default=0.0)
-
-
-def _pack(pieces: Sequence[Piece], limits: Limits) -> list[_Open]:
-    done: list[_Open] = []
-    filling: list[_Open] = []
-    for piece in sorted(pieces, key=lambda piece: (-_pressure(piece, limits), natural_key(piece.name))):
-        wave = next((wave for wave in filling if _obstacle(wave, piece, limits) is None), None)
-        if wave is None:
-            wave = _Open()
-            filling.append(wave)
-        _place(wave, piece)
-        if len(wave.pieces) >= limits.size:
-            filling.remove(wave)
-            done.append(wave)
-    return sorted(done + filling, key=lambda wave: min(natural_key(piece.name) for piece in wave.pieces))
-
-
-def _budget_bound(pieces: Iterable[Piece], allowed: Mapping[str, int]) -> int:
-    """Waves that the tightest budget demands: one for each node that exceeds it alone, the rest by their sum."""
-    needs: dict[str, list[int]] = defaultdict(list)
-    for piece in pieces:
-        for budget, need in piece.load.items():
-            needs[budget].append(need)
-    return max((_waves_for(amounts, allowed.get(budget, 0)) for budget, amounts in needs.items()), default=0)
-
-
-def _waves_for(amounts: Sequence[int], allowed: int) -> int:
-    alone = sum(1 for amount in amounts if amount >= max(1, allowed))
-    together = sum(amount for amount in amounts if amount < allowed)
-    return alone + (math.ceil(together / allowed) if together else 0)
-
-
-def _bound(pieces: Sequence[Piece], limits: Limits) -> int:
-    return max(math.ceil(len(pieces) / limits.size), _budget_bound(pieces, limits.allowed))
-
-
-def _separation(wave: _Open, others: Sequence[_Open], limits: Limits) -> str:
+def _separation(wave: _Wave, others: Sequence[_Wave], limits: Limits) -> str:
     """Why a wave that has room does not take a node of a later one."""
     obstacles = {
         obstacle
@@ -125,56 +90,57 @@ def _separation(wave: _Open, others: Sequence[_Open], limits: Limits) -> str:
     return f"with more, {budget} would lose more pods at once than its budget allows ({allowed})"
 
 
-def _gradual(wave: _Open, limits: Limits) -> str:
+def _gradual(wave: _Wave, limits: Limits) -> str:
     tight = sorted(budget for budget, need in wave.used.items() if need > limits.allowed.get(budget, 0))
-    return (
-        f"; drains gradually: its budget {tight[0]} allows {limits.allowed.get(tight[0], 0)} at a time" if tight else ""
-    )
+    if not tight:
+        return ""
+    return f"; drains gradually: the budget {tight[0]} allows {limits.allowed.get(tight[0], 0)} at a time"
 
 
-def _explained(waves: Sequence[_Open], limits: Limits, prefix: str) -> list[Placed]:
+def _explained(waves: Sequence[_Wave], limits: Limits, prefix: str) -> list[Placed]:
     placed = []
     for position, wave in enumerate(waves):
-        names = tuple(sorted((piece.name for piece in wave.pieces), key=natural_key))
-        full = len(names) >= limits.size
-        why = (
-            f"as many as may be away at once ({limits.size})"
-            if full
-            else _separation(wave, waves[position + 1 :], limits)
-        )
-        placed.append(Placed(names, prefix + why + _gradual(wave, limits)))
+        full = len(wave.pieces) >= limits.size
+        why = f"as many as may be away at once ({limits.size})"
+        if not full:
+            why = _separation(wave, waves[position + 1 :], limits)
+        placed.append(Placed(wave.names, prefix + why + _gradual(wave, limits)))
     return placed
 
 
 def _control_plane(pieces: Sequence[Piece], limits: Limits) -> list[Placed]:
     single = Limits(1, limits.allowed)
-    ordered = sorted(pieces, key=lambda piece: natural_key(piece.name))
+    ordered = sorted(pieces, key=_by_name)
     return [
         Placed(
             (piece.name,),
-            "control plane, one at a time" + _gradual(_Open([piece], Counter(piece.load)), single),
+            "control plane, one at a time" + _gradual(_Wave.of([piece]), single),
         )
         for piece in ordered
     ]
 
 
 def _split_canary(pieces: Sequence[Piece], canary: int) -> tuple[list[Piece], list[Piece]]:
-    ordered = sorted(pieces, key=lambda piece: natural_key(piece.name))
+    ordered = sorted(pieces, key=_by_name)
     return ordered[:canary], ordered[canary:]
 
 
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy) -> tuple[list[Placed], int]:
     first, rest = _split_canary(pieces, policy.canary)
-    waves = _explained(_pack(first, limits), limits, "canary: ")
-    bound = _bound(first, limits)
+    waves = _explained(_packed(first, limits), limits, "canary: ")
+    bound = lower_bound(_loads(first), limits)
     groups: dict[str, list[Piece]] = defaultdict(list)
     for piece in rest:
         groups[piece.group].append(piece)
     for group in sorted(groups, key=natural_key):
         prefix = f"{policy.spread_by}={group or '(none)'}: " if policy.spread_by else ""
-        waves += _explained(_pack(groups[group], limits), limits, prefix)
-        bound += _bound(groups[group], limits)
-    return waves, max(bound, _budget_bound(pieces, limits.allowed))
+        waves += _explained(_packed(groups[group], limits), limits, prefix)
+        bound += lower_bound(_loads(groups[group]), limits)
+    return waves, max(bound, budget_bound(_loads(pieces), limits.allowed))
+
+
+def _loads(pieces: Sequence[Piece]) -> list[Load]:
+    return [piece.load for piece in pieces]
 
 
 def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy) -> Layout:
