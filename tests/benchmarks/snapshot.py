@@ -125,8 +125,8 @@ def measure(command: list[str], kubeconfig: Path) -> Measured:
         if process.returncode:
             raise SystemExit(f"{command} ended with {process.returncode}")
         output.seek(0)
-        printed = output.read()
-    pods = int(printed) if len(printed) < 20 else printed.count(b'"nodeName"')
+        # Line by line: a child's peak counts from what its parent held when it began.
+        pods = sum(int(line) if line.strip().isdigit() else b'"nodeName"' in line for line in output)
     return Measured(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, pods)
 
 
