@@ -31,11 +31,15 @@ class Diary:
         self.lines.append(f"changed {machine.faults.reboot}")
 
 
-async def rebooted(machine: Machine, seconds: float = 0.1) -> Diary:
+async def rebooted(machine: Machine, events: int = 3) -> Diary:
+    """Reboot, and wait for that much to happen and a little longer."""
     diary = Diary()
     machine.observers.append(diary)
     machine.reboot()
-    await asyncio.sleep(seconds)
+    async with asyncio.timeout(10):
+        while len(diary.lines) < events:
+            await asyncio.sleep(0.001)
+    await asyncio.sleep(0.02)
     machine.stop()
     return diary
 
@@ -72,18 +76,18 @@ def test_a_rollback_is_a_reboot_to_the_old_version(make_machine: MakeMachine) ->
 
 
 @pytest.mark.parametrize(
-    ("fault", "power", "reboots"),
+    ("fault", "events", "power", "reboots"),
     [
-        (RebootFault.IGNORED, Power.RUNNING, 0),
-        (RebootFault.NEVER_RETURNS, Power.OFF, 0),
-        (RebootFault.SLOW, Power.OFF, 0),
-        (RebootFault.NONE, Power.RUNNING, 1),
+        (RebootFault.IGNORED, 0, Power.RUNNING, 0),
+        (RebootFault.NEVER_RETURNS, 2, Power.OFF, 0),
+        (RebootFault.SLOW, 2, Power.OFF, 0),
+        (RebootFault.NONE, 3, Power.RUNNING, 1),
     ],
 )
-def test_reboot_faults(fault: RebootFault, power: Power, reboots: int, make_machine: MakeMachine) -> None:
-    machine = make_machine(faults=HostFaults(reboot=fault))
+def test_reboot_faults(fault: RebootFault, events: int, power: Power, reboots: int, make_machine: MakeMachine) -> None:
+    machine = make_machine(faults=HostFaults(reboot=fault), speed=500)
 
-    asyncio.run(rebooted(machine, seconds=0.12))
+    asyncio.run(rebooted(machine, events))
 
     assert (machine.power, machine.reboots) == (power, reboots)
 
@@ -91,15 +95,21 @@ def test_reboot_faults(fault: RebootFault, power: Power, reboots: int, make_mach
 def test_a_slow_host_does_come_back(make_machine: MakeMachine) -> None:
     machine = make_machine(faults=HostFaults(reboot=RebootFault.SLOW))
 
-    asyncio.run(rebooted(machine, seconds=0.4))
+    asyncio.run(rebooted(machine))
 
     assert (machine.power, machine.reboots) == (Power.RUNNING, 1)
 
 
 def test_a_second_reboot_while_going_down_is_the_same_one(machine: Machine) -> None:
     async def twice() -> None:
+        diary = Diary()
+        machine.observers.append(diary)
         machine.reboot()
-        await rebooted(machine)
+        machine.reboot()
+        async with asyncio.timeout(10):
+            while len(diary.lines) < 3:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
 
     asyncio.run(twice())
 
@@ -111,7 +121,9 @@ def test_a_host_may_reboot_by_itself(make_machine: MakeMachine) -> None:
 
     async def wait() -> None:
         machine.start()
-        await asyncio.sleep(0.15)
+        async with asyncio.timeout(10):
+            while not machine.reboots:
+                await asyncio.sleep(0.001)
         machine.stop()
 
     asyncio.run(wait())
@@ -124,7 +136,7 @@ def test_faults_can_be_inflicted_on_a_running_host(machine: Machine) -> None:
     machine.observers.append(diary)
 
     machine.inflict(HostFaults(reboot=RebootFault.IGNORED))
-    asyncio.run(rebooted(machine, seconds=0.01))
+    asyncio.run(rebooted(machine, events=0))
 
     assert diary.lines == ["changed ignored"]
     assert machine.running
