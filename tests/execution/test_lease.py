@@ -36,7 +36,7 @@ def test_it_is_held_renewed_and_released(api: KubeApi) -> None:
 
 
 def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:
-    with lock(api, "ann"), pytest.raises(BlockedError, match=r"ann holds the Lease .* run run-of-ann"), lock(api, "bob"):
+    with lock(api, "ann"), pytest.raises(BlockedError, match="ann holds the Lease"), lock(api, "bob"):
         pass
     with lock(api, "bob"):
         assert lease(api)["holderIdentity"] == "bob"
