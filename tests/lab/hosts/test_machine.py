@@ -17,18 +17,29 @@ class Diary:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self._more = asyncio.Event()
 
     def machine_stopping(self, machine: Machine) -> None:
-        self.lines.append(f"stopping {machine.power}")
+        self._note(f"stopping {machine.power}")
 
     def machine_down(self, machine: Machine) -> None:
-        self.lines.append(f"down {machine.power}")
+        self._note(f"down {machine.power}")
 
     def machine_up(self, machine: Machine) -> None:
-        self.lines.append(f"up {machine.power} {machine.os_version}")
+        self._note(f"up {machine.power} {machine.os_version}")
 
     def machine_changed(self, machine: Machine) -> None:
-        self.lines.append(f"changed {machine.faults.reboot}")
+        self._note(f"changed {machine.faults.reboot}")
+
+    async def holds(self, lines: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.lines) < lines:
+                self._more.clear()
+                await self._more.wait()
+
+    def _note(self, line: str) -> None:
+        self.lines.append(line)
+        self._more.set()
 
 
 async def rebooted(machine: Machine, events: int = 3) -> Diary:
@@ -36,9 +47,7 @@ async def rebooted(machine: Machine, events: int = 3) -> Diary:
     diary = Diary()
     machine.observers.append(diary)
     machine.reboot()
-    async with asyncio.timeout(10):
-        while len(diary.lines) < events:
-            await asyncio.sleep(0.001)
+    await diary.holds(events)
     await asyncio.sleep(0.02)
     machine.stop()
     return diary
@@ -106,9 +115,7 @@ def test_a_second_reboot_while_going_down_is_the_same_one(machine: Machine) -> N
         machine.observers.append(diary)
         machine.reboot()
         machine.reboot()
-        async with asyncio.timeout(10):
-            while len(diary.lines) < 3:
-                await asyncio.sleep(0.001)
+        await diary.holds(3)
         await asyncio.sleep(0.05)
 
     asyncio.run(twice())
@@ -120,10 +127,10 @@ def test_a_host_may_reboot_by_itself(make_machine: MakeMachine) -> None:
     machine = make_machine(faults=HostFaults(reboots_itself_after_seconds=20))
 
     async def wait() -> None:
+        diary = Diary()
+        machine.observers.append(diary)
         machine.start()
-        async with asyncio.timeout(10):
-            while not machine.reboots:
-                await asyncio.sleep(0.001)
+        await diary.holds(3)
         machine.stop()
 
     asyncio.run(wait())
