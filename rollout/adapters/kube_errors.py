@@ -14,13 +14,19 @@ _DNS_HINT = "Check the server address in the kubeconfig, and this machine's name
 _REACH_HINT = "Check the server address in the kubeconfig, and the network between here and there."
 _CA_HINT = "The kubeconfig's certificate-authority is not the one that signed it, or the address is another's."
 _PLAIN_HINT = "The server does not speak TLS on this port: https:// may have to be http://, or the port is wrong."
-_CLIENT_CERT_HINT = "The server refuses the client certificate of the kubeconfig's user: renew it."
+_CLIENT_CERT_HINT = "The server asks for another client certificate than the kubeconfig's user has: renew it."
 _PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
 
 # Markers in OpenSSL's texts: the ssl module gives them no classes of their own.
 _VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
-_ALERTS = ("ALERT_BAD_CERTIFICATE", "ALERT_UNKNOWN_CA", "CERTIFICATE_REQUIRED", "ALERT_CERTIFICATE")
+_ALERTS = (
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "CERTIFICATE_REQUIRED",
+    "ALERT_CERTIFICATE",
+    "ALERT_HANDSHAKE_FAILURE",
+)
 
 
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
