@@ -2,40 +2,30 @@
 
 Run: python tests/benchmarks/poll.py [--hosts 500] [--ansible-hosts 50]
 
-The hosts are simulated ones in a process of their own, so that the client's CPU time is the client's alone.
+The hosts are those of `rollout lab up`, a process of its own, so that the client's CPU time is the client's alone.
 Ansible's is that of its process and everything it starts. Without `ansible` on PATH it is installed into a
 temporary environment; where that fails, the comparison is left out and the reason printed.
 """
 
 import argparse
-import asyncio
 import os
-import random
 import resource
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import venv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import asyncssh
 
 from rollout.adapters.ssh import ParamikoShell
 from rollout.gather.inventory import SshDefaults, read_inventory
 from rollout.gather.polling import CONCURRENCY, poll
 from rollout.gather.probe import PROBE_COMMAND
-from rollout.lab.clock import LabClock
-from rollout.lab.hosts.engine import UpdateEngine
-from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.places import bind_hosts
-from rollout.lab.hosts.ssh_server import HostServer, new_host_key
 from rollout.model.host import Host, HostFacts
 
 ANSIBLE = "ansible-core>=2.17"
@@ -43,21 +33,17 @@ ANSIBLE = "ansible-core>=2.17"
 
 @dataclass(frozen=True)
 class Site:
-    """Files that the serving process writes."""
+    """Files that the lab writes."""
 
     folder: Path
 
     @property
     def inventory(self) -> Path:
-        return self.folder / "hosts.ini"
+        return self.folder / "inventory.yaml"
 
     @property
     def known_hosts(self) -> Path:
         return self.folder / "known_hosts"
-
-    @property
-    def key(self) -> Path:
-        return self.folder / "id_ed25519"
 
 
 @dataclass(frozen=True)
@@ -74,45 +60,17 @@ class Cost:
         return self.cpu / self.hosts * 1000
 
 
-# The serving process.
-
-
-async def serve(site: Site, count: int) -> None:
-    """Serve hosts until the end of stdin, having told on stdout that they are there."""
-    authorized = asyncssh.generate_private_key("ssh-ed25519")
-    authorized.write_private_key(site.key)
-    site.key.chmod(0o600)
-    known, lines = [], ["[all:vars]", "ansible_user=core", f"ansible_ssh_private_key_file={site.key}", "[nodes]"]
-    for number, listening in enumerate(bind_hosts(count), 1):
-        server = host_server(f"worker-{number}", listening, authorized)
-        await server.start()
-        known.append(f"[{server.address}]:{server.port} {server_key(server)}")
-        lines.append(f"worker-{number} ansible_host={server.address} ansible_port={server.port}")
-    site.known_hosts.write_text("\n".join(known) + "\n")
-    site.inventory.write_text("\n".join(lines) + "\n")
-    print("ready", flush=True)
-    await asyncio.Event().wait()
-
-
-def host_server(name: str, listening: socket.socket, authorized: asyncssh.SSHKey) -> HostServer:
-    """One simulated host with an update staged."""
-    machine = Machine(
-        name,
-        listening.getsockname()[0],
-        version="4081.2.0",
-        clock=LabClock(1),
-        rng=random.Random(name),  # noqa: S311 - repeatable on purpose
-        engine=UpdateEngine.with_staged("4152.2.0", checked=1_700_000_000),
-    )
-    return HostServer(machine, listening, authorized=authorized, host_key=new_host_key())
-
-
-def server_key(server: HostServer) -> str:
-    """The public key, as known_hosts writes it."""
-    return " ".join(server._host_key.export_public_key().decode().split()[:2])
-
-
-# The client.
+@contextmanager
+def lab(folder: Path, hosts: int) -> Iterator[Site]:
+    """A lab of that many hosts, up and serving."""
+    command = [sys.executable, "-m", "rollout", "lab", "up", "--nodes", str(hosts), "--dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as serving:
+        try:
+            assert serving.stdout is not None
+            assert any(line.startswith("export") for line in serving.stdout), "the lab did not start"
+            yield Site(folder)
+        finally:
+            serving.terminate()
 
 
 def our_poll(site: Site) -> Cost:
@@ -131,7 +89,7 @@ def our_poll(site: Site) -> Cost:
 
 def ansible_poll(ansible: Path, site: Site, count: int) -> Cost:
     """Ask the first hosts by `ansible -m raw`, with as many forks as we have connections."""
-    command = (ansible, "-i", site.inventory, f"nodes[0:{count - 1}]", "-m", "raw", "-a", PROBE_COMMAND)
+    command = (ansible, "-i", site.inventory, f"all[0:{count - 1}]", "-m", "raw", "-a", PROBE_COMMAND)
     environment = os.environ | {
         "ANSIBLE_SSH_ARGS": f"-o UserKnownHostsFile={site.known_hosts}",
         "ANSIBLE_HOME": str(site.folder / "ansible"),
@@ -184,20 +142,9 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=500)
     parser.add_argument("--ansible-hosts", type=int, default=50)
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.serve:
-        asyncio.run(serve(Site(options.serve), options.hosts))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "--serve", folder, "--hosts", str(options.hosts)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as serving:
-            try:
-                assert serving.stdout is not None
-                assert serving.stdout.readline() == "ready\n"
-                compare(Site(Path(folder)), options.ansible_hosts)
-            finally:
-                serving.send_signal(signal.SIGKILL)
+    with tempfile.TemporaryDirectory() as folder, lab(Path(folder), options.hosts) as site:
+        compare(site, options.ansible_hosts)
 
 
 if __name__ == "__main__":
