@@ -160,9 +160,16 @@ class LiveProgress:
     def _total(self) -> Table:
         board = self._board
         total = Table.grid(padding=(0, 2, 0, 0))
+        style = "red" if board.failed else "green"
         failed = f", {board.failed} failed" if board.failed else ""
         total.add_row(
-            ProgressBar(total=max(1, board.planned), completed=board.finished, width=_BAR_WIDTH),
+            ProgressBar(
+                total=max(1, board.planned),
+                completed=board.finished,
+                width=_BAR_WIDTH,
+                complete_style=style,
+                finished_style=style,
+            ),
             Text(f"{board.finished} of {board.planned} nodes{failed}", style="red" if board.failed else ""),
             Text(elapsed(self._monotonic() - board.started), style="dim"),
             Text(printable(board.wave), style="dim", no_wrap=True, overflow="ellipsis"),

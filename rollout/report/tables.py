@@ -14,9 +14,10 @@ _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
 _WAVE_HEADERS = ("WAVE", "NODES", "ZONE", "EVICT", "LEAVE", "VERSION", "WHY")
 _LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
-_NARROWEST = 60
-_FIXED_COLUMNS = 60
-_NODES_SHARE = 0.45
+_NARROWEST = 40
+# tabulate's: between columns, and beside a heading
+_GAP, _HEADING_PADDING = 2, 2
+_NODES, _WHY = _WAVE_HEADERS.index("NODES"), _WAVE_HEADERS.index("WHY")
 
 
 def status_text(statuses: Sequence[NodeStatus], *, width: int | None = None) -> str:
@@ -83,16 +84,30 @@ def _heading(plan: RolloutPlan) -> str:
 
 
 def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    room = max(_NARROWEST, width - _FIXED_COLUMNS) if width else None
-    widths = (int(room * _NODES_SHARE), int(room * (1 - _NODES_SHARE))) if room else (None, None)
+    rows = [_wave_row(wave, zones) for wave in plan.waves]
     return tabulate(
-        [_wave_row(wave, zones) for wave in plan.waves],
+        rows,
         headers=_WAVE_HEADERS,
         tablefmt="plain",
         disable_numparse=True,
         colalign=("right", "left", "left", "right", "right", "left", "left"),
-        maxcolwidths=[None, widths[0], None, None, None, None, widths[1]],
+        maxcolwidths=_limits(rows, width) if width else None,
+        break_on_hyphens=False,
     )
+
+
+def _limits(rows: Sequence[tuple[str, ...]], width: int) -> list[int | None]:
+    """Nodes and reasons share what the other columns leave; neither gets more than it needs."""
+    needed = [
+        max(len(heading) + _HEADING_PADDING, *(len(line) for row in rows for line in row[column].splitlines()))
+        for column, heading in enumerate(_WAVE_HEADERS)
+    ]
+    others = sum(needed) - needed[_NODES] - needed[_WHY] + _GAP * (len(needed) - 1)
+    room = max(_NARROWEST, width - others)
+    nodes = min(needed[_NODES], max(room // 2, room - needed[_WHY]))
+    limits: list[int | None] = [None] * len(needed)
+    limits[_NODES], limits[_WHY] = nodes, room - nodes
+    return limits
 
 
 def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-COLUMNS, ROWS = 118, 200
+COLUMNS, ROWS = 120, 200
 # the emulator's names for what a terminal calls yellow and bright black
 _COLOURS = {"default": None, "brown": "yellow", "brightblack": "bright_black"}
 _FIRST = re.compile(r"\$ rollout plan")
