@@ -13,6 +13,9 @@ from itertools import islice
 from pathlib import Path
 
 import paramiko
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from paramiko.pkey import UnknownKeyType
 from paramiko.ssh_exception import PasswordRequiredException
 
 from rollout.errors import SshAuthError
@@ -72,10 +75,10 @@ class KeyRing:
 
     def _parse(self, file: Path) -> paramiko.PKey | SshAuthError:
         try:
-            return paramiko.PKey.from_path(file)
+            return _load(file, None)
         except (TypeError, PasswordRequiredException):
             return self._decrypt(file)
-        except (ValueError, paramiko.SSHException, paramiko.UnknownKeyType):
+        except (ValueError, paramiko.SSHException, UnknownKeyType):
             return SshAuthError(f"key file {file}: {_what_it_is(file)}", hint="Name a private key with --ssh-key.")
 
     def _decrypt(self, file: Path) -> paramiko.PKey | SshAuthError:
@@ -84,12 +87,27 @@ class KeyRing:
                 f"key file {file}: it is encrypted", hint=f"Set {PASSPHRASE_VARIABLE}, or use ssh-agent."
             )
         try:
-            # bytes, because the library underneath takes nothing else
-            return paramiko.PKey.from_path(file, self._passphrase.encode())  # type: ignore[arg-type]
+            return _load(file, self._passphrase.encode())
         except (TypeError, ValueError, paramiko.SSHException):
             return SshAuthError(
                 f"key file {file}: the passphrase does not open it", hint=f"It comes from {PASSPHRASE_VARIABLE}."
             )
+
+
+def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
+    """The key; paramiko misreads OpenSSH's format where a comment is empty and nothing pads it, so not it alone."""
+    try:
+        # Bytes, whatever the annotation says: the library underneath takes nothing else.
+        return paramiko.PKey.from_path(file, passphrase)  # type: ignore[arg-type]
+    except PasswordRequiredException:
+        raise
+    except paramiko.SSHException:
+        key = serialization.load_ssh_private_key(file.read_bytes(), passphrase)
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            return paramiko.ECDSAKey(vals=(key, key.public_key()))
+        if isinstance(key, rsa.RSAPrivateKey):
+            return paramiko.RSAKey(key=key)
+        raise
 
 
 def _agent_keys(opened: ExitStack) -> tuple[paramiko.PKey, ...]:

@@ -299,6 +299,13 @@ def test_key_types(servers: Any, tmp_path: Path, algorithm: str, passphrase: str
     assert one.run(server.host(), "x", timeout=10).exit_status == 3
 
 
+@pytest.mark.parametrize("algorithm", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp521", "ssh-rsa"])
+def test_keys_without_comment_and_padding(tmp_path: Path, algorithm: str) -> None:
+    for length in range(8):
+        key = asyncssh.generate_private_key(algorithm, comment="c" * length or None)
+        ParamikoShell(key_file=write_key(key, tmp_path / f"id-{length}"))
+
+
 def break_key(kind: str, path: Path) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519")
     match kind:
