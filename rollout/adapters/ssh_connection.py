@@ -123,10 +123,14 @@ class Connection:
 
     def run(self, command: str, *, limit: int) -> CommandResult:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above `limit` bytes of output."""
-        # Closing the channel also gives back the pipe that it is polled by.
-        with self._transport.open_session(timeout=_NEVER) as channel:
+        channel = self._transport.open_session(timeout=_NEVER)
+        try:
             channel.exec_command(command)
             return self._result(channel, limit)
+        finally:
+            # Gives back the pipe that it is polled by. The host may be gone: that spoils no answer it has given.
+            with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+                channel.close()
 
     def _result(self, channel: paramiko.Channel, limit: int) -> CommandResult:
         stdout, stderr = self._output(channel, limit)
