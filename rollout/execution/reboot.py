@@ -77,29 +77,41 @@ def _attachments(context: NodeContext, deadline: Deadline) -> tuple[VolumeAttach
 
 
 def ask_for_reboot(context: NodeContext) -> None:
-    """Run the reboot command until a host has taken it; `RebootError` where it refuses, or cannot be reached.
+    """Run the reboot command until the host has taken it, or has booted anew; `RebootError` where it refuses.
 
     A connection that ends before the command's answer counts as an answer, and so does a timeout: the command may have
-    been carried out, and the proof decides. Only a connection that was never made is tried again, and only while the
-    host has not booted meanwhile.
+    been carried out, and the proof decides. After a connection that was never made, or broke, the command is repeated
+    only once the host was seen to be still in the boot from before: no host is ever asked to reboot twice.
     """
     deadline = Deadline(context.clock, context.policy.reboot_timeout)
-    while True:
-        try:
-            _check_accepted(context.shell.run(context.host, REBOOT_COMMAND, timeout=_SSH_SECONDS))
-        except SshTimeoutError as error:
-            context.report.step(context.name, Phase.REBOOTING, f"no answer to the reboot command: {error}")
-        except SshUnreachableError as error:
-            if deadline.expired:
-                raise RebootError(f"the host could not be asked to reboot: {error}") from error
-            context.report.step(context.name, Phase.REBOOTING, f"the host cannot be asked to reboot yet: {error}")
-            context.pause.wait(_LONGEST_PAUSE)
-            facts, _said = _look(context, deadline)
-            if facts is None or facts.boot_id == context.planned.boot_id:
-                continue
-        except SshError as error:
-            raise RebootError(f"the host cannot be asked to reboot: {error}", hint=error.hint) from error
-        return
+    while not _has_been_asked(context):
+        if not _is_in_the_same_boot(context, deadline):
+            return
+
+
+def _has_been_asked(context: NodeContext) -> bool:
+    """Whether the command has, or may have, arrived."""
+    try:
+        _check_accepted(context.shell.run(context.host, REBOOT_COMMAND, timeout=_SSH_SECONDS))
+    except SshTimeoutError as error:
+        context.report.step(context.name, Phase.REBOOTING, f"no answer to the reboot command: {error}")
+    except SshUnreachableError as error:
+        context.report.step(context.name, Phase.REBOOTING, f"the host cannot be asked to reboot yet: {error}")
+        return False
+    except SshError as error:
+        raise RebootError(f"the host cannot be asked to reboot: {error}", hint=error.hint) from error
+    return True
+
+
+def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
+    """Look until the host answers: whether with the boot id from before."""
+    last = "it did not answer"
+    while not deadline.expired:
+        context.pause.wait(min(_FIRST_PAUSE, deadline.remaining))
+        facts, last = _look(context, deadline)
+        if facts is not None:
+            return facts.boot_id == context.planned.boot_id
+    raise _no_boot(context, last)
 
 
 def _check_accepted(result: CommandResult) -> None:
