@@ -1,8 +1,14 @@
-"""Signals during a run: the first asks for a graceful stop, the second ends the process at once."""
+"""Signals during a run: the first asks for a graceful stop, the second ends the process at once.
+
+A handler in Python runs in the main thread, and only when that comes out of its wait; which thread the system
+interrupts is its own choice. So a thread of its own listens at the descriptor that the interpreter writes each
+signal to.
+"""
 
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,21 +26,38 @@ _STOPPING = (
 
 @contextmanager
 def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
-    """Within this context SIGINT and SIGTERM are requests to `stop`."""
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        if stop.requested:
-            _leave_at_once()
-        stop.request()
-        # not through any buffer or console: the interrupted code may be holding its lock
-        os.write(sys.stderr.fileno(), f"\nrollout: {_STOPPING}\n".encode())
-
-    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    """Within this context SIGINT and SIGTERM are requests to `stop`. For the main thread only."""
+    ear, mouth = os.pipe()
+    os.set_blocking(mouth, False)
+    listener = threading.Thread(target=_listen, args=(ear, stop), name="signals", daemon=True)
+    handlers = {number: signal.signal(number, _heard) for number in _SIGNALS}
+    before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    listener.start()
     try:
         yield
     finally:
-        for number, handler in before.items():
+        signal.set_wakeup_fd(before)
+        for number, handler in handlers.items():
             signal.signal(number, handler)
+        # ends the listener
+        os.close(mouth)
+        listener.join()
+        os.close(ear)
+
+
+def _heard(_number: int, _frame: FrameType | None) -> None:
+    """A handler there must be, or the interpreter would not write to the descriptor; the listener does the work."""
+
+
+def _listen(ear: int, stop: StopRequest) -> None:
+    while numbers := os.read(ear, 1):
+        if numbers[0] not in _SIGNALS:
+            continue
+        if stop.requested:
+            _leave_at_once()
+        stop.request()
+        # not through any buffer or console: whoever holds its lock may be waiting
+        os.write(sys.stderr.fileno(), f"\nrollout: {_STOPPING}\n".encode())
 
 
 def _leave_at_once() -> None:

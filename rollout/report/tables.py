@@ -30,6 +30,7 @@ def status_text(statuses: Sequence[NodeStatus], *, width: int | None = None) -> 
         tablefmt="plain",
         disable_numparse=True,
         maxcolwidths=[None] * 6 + [note_width],
+        break_on_hyphens=False,
     )
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
@@ -140,6 +141,7 @@ def _left_out(plan: RolloutPlan, width: int | None) -> str:
         tablefmt="plain",
         disable_numparse=True,
         maxcolwidths=[None, None, max(_NARROWEST, width - 40) if width else None],
+        break_on_hyphens=False,
     )
 
 
