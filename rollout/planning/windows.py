@@ -1,0 +1,165 @@
+"""Maintenance windows: when a node may be begun.
+
+A window is written `[DAYS] HH:MM DURATION [TIMEZONE]`. It begins at that wall time on each of its days and lasts so
+long in real time, whatever the clocks do meanwhile: four hours are four hours, also in the night in which the clocks
+change. A beginning that the clocks skip comes as much later as they skip; one that they repeat is its first
+occurrence. The day is the one on which a window begins; it may last into the next. It is open up to, and not at, its
+end. Without a timezone it is UTC: a saved plan means the same on every machine.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from rollout.errors import UsageError
+from rollout.model.quantity import Duration
+
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+LONGEST = Duration(7 * 86400)
+
+_WRITTEN = re.compile(
+    r"(?:(?P<days>[A-Za-z][A-Za-z,\s-]*?)\s+)?(?P<hour>\d{1,2}):(?P<minute>\d{2})\s+(?P<length>\S+)(?:\s+(?P<zone>\S+))?"
+)
+_FLUO_START = re.compile(r"(?:(?P<day>[A-Za-z]{3})\s+)?(?P<time>\d{1,2}:\d{2})")
+_HINT = "Write it as [DAYS] HH:MM DURATION [TIMEZONE]: 'mon-fri 22:00 6h Europe/Berlin', or '02:00 3h' for UTC."
+_FLUO_HINT = "Write --reboot-window-start as 'Thu 23:00' or '14:00', and --reboot-window-length as '1h30m'."
+_AHEAD = timedelta(days=9)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window as written. `days` counts from Monday, 0."""
+
+    days: frozenset[int]
+    start: time
+    length: Duration
+    zone: ZoneInfo
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a written window; `UsageError` says what is wrong with it."""
+        found = _WRITTEN.fullmatch(text.strip())
+        if found is None:
+            raise UsageError(f"{text!r} is not a window", hint=_HINT)
+        return cls(
+            _days(found["days"] or "", text),
+            _time(int(found["hour"]), int(found["minute"]), text),
+            _length(found["length"], text),
+            _zone(found["zone"] or "UTC", text),
+        )
+
+    def openings(self, first: date, last: date) -> Iterator["Opening"]:
+        """Its openings that begin on the days from `first` to `last`, as this window's clocks count days."""
+        day = first
+        while day <= last:
+            if day.weekday() in self.days:
+                begin = datetime.combine(day, self.start, self.zone).astimezone(UTC)
+                yield Opening(begin, begin + timedelta(seconds=self.length))
+            day += timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Opening:
+    """A stretch of time, in UTC, up to and without its end."""
+
+    begin: datetime
+    end: datetime
+
+    def holds(self, moment: datetime) -> bool:
+        """Whether the moment lies in it."""
+        return self.begin <= moment < self.end
+
+
+def fluo_window(start: str, length: str) -> str:
+    """FLUO's and locksmith's `[sun..sat] H:MM` and duration, as a window; `UsageError` for anything else.
+
+    Both are needed: FLUO takes one alone for no window at all, which nobody means.
+    """
+    if not start.strip() or not length.strip():
+        missing = "--reboot-window-length" if start.strip() else "--reboot-window-start"
+        raise UsageError(f"{missing} is missing: a window has a start and a length", hint=_FLUO_HINT)
+    found = _FLUO_START.fullmatch(start.strip())
+    if found is None or (found["day"] and found["day"].lower() not in {day[:3] for day in DAYS}):
+        raise UsageError(f"{start!r} is not the start of a window", hint=_FLUO_HINT)
+    written = f"{found['day'].lower()} " if found["day"] else ""
+    window = Window.parse(f"{written}{found['time']} {length.strip()}")
+    most = LONGEST if found["day"] else Duration(86400)
+    if window.length >= most:
+        raise UsageError(f"a window of {length} does not end before it begins again", hint=_FLUO_HINT)
+    return f"{written}{found['time']} {length.strip()}"
+
+
+def current(windows: Sequence[Window], now: datetime) -> Opening | None:
+    """The opening that `now` lies in, with those that follow it without a gap; None where all are closed."""
+    return next((opening for opening in _joined(windows, now) if opening.holds(now)), None)
+
+
+def following(windows: Sequence[Window], now: datetime) -> Opening | None:
+    """The next opening that begins after `now`."""
+    return next((opening for opening in _joined(windows, now) if opening.begin > now), None)
+
+
+def fits_ever(windows: Sequence[Window], now: datetime, seconds: float) -> bool:
+    """Whether any opening of the days ahead is long enough for something that takes so many seconds."""
+    return any((opening.end - opening.begin).total_seconds() >= seconds for opening in _joined(windows, now))
+
+
+def _joined(windows: Iterable[Window], now: datetime) -> list[Opening]:
+    """Openings around and after `now` in order, those that touch made one."""
+    joined: list[Opening] = []
+    for opening in sorted(opening for window in windows for opening in _near(window, now)):
+        if joined and opening.begin <= joined[-1].end:
+            joined[-1] = Opening(joined[-1].begin, max(joined[-1].end, opening.end))
+        else:
+            joined.append(opening)
+    return joined
+
+
+def _near(window: Window, now: datetime) -> Iterator[Opening]:
+    """Openings that can hold `now`, and those of more than a week ahead: each of its days comes at least once."""
+    here = now.astimezone(window.zone).date()
+    back = timedelta(days=int(window.length // 86400) + 2)
+    return window.openings(here - back, here + _AHEAD)
+
+
+def _days(written: str, text: str) -> frozenset[int]:
+    if not written:
+        return frozenset(range(7))
+    return frozenset(day for part in written.split(",") for day in _range(part.strip(), text))
+
+
+def _range(part: str, text: str) -> Iterator[int]:
+    first, dash, last = (piece.strip() for piece in part.partition("-"))
+    begin, end = _day(first, text), _day(last if dash else first, text)
+    return ((begin + step) % 7 for step in range((end - begin) % 7 + 1))
+
+
+def _day(name: str, text: str) -> int:
+    found = [index for index, day in enumerate(DAYS) if name.lower() in (day, day[:3])]
+    if not found:
+        raise UsageError(f"{name!r} in the window {text!r} is no day of the week", hint=_HINT)
+    return found[0]
+
+
+def _time(hour: int, minute: int, text: str) -> time:
+    try:
+        return time(hour, minute)
+    except ValueError as error:
+        raise UsageError(f"{hour}:{minute:02} in the window {text!r} is no time of the day", hint=_HINT) from error
+
+
+def _length(written: str, text: str) -> Duration:
+    length = Duration.parse(written)
+    if not 0 < length <= LONGEST:
+        raise UsageError(f"the window {text!r} has to last longer than 0s, and at most a week", hint=_HINT)
+    return length
+
+
+def _zone(name: str, text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise UsageError(f"{name!r} in the window {text!r} is no known timezone", hint=_HINT) from error

@@ -1,0 +1,225 @@
+"""Windows against an independent account of time: minute by minute, by what the wall clocks of the zone show."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollout.errors import UsageError
+from rollout.planning.windows import DAYS, Window, current, fits_ever, fluo_window, following
+
+MINUTE = timedelta(minutes=1)
+EVERY_DAY = {day[:3] for day in DAYS}
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def begins(days: set[str], start: tuple[int, int], zone: str, first: datetime, last: datetime) -> set[datetime]:
+    """Minutes at which a window begins, found by looking at the zone's wall clock every minute from first to last.
+
+    A wall time that is shown twice counts when it is first shown. One that is never shown counts when it would have
+    been shown, had the clock not been put forward.
+    """
+    found, seen = set[datetime](), set[datetime]()
+    clock, moment = ZoneInfo(zone), first
+    shown = (first - MINUTE).astimezone(clock).replace(tzinfo=None)
+    while moment <= last:
+        now = moment.astimezone(clock).replace(tzinfo=None)
+        passed = [shown + step * MINUTE for step in range(1, int((now - shown) / MINUTE) + 1)] or [now]
+        for later, wall in enumerate(passed):
+            is_start = (wall.hour, wall.minute) == start and DAYS[wall.weekday()][:3] in days
+            if is_start and wall not in seen:
+                found.add(moment + later * MINUTE)
+                seen.add(wall)
+        shown, moment = now, moment + MINUTE
+    return found
+
+
+def is_open(beginnings: set[datetime], minutes: int, moment: datetime) -> bool:
+    return any(begin <= moment < begin + minutes * MINUTE for begin in beginnings)
+
+
+# written; then its parts by hand; then a stretch of time to go through minute by minute
+TABLE = [
+    ("02:00 3h", EVERY_DAY, (2, 0), 180, "UTC", "2026-03-01T00:00", 2),
+    ("22:00 6h Europe/Berlin", EVERY_DAY, (22, 0), 360, "Europe/Berlin", "2026-03-28T12:00", 3),
+    # clocks go forward from 02:00 to 03:00 on 29 March 2026, back from 03:00 to 02:00 on 25 October
+    ("sun 02:30 1h Europe/Berlin", {"sun"}, (2, 30), 60, "Europe/Berlin", "2026-03-28T12:00", 2),
+    ("sun 02:30 1h Europe/Berlin", {"sun"}, (2, 30), 60, "Europe/Berlin", "2026-10-24T12:00", 2),
+    ("sun 02:30 1h30m Europe/Berlin", {"sun"}, (2, 30), 90, "Europe/Berlin", "2026-10-24T12:00", 2),
+    ("sat 23:00 5h Europe/Berlin", {"sat"}, (23, 0), 300, "Europe/Berlin", "2026-10-24T12:00", 2),
+    ("sat 23:00 5h Europe/Berlin", {"sat"}, (23, 0), 300, "Europe/Berlin", "2026-03-28T12:00", 2),
+    ("Sunday 01:59 2m America/New_York", {"sun"}, (1, 59), 2, "America/New_York", "2026-03-08T00:00", 1),
+    ("sun 02:00 45m America/New_York", {"sun"}, (2, 0), 45, "America/New_York", "2026-03-08T00:00", 1),
+    ("sun 01:30 45m America/New_York", {"sun"}, (1, 30), 45, "America/New_York", "2026-11-01T00:00", 1),
+    # half an hour of summer time only, and a clock that skips from midnight
+    (
+        "02:15 20m Australia/Lord_Howe",
+        EVERY_DAY,
+        (2, 15),
+        20,
+        "Australia/Lord_Howe",
+        "2026-10-03T00:00",
+        3,
+    ),
+    (
+        "01:45 1h Australia/Lord_Howe",
+        EVERY_DAY,
+        (1, 45),
+        60,
+        "Australia/Lord_Howe",
+        "2026-04-04T00:00",
+        3,
+    ),
+    ("fri 00:00 1h Africa/Cairo", {"fri"}, (0, 0), 60, "Africa/Cairo", "2026-04-23T12:00", 2),
+    # the ends of weeks, months and years; ranges that wrap; several days
+    ("sun 23:30 2h", {"sun"}, (23, 30), 120, "UTC", "2026-03-01T12:00", 2),
+    ("fri-mon 23:00 2h", {"fri", "sat", "sun", "mon"}, (23, 0), 120, "UTC", "2026-03-02T00:00", 9),
+    ("mon,wed,fri 00:00 24h", {"mon", "wed", "fri"}, (0, 0), 1440, "UTC", "2026-12-28T00:00", 8),
+    ("Thu - Thu, saturday 5:05 10m Asia/Kolkata", {"thu", "sat"}, (5, 5), 10, "Asia/Kolkata", "2026-02-25T00:00", 8),
+    ("mon 12:00 7d", {"mon"}, (12, 0), 10080, "UTC", "2026-03-01T00:00", 9),
+    ("sat 20:00 40h Pacific/Auckland", {"sat"}, (20, 0), 2400, "Pacific/Auckland", "2026-04-03T00:00", 5),
+]
+
+
+@pytest.mark.parametrize(
+    ("written", "days", "start", "minutes", "zone", "first", "length"), TABLE, ids=lambda v: str(v)[:30]
+)
+def test_a_window_is_open_in_exactly_the_minutes_that_its_clocks_say(
+    written: str, days: set[str], start: tuple[int, int], minutes: int, zone: str, first: str, length: int
+) -> None:
+    begin, end = at(first), at(first) + timedelta(days=length)
+    expected = begins(days, start, zone, begin - timedelta(days=10), end)
+    window, moment, opened = Window.parse(written), begin, 0
+    while moment < end:
+        held = current([window], moment)
+        assert (held is not None) == is_open(expected, minutes, moment), moment
+        opened += held is not None
+        moment += MINUTE
+    assert opened, "the stretch shows nothing"
+
+
+ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "America/St_Johns"]
+CHANGES = [
+    "2026-03-08",
+    "2026-03-29",
+    "2026-04-05",
+    "2026-04-24",
+    "2026-10-04",
+    "2026-10-25",
+    "2026-10-30",
+    "2026-11-01",
+]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    zone=st.sampled_from(ZONES),
+    day=st.sampled_from(CHANGES),
+    days=st.sets(st.sampled_from(sorted(EVERY_DAY)), min_size=1),
+    start=st.tuples(st.integers(0, 4) | st.integers(22, 23), st.integers(0, 59)),
+    minutes=st.integers(1, 1600),
+    offset=st.integers(-1440, 2880),
+)
+def test_any_window_about_any_change_of_clocks(
+    zone: str, day: str, days: set[str], start: tuple[int, int], minutes: int, offset: int
+) -> None:
+    moment = at(day) + offset * MINUTE
+    window = Window.parse(f"{','.join(sorted(days))} {start[0]}:{start[1]:02} {minutes}m {zone}")
+    expected = begins(days, start, zone, moment - timedelta(days=2), moment + timedelta(days=7, hours=2))
+    held, upcoming = current([window], moment), following([window], moment)
+    assert (held is not None) == is_open(expected, minutes, moment)
+    if held is not None:
+        assert is_open(expected, minutes, held.end - MINUTE)
+        assert held.end - moment > timedelta(days=5) or not is_open(expected, minutes, held.end)
+    following_begins = {
+        begin for begin in expected if begin > moment and not is_open(expected, minutes, begin - MINUTE)
+    }
+    if following_begins:
+        assert upcoming is not None
+        assert upcoming.begin == min(following_begins)
+
+
+def test_the_end_is_not_part_of_it() -> None:
+    window = Window.parse("10:00 1h")
+    assert current([window], at("2026-03-01T10:00")) is not None
+    assert current([window], at("2026-03-01T10:59:59")) is not None
+    assert current([window], at("2026-03-01T11:00")) is None
+    assert current([window], at("2026-03-01T09:59:59")) is None
+
+
+def test_windows_that_touch_are_one_opening() -> None:
+    windows = [Window.parse("mon 22:00 2h"), Window.parse("tue 00:00 3h"), Window.parse("tue 05:00 1h")]
+    held = current(windows, at("2026-03-02T23:00"))
+    assert held is not None
+    assert (held.begin, held.end) == (at("2026-03-02T22:00"), at("2026-03-03T03:00"))
+    upcoming = following(windows, at("2026-03-02T23:00"))
+    assert upcoming is not None
+    assert upcoming.begin == at("2026-03-03T05:00")
+
+
+def test_what_fits_is_known_ahead() -> None:
+    windows = [Window.parse("sat 10:00 30m"), Window.parse("sun 10:00 1h")]
+    assert fits_ever(windows, at("2026-03-02T00:00"), 3600)
+    assert not fits_ever(windows, at("2026-03-02T00:00"), 3601)
+
+
+@pytest.mark.parametrize(
+    ("written", "names"),
+    [
+        ("22:00", "not a window"),
+        ("", "not a window"),
+        ("mon", "not a window"),
+        ("mun 22:00 1h", "'mun'"),
+        ("mon- 22:00 1h", "no day of the week"),
+        ("mon-fri 24:00 1h", "24:00"),
+        ("mon-fri 22:60 1h", "22:60"),
+        ("22:00 0s", "longer than 0s"),
+        ("22:00 8d", "at most a week"),
+        ("22:00 soon", "'soon' is not a duration"),
+        ("22:00 1h Europe/Atlantis", "'Europe/Atlantis'"),
+        ("22:00 1h ../../etc/passwd", "no known timezone"),
+        ("22:00 1h Europe", "no known timezone"),
+        ("14:00 x y", "not a duration"),
+    ],
+)
+def test_what_is_no_window_is_refused_by_name(written: str, names: str) -> None:
+    with pytest.raises(UsageError, match=names):
+        Window.parse(written)
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "window"),
+    [
+        ("14:00", "1h", "14:00 1h"),
+        ("Thu 23:00", "1h30m", "thu 23:00 1h30m"),
+        ("SUN 4:05", "167h59m", "sun 4:05 167h59m"),
+    ],
+)
+def test_the_windows_of_flatcars_own_operator_are_taken_as_they_are(start: str, length: str, window: str) -> None:
+    assert fluo_window(start, length) == window
+    Window.parse(window)
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "names"),
+    [
+        ("14:00", "", "--reboot-window-length is missing"),
+        ("", "1h", "--reboot-window-start is missing"),
+        ("14:00 x y", "1h", "not the start"),
+        ("14:00zz", "1h", "not the start"),
+        ("Thursday 14:00", "1h", "not the start"),
+        ("Foo 14:00", "1h", "not the start"),
+        ("14:00", "24h", "before it begins again"),
+        ("thu 14:00", "168h", "before it begins again"),
+        ("14:00", "0s", "longer than 0s"),
+        ("25:00", "1h", "25:00"),
+    ],
+)
+def test_what_flatcars_own_operator_would_misread_is_refused(start: str, length: str, names: str) -> None:
+    with pytest.raises(UsageError, match=names):
+        fluo_window(start, length)
