@@ -13,19 +13,20 @@ import msgspec
 
 from rollout.errors import ApiError
 from rollout.gather import wire
+from rollout.gather.placement import label_selector, node_terms, read_placement
 from rollout.gather.requests import amounts, pod_requests
 from rollout.model.cluster import (
+    ANYWHERE,
     Budget,
     DaemonSet,
-    LabelSelector,
     Node,
     NodeAddress,
     OwnerRef,
+    PersistentVolume,
+    Placement,
     Pod,
     PodPhase,
     ReadyState,
-    Requirement,
-    SelectorOperator,
     Taint,
     VolumeAttachment,
 )
@@ -59,6 +60,7 @@ class Shared:
 
     values: dict[Hashable, Hashable] = field(default_factory=dict)
     maps: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = field(default_factory=dict)
+    placements: dict[tuple[bytes, ...], Placement] = field(default_factory=dict)
 
     def one(self, value: H) -> H:
         """The first value met that equals this one."""
@@ -72,6 +74,14 @@ class Shared:
         known = self.maps.get(key)
         if known is None:
             known = self.maps[key] = {intern(name): intern(value) for name, value in key}
+        return known
+
+    def placement(self, spec: wire.PodSpec) -> Placement:
+        """What this spec demands of its place, read once for all pods that say the same."""
+        key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
+        known = self.placements.get(key)
+        if known is None:
+            known = self.placements[key] = read_placement(*key)
         return known
 
 
@@ -150,7 +160,9 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
     """A pod."""
     meta = read.metadata
     spec, status = read.spec or wire.PodSpec(), read.status or wire.PodStatus()
-    ready = _condition(status.conditions, "Ready")
+    ready = _is_ready(status.conditions)
+    owner = _owner(meta.owner_references, shared)
+    mirror = MIRROR_ANNOTATION in (meta.annotations or {})
     grace = spec.termination_grace_period_seconds
     return Pod(
         namespace=intern(meta.namespace or ""),
@@ -158,10 +170,10 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         uid=meta.uid or "",
         node=intern(spec.node_name or ""),
         phase=_phase(status.phase),
-        ready=ready is not None and ready.status == ReadyState.TRUE,
+        ready=ready,
         labels=shared.labels(meta.labels),
-        owner=_owner(meta.owner_references, shared),
-        mirror=MIRROR_ANNOTATION in (meta.annotations or {}),
+        owner=owner,
+        mirror=mirror,
         has_empty_dir=any(volume.empty_dir is not None for volume in spec.volumes or ()),
         requests=shared.one(pod_requests(spec)),
         deleted_at=meta.deletion_timestamp or "",
@@ -169,7 +181,24 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         finalizers=meta.finalizers or (),
         node_selector=shared.labels(spec.node_selector),
         claims=_claims(meta.name, spec.volumes or ()),
+        placement=ANYWHERE if _stays(owner, mirror=mirror) else shared.placement(spec),
+        unready_since="" if ready else _unready_since(status.conditions),
     )
+
+
+def _stays(owner: OwnerRef | None, *, mirror: bool) -> bool:
+    """Whether the pod belongs to its node: it is never placed anew, and what it demands names the node."""
+    return mirror or (owner is not None and owner.kind == "DaemonSet")
+
+
+def _is_ready(conditions: Iterable[wire.Condition] | None) -> bool:
+    ready = _condition(conditions, "Ready")
+    return ready is not None and ready.status == ReadyState.TRUE
+
+
+def _unready_since(conditions: Iterable[wire.Condition] | None) -> str:
+    told = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
+    return (told.last_transition_time or "") if told else ""
 
 
 def _phase(word: str | None) -> PodPhase:
@@ -204,7 +233,7 @@ def budget(read: wire.WireBudget) -> Budget:
     return Budget(
         namespace=read.metadata.namespace or "",
         name=read.metadata.name,
-        selector=_selector(spec.selector) if spec.selector is not None else None,
+        selector=label_selector(spec.selector) if spec.selector is not None else None,
         min_available=_written(spec.min_available),
         max_unavailable=_written(spec.max_unavailable),
         disruptions_allowed=status.disruptions_allowed or 0,
@@ -212,7 +241,14 @@ def budget(read: wire.WireBudget) -> Budget:
         desired_healthy=status.desired_healthy or 0,
         expected_pods=status.expected_pods or 0,
         always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
+        sync_error=_sync_error(_condition(status.conditions, "DisruptionAllowed")),
     )
+
+
+def _sync_error(verdict: wire.Condition | None) -> str:
+    if verdict is None or verdict.reason != "SyncFailed":
+        return ""
+    return verdict.message or "its controller could not count its pods"
 
 
 def old_budget(read: wire.WireBudget) -> Budget:
@@ -227,15 +263,6 @@ def _written(number: int | str | None) -> str:
     return "" if number is None else str(number)
 
 
-def _selector(read: wire.Selector) -> LabelSelector:
-    exact = (Requirement(key, SelectorOperator.IN, (value,)) for key, value in (read.match_labels or {}).items())
-    others = (
-        Requirement(entry.key, SelectorOperator(entry.operator), entry.values or ())
-        for entry in read.match_expressions or ()
-    )
-    return LabelSelector((*exact, *others))
-
-
 def daemon_set(read: wire.Named) -> DaemonSet:
     """A DaemonSet."""
     meta = read.metadata
@@ -247,3 +274,12 @@ def attachment(read: wire.WireAttachment) -> VolumeAttachment:
     spec = read.spec or wire.AttachmentSpec()
     source = spec.source or wire.AttachmentSource()
     return VolumeAttachment(read.metadata.name, spec.node_name, source.persistent_volume_name or "")
+
+
+def volume(read: wire.WireVolume) -> PersistentVolume | None:
+    """A PersistentVolume, if it is bound and attaches to certain nodes only."""
+    spec = read.spec or wire.VolumeSpec()
+    terms = node_terms(bytes(spec.node_affinity.required)) if spec.node_affinity else None
+    if spec.claim_ref is None or terms is None:
+        return None
+    return PersistentVolume(read.metadata.name, f"{spec.claim_ref.namespace}/{spec.claim_ref.name}", terms)

@@ -22,6 +22,7 @@ from rollout.model.cluster import (
     ClusterSnapshot,
     DaemonSet,
     Node,
+    PersistentVolume,
     Pod,
     VolumeAttachment,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "read_nodes",
     "read_pod",
     "read_snapshot",
+    "read_volumes",
 ]
 
 NODES = "/api/v1/nodes"
@@ -51,11 +53,14 @@ PODS = "/api/v1/pods"
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 OLD_BUDGETS = "/apis/policy/v1beta1/poddisruptionbudgets"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
+VOLUMES = "/api/v1/persistentvolumes"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 VERSION = "/version"
 
 _FORBIDDEN = 403
+_UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
+_UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
 
 T = TypeVar("T")
 
@@ -85,16 +90,18 @@ def pod_path(namespace: str, name: str) -> str:
 def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
     """Read all that planning needs, the kinds side by side.
 
-    VolumeAttachments only sharpen the picture: where this user may not read them, a warning says so.
+    Volumes and their attachments only sharpen the picture: where this user may not read them, a warning says so.
     """
-    with ThreadPoolExecutor(max_workers=6, thread_name_prefix="snapshot") as pool:
+    with ThreadPoolExecutor(max_workers=7, thread_name_prefix="snapshot") as pool:
         identity = pool.submit(read_identity, api)
         nodes = pool.submit(read_nodes, api)
         budgets = pool.submit(read_budgets, api)
         daemon_sets = pool.submit(read_daemon_sets, api)
-        attachments = pool.submit(_optional_attachments, api)
+        attachments = pool.submit(_optional, partial(read_attachments, api), _UNSEEN_ATTACHMENTS)
+        volumes = pool.submit(_optional, partial(read_volumes, api), _UNSEEN_VOLUMES)
         pods = pool.submit(_read_pods, api)
-        attached, warnings = attachments.result()
+        attached, unseen_attachments = attachments.result()
+        found, unseen_volumes = volumes.result()
         return ClusterSnapshot(
             identity=identity.result(),
             nodes=nodes.result(),
@@ -102,7 +109,8 @@ def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
             budgets=budgets.result(),
             daemon_sets=daemon_sets.result(),
             attachments=attached,
-            warnings=warnings,
+            warnings=(*unseen_attachments, *unseen_volumes),
+            volumes=found,
         )
 
 
@@ -163,6 +171,12 @@ def read_attachments(api: ClusterApi, node: str | None = None) -> tuple[VolumeAt
     return tuple(attachment for attachment in found if node is None or attachment.node == node)
 
 
+def read_volumes(api: ClusterApi) -> tuple[PersistentVolume, ...]:
+    """The bound PersistentVolumes that attach to certain nodes only."""
+    found = _read_if_served(api, VOLUMES, _volume_page)
+    return tuple(volume for volume in found if volume is not None)
+
+
 def _read_if_served(api: ClusterApi, path: str, read_page: Callable[[bytes, str], decode.Page[T]]) -> tuple[T, ...]:
     try:
         return read_list(api, path, read_page).items
@@ -170,13 +184,13 @@ def _read_if_served(api: ClusterApi, path: str, read_page: Callable[[bytes, str]
         return ()
 
 
-def _optional_attachments(api: ClusterApi) -> tuple[tuple[VolumeAttachment, ...], tuple[str, ...]]:
+def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
     try:
-        return read_attachments(api), ()
+        return read(), ()
     except ApiError as error:
         if error.status != _FORBIDDEN:
             raise
-        return (), (f"volumes cannot be seen, so their detaching is not waited for: {error.message}",)
+        return (), (f"{unseen}: {error.message}",)
 
 
 def _read_pods(api: ClusterApi, query: Query | None = None) -> Listing[Pod]:
@@ -206,3 +220,7 @@ def _daemon_set_page(body: bytes, origin: str) -> decode.Page[DaemonSet]:
 
 def _attachment_page(body: bytes, origin: str) -> decode.Page[VolumeAttachment]:
     return decode.page(body, wire.AttachmentPage, decode.attachment, origin)
+
+
+def _volume_page(body: bytes, origin: str) -> decode.Page[PersistentVolume | None]:
+    return decode.page(body, wire.VolumePage, decode.volume, origin)

@@ -10,6 +10,8 @@ import msgspec
 Labels = dict[str, str]
 Quantity = str | int | float
 
+_ABSENT = msgspec.Raw()
+
 
 class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A list's metadata; `continue_token` is empty on the last page."""
@@ -42,12 +44,14 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
-class Condition(msgspec.Struct, frozen=True, gc=False):
+class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """One condition of a status."""
 
     type: str = ""
     status: str = ""
+    reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = None
 
 
 class WireTaint(msgspec.Struct, frozen=True, gc=False):
@@ -131,7 +135,7 @@ class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A pod's spec."""
+    """A pod's spec. What constrains its placement stays raw: thousands of pods say the same, which is read once."""
 
     node_name: str | None = None
     containers: tuple[Container, ...] | None = None
@@ -141,6 +145,9 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     volumes: tuple[Volume, ...] | None = None
     node_selector: Labels | None = None
     termination_grace_period_seconds: int | None = None
+    affinity: msgspec.Raw = _ABSENT
+    tolerations: msgspec.Raw = _ABSENT
+    topology_spread_constraints: msgspec.Raw = _ABSENT
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):
@@ -189,6 +196,7 @@ class BudgetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     current_healthy: int | None = None
     desired_healthy: int | None = None
     expected_pods: int | None = None
+    conditions: tuple[Condition, ...] | None = None
 
 
 class WireBudget(msgspec.Struct, frozen=True, gc=False):
@@ -197,6 +205,33 @@ class WireBudget(msgspec.Struct, frozen=True, gc=False):
     metadata: Meta
     spec: BudgetSpec | None = None
     status: BudgetStatus | None = None
+
+
+class ClaimRef(msgspec.Struct, frozen=True, gc=False):
+    """The claim that a volume is bound to."""
+
+    namespace: str = ""
+    name: str = ""
+
+
+class VolumeAffinity(msgspec.Struct, frozen=True, gc=False):
+    """Which nodes a volume attaches to."""
+
+    required: msgspec.Raw = _ABSENT
+
+
+class VolumeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A PersistentVolume's spec."""
+
+    claim_ref: ClaimRef | None = None
+    node_affinity: VolumeAffinity | None = None
+
+
+class WireVolume(msgspec.Struct, frozen=True, gc=False):
+    """A PersistentVolume."""
+
+    metadata: Meta
+    spec: VolumeSpec | None = None
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
@@ -258,3 +293,10 @@ class AttachmentPage(msgspec.Struct, frozen=True, gc=False):
 
     metadata: ListMeta
     items: tuple[WireAttachment, ...] | None = None
+
+
+class VolumePage(msgspec.Struct, frozen=True, gc=False):
+    """A page of PersistentVolumes."""
+
+    metadata: ListMeta
+    items: tuple[WireVolume, ...] | None = None

@@ -4,6 +4,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rollout.model.placement import ANYWHERE, PersistentVolume, Placement, Taint
+from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
+
+__all__ = [
+    "ANYWHERE",
+    "CONTROL_PLANE_LABELS",
+    "ZONE_LABEL",
+    "Budget",
+    "ClusterIdentity",
+    "ClusterSnapshot",
+    "DaemonSet",
+    "LabelSelector",
+    "Node",
+    "NodeAddress",
+    "OwnerRef",
+    "PersistentVolume",
+    "Placement",
+    "Pod",
+    "PodPhase",
+    "ReadyState",
+    "Requirement",
+    "Resources",
+    "SelectorOperator",
+    "Taint",
+    "VolumeAttachment",
+]
+
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ZONE_LABEL = "topology.kubernetes.io/zone"
 
@@ -22,15 +49,6 @@ class NodeAddress:
 
     type: str
     address: str
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
-
-    key: str
-    value: str
-    effect: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +122,8 @@ class Pod:
     """A pod, reduced.
 
     `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not deleted) and already
-    includes the grace period. `mirror` tells the API's copy of a static pod.
+    includes the grace period. `mirror` tells the API's copy of a static pod. `unready_since` is when it became
+    unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API does not say).
     """
 
     namespace: str
@@ -123,6 +142,8 @@ class Pod:
     finalizers: tuple[str, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
+    placement: Placement = ANYWHERE
+    unready_since: str = ""
 
     @property
     def key(self) -> str:
@@ -140,52 +161,12 @@ class Pod:
         return bool(self.deleted_at)
 
 
-class SelectorOperator(StrEnum):
-    """Operators of a label selector requirement."""
-
-    IN = "In"
-    NOT_IN = "NotIn"
-    EXISTS = "Exists"
-    DOES_NOT_EXIST = "DoesNotExist"
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One requirement of a label selector."""
-
-    key: str
-    operator: SelectorOperator
-    values: tuple[str, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels satisfy it (NotIn is satisfied by an absent key, as in Kubernetes)."""
-        match self.operator:
-            case SelectorOperator.IN:
-                return labels.get(self.key) in self.values
-            case SelectorOperator.NOT_IN:
-                return labels.get(self.key) not in self.values
-            case SelectorOperator.EXISTS:
-                return self.key in labels
-            case SelectorOperator.DOES_NOT_EXIST:
-                return self.key not in labels
-
-
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
-    """A label selector; one without requirements matches everything, as in policy/v1."""
-
-    requirements: tuple[Requirement, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether these labels satisfy every requirement."""
-        return all(requirement.matches(labels) for requirement in self.requirements)
-
-
 @dataclass(frozen=True, slots=True)
 class Budget:
     """A PodDisruptionBudget with its status. `selector` None (absent in the API) matches nothing.
 
-    `min_available` and `max_unavailable` are as written (`2`, `50%`), empty where not set.
+    `min_available` and `max_unavailable` are as written (`2`, `50%`), empty where not set. `sync_error` is why its
+    controller cannot count its pods, and therefore allows no eviction.
     """
 
     namespace: str
@@ -198,6 +179,7 @@ class Budget:
     desired_healthy: int
     expected_pods: int
     always_allow_unhealthy: bool
+    sync_error: str = ""
 
     @property
     def key(self) -> str:
@@ -238,7 +220,10 @@ class ClusterIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Nodes, pods and what constrains them, read once; `warnings` are sentences about what could not be read."""
+    """Nodes, pods and what constrains them, read once; `warnings` are sentences about what could not be read.
+
+    `volumes` are those that attach to certain nodes only.
+    """
 
     identity: ClusterIdentity
     nodes: tuple[Node, ...]
@@ -247,6 +232,7 @@ class ClusterSnapshot:
     daemon_sets: tuple[DaemonSet, ...]
     attachments: tuple[VolumeAttachment, ...]
     warnings: tuple[str, ...] = ()
+    volumes: tuple[PersistentVolume, ...] = ()
 
     def node(self, name: str) -> Node | None:
         """The Node of that name."""

@@ -1,0 +1,60 @@
+"""Label selectors, as budgets, affinities and volumes write them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SelectorOperator(StrEnum):
+    """Operators of a selector's requirement; Gt and Lt are for node selectors only."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GREATER = "Gt"
+    LESS = "Lt"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One requirement of a label selector."""
+
+    key: str
+    operator: SelectorOperator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels satisfy it (NotIn is satisfied by an absent key, as in Kubernetes)."""
+        match self.operator:
+            case SelectorOperator.IN:
+                return labels.get(self.key) in self.values
+            case SelectorOperator.NOT_IN:
+                return labels.get(self.key) not in self.values
+            case SelectorOperator.EXISTS:
+                return self.key in labels
+            case SelectorOperator.DOES_NOT_EXIST:
+                return self.key not in labels
+            case SelectorOperator.GREATER:
+                return self._compared(labels) > 0
+            case SelectorOperator.LESS:
+                return self._compared(labels) < 0
+
+    def _compared(self, labels: Mapping[str, str]) -> int:
+        """The order of two whole numbers; 0 where either is none."""
+        try:
+            left, right = int(labels.get(self.key, "")), int(self.values[0])
+        except (ValueError, IndexError):
+            return 0
+        return (left > right) - (left < right)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A label selector; one without requirements matches everything, as in policy/v1."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels satisfy every requirement."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
