@@ -87,7 +87,9 @@ TABLE = [
 
 
 @pytest.mark.parametrize(
-    ("written", "days", "start", "minutes", "zone", "first", "length"), TABLE, ids=lambda v: str(v)[:30]
+    ("written", "days", "start", "minutes", "zone", "first", "length"),
+    TABLE,
+    ids=[f"{row[0]} {row[4]} {row[5]}" for row in TABLE],
 )
 def test_a_window_is_open_in_exactly_the_minutes_that_its_clocks_say(
     written: str, days: set[str], start: tuple[int, int], minutes: int, zone: str, first: str, length: int
