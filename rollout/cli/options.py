@@ -422,6 +422,31 @@ class PolicyOptions:
             rich_help_panel=DRAIN,
         ),
     ] = _DRAIN.disable_eviction
+    pod_selector: Annotated[
+        str,
+        typer.Option(
+            "--pod-selector",
+            envvar="ROLLOUT_POD_SELECTOR",
+            show_envvar=False,
+            metavar="SELECTOR",
+            parser=quantities.label_selector,
+            help="Evict only pods with these labels; the reboot ends all others without asking.",
+            show_default=False,
+            rich_help_panel=DRAIN,
+        ),
+    ] = _DRAIN.pod_selector
+    skip_wait_for_delete_timeout: Annotated[
+        int,
+        typer.Option(
+            "--skip-wait-for-delete-timeout",
+            envvar="ROLLOUT_SKIP_WAIT_FOR_DELETE_TIMEOUT",
+            show_envvar=False,
+            metavar="SECONDS",
+            min=0,
+            help="Do not wait for pods that should have been gone for longer than this; 0 waits for all.",
+            rich_help_panel=DRAIN,
+        ),
+    ] = _DRAIN.skip_wait_for_delete_timeout
     reboot_timeout: Annotated[
         Duration,
         typer.Option(
@@ -485,6 +510,8 @@ class PolicyOptions:
             force=self.force,
             delete_emptydir_data=self.delete_emptydir_data,
             disable_eviction=self.disable_eviction,
+            pod_selector=self.pod_selector,
+            skip_wait_for_delete_timeout=self.skip_wait_for_delete_timeout,
         )
 
 

@@ -1,10 +1,11 @@
-"""Durations and counts as option values: a bad one is reported with the flag it was given to."""
+"""Durations, counts and selectors as option values: a bad one is reported with the flag it was given to."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
 from rollout.errors import UsageError
 from rollout.model.quantity import Count, Duration
+from rollout.planning.selector import parse_selector
 
 T = TypeVar("T")
 
@@ -28,6 +29,12 @@ def some_time(value: str | Duration) -> Duration:
     if not found:
         raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
     return found
+
+
+def label_selector(value: str) -> str:
+    """A label selector that can be read, as it was written."""
+    _read(parse_selector, value)
+    return value.strip()
 
 
 def _read(parse: Callable[[str], T], text: str) -> T:

@@ -104,6 +104,7 @@ def plan_rights() -> tuple[Right, ...]:
         Right("list", "policy", "poddisruptionbudgets", purpose="keep disruption budgets"),
         Right("list", "apps", "daemonsets", purpose="know which pods stay"),
         Right("list", "storage.k8s.io", "volumeattachments", purpose="wait for volumes", optional=True),
+        Right("list", "", "persistentvolumes", purpose="know which nodes volumes attach to", optional=True),
     )
 
 
@@ -129,7 +130,9 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
             Right(verb, "", "configmaps", namespace=lease_namespace, purpose="be resumable from any machine")
             for verb in ("get", "create", "update", "delete")
         ),
+        Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
         Right("create", "", "events", purpose="tell on the Node what happens to it", optional=True),
+        Right("patch", "", "events", purpose="keep what is told up to date", optional=True),
     )
 
 

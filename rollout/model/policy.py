@@ -25,13 +25,19 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class DrainPolicy:
-    """What a drain may do. `grace_period` in seconds, None: the pod's own."""
+    """What a drain may do.
+
+    `grace_period` in seconds, None: the pod's own. `pod_selector` as kubectl takes it, empty for all pods.
+    `skip_wait_for_delete_timeout`: pods overdue by more than this many seconds are not waited for; 0 waits for all.
+    """
 
     timeout: Duration = Duration(600)
     grace_period: int | None = None
     force: bool = False
     delete_emptydir_data: bool = True
     disable_eviction: bool = False
+    pod_selector: str = ""
+    skip_wait_for_delete_timeout: int = 0
 
 
 @dataclass(frozen=True, slots=True)

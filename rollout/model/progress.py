@@ -33,6 +33,7 @@ class Outcome(StrEnum):
     ROLLED_BACK = "rolled-back"
     FENCED = "fenced"
     SKIPPED = "skipped"
+    ABORTED = "aborted"
     FAILED = "failed"
 
 
@@ -125,7 +126,11 @@ class NodeStep:
 
 @dataclass(frozen=True, slots=True)
 class PodBlocked:
-    """An eviction that is not allowed now; `message` is the server's, `seconds_left` until the deadline."""
+    """An eviction that is not allowed now; `message` is the server's, `seconds_left` until the deadline.
+
+    `needs` and `has` are the healthy pods that the budget demands and counts, None where it does not say; `owner` is
+    the pod's controller as Kind/name, empty where it has none.
+    """
 
     at: datetime
     node: str
@@ -134,6 +139,20 @@ class PodBlocked:
     since: datetime
     message: str
     seconds_left: float
+    needs: int | None = None
+    has: int | None = None
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodReleased:
+    """A pod that was held back no longer is: it is on its way, or gone."""
+
+    at: datetime
+    node: str
+    pod: str
+    budget: str
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,4 +179,6 @@ class RunFinished:
     result: RunResult
 
 
-StepEvent = PlanReady | WaveStarted | WaveSettling | NodeStep | PodBlocked | NodeFinished | Notice | RunFinished
+StepEvent = (
+    PlanReady | WaveStarted | WaveSettling | NodeStep | PodBlocked | PodReleased | NodeFinished | Notice | RunFinished
+)

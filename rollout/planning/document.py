@@ -44,6 +44,12 @@ def identify(plan: RolloutPlan) -> str:
     return hashlib.sha256(_encode_content(replace(plan, plan_id=""))).hexdigest()[:16]
 
 
+def _identity_as_written(data: bytes) -> str:
+    """Digest of a document with the fields that it has: a plan saved before a field was added is still itself."""
+    content = {**msgspec.json.decode(data), "plan_id": ""}
+    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
+
+
 def _encode_content(plan: RolloutPlan) -> bytes:
     return msgspec.json.encode(plan, enc_hook=_encode)
 
@@ -60,7 +66,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
         plan = msgspec.json.decode(data, type=RolloutPlan, dec_hook=_decode)
     except msgspec.MsgspecError as error:
         raise PlanFileError(f"{origin} is not a whole plan: {error}", hint=_MAKE_ANEW) from error
-    if plan.plan_id != identify(plan):
+    if plan.plan_id != _identity_as_written(data):
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
     return plan
 

@@ -1,15 +1,36 @@
 """What a drain does with each pod: evict it, leave it, or refuse to touch the node at all.
 
-The chain is kubectl's (`--ignore-daemonsets` always on), with two differences. Owners are fetched beforehand, so that
-no rule does I/O; and every rule that a pod meets leaves its warning, where kubectl keeps only the last one's.
+The chain is kubectl's, flag for flag, with `--ignore-daemonsets` always on. Owners are fetched beforehand, so that no
+rule does I/O, and every rule that a pod meets leaves its warning, where kubectl keeps only the last one's. Shape by
+shape, and where it differs on purpose:
+
+- Pods that `--pod-selector` does not choose: left, as with kubectl. Unlike there, it is said that the reboot ends them.
+- Pods overdue by more than `--skip-wait-for-delete-timeout`: left, as with kubectl, and said. This is the one
+  place where the server's clock is held against ours, because that is what the flag means.
+- Mirror pods: left, as with kubectl, which does so silently; here they are counted among what stays.
+- DaemonSet pods: left. Where the DaemonSet is gone, refused without `--force`, evicted with it, as with kubectl, whose
+  warning about it is overwritten by the next rule. A DaemonSet that cannot be looked up is no reason to
+  give up: the question is repeated until the drain's deadline.
+- Finished pods: evicted, as with kubectl, whoever owns them and whatever they have stored: nothing runs that could be
+  interrupted.
+- Pods already terminating: only waited for. kubectl evicts them again, and refuses the node where such a pod is
+  unmanaged or has local storage; but that decision was taken when the pod was deleted, and not by this drain. With
+  `--grace-period` they are evicted again here too, for that may shorten their grace.
+- Unmanaged pods: refused without `--force`, evicted with it, as with kubectl. Any controller counts, of any kind.
+- Pods with local storage (an emptyDir, in memory too): evicted by default, since a node that is to reboot cannot keep
+  them running; `--no-delete-emptydir-data` refuses them, which is kubectl's default.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
-from rollout.model.cluster import DaemonSet, Pod
+from rollout.model.cluster import DaemonSet, LabelSelector, Pod
 from rollout.model.policy import DrainPolicy
+from rollout.planning.selector import parse_selector
+
+_EVERY_POD = LabelSelector()
 
 
 class Action(StrEnum):
@@ -25,6 +46,9 @@ class VerdictReason(StrEnum):
 
     ORDINARY = "ordinary"
     FINISHED = "finished"
+    TERMINATING = "terminating"
+    NOT_SELECTED = "not-selected"
+    OVERDUE = "overdue"
     DAEMONSET = "daemonset"
     MIRROR = "mirror"
     DAEMONSET_GONE = "daemonset-gone"
@@ -45,29 +69,68 @@ class PodVerdict:
 
 @dataclass(frozen=True, slots=True)
 class DrainRules:
-    """What the verdicts depend on besides the pod: the operator's flags and the DaemonSets that exist."""
+    """What the verdicts depend on besides the pod: the operator's flags, the DaemonSets that exist, and the time.
+
+    Without `now` no pod is overdue.
+    """
 
     policy: DrainPolicy
     daemon_sets: frozenset[tuple[str, str]]
+    selector: LabelSelector = _EVERY_POD
+    now: datetime | None = None
 
     @classmethod
-    def of(cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet]) -> "DrainRules":
-        """Rules with the DaemonSets of a snapshot."""
-        return cls(policy, frozenset((owner.namespace, owner.name) for owner in daemon_sets))
+    def of(cls, policy: DrainPolicy, daemon_sets: Iterable[DaemonSet], *, now: datetime | None = None) -> "DrainRules":
+        """Rules with the DaemonSets of a snapshot; `UsageError` where the policy's selector cannot be read."""
+        owners = frozenset((owner.namespace, owner.name) for owner in daemon_sets)
+        return cls(policy, owners, parse_selector(policy.pod_selector), now)
 
 
 @dataclass(frozen=True, slots=True)
 class _Finding:
-    """One rule's answer: a verdict that ends the chain, or only a warning on the way."""
+    """One rule's answer: a verdict that ends the chain, or only a warning on the way.
+
+    `warning` is what the operator should know about a pod that is left.
+    """
 
     action: Action | None
     reason: VerdictReason
     message: str
+    warning: str = ""
+
+
+def of_daemon_set(pod: Pod) -> bool:
+    """Whether a DaemonSet, as kubectl knows them, controls the pod."""
+    return pod.owner is not None and (pod.owner.kind, pod.owner.api_version) == ("DaemonSet", "apps/v1")
+
+
+def _is_on_its_way(pod: Pod) -> bool:
+    """Whether nothing is left to be decided about it: it has ended, or somebody has deleted it."""
+    return pod.finished or pod.terminating
+
+
+def _not_selected(pod: Pod, rules: DrainRules) -> _Finding | None:
+    if rules.selector.matches(pod.labels):
+        return None
+    stays = pod.mirror or of_daemon_set(pod) or _is_on_its_way(pod)
+    warning = "" if stays else "is not chosen by --pod-selector: the reboot ends it without asking its budgets"
+    return _Finding(Action.LEAVE, VerdictReason.NOT_SELECTED, "is not chosen by --pod-selector", warning)
+
+
+def _overdue(pod: Pod, rules: DrainRules) -> _Finding | None:
+    patience = rules.policy.skip_wait_for_delete_timeout
+    if not patience or not pod.terminating or rules.now is None:
+        return None
+    seconds = int((rules.now - datetime.fromisoformat(pod.deleted_at)).total_seconds())
+    if seconds <= patience:
+        return None
+    message = f"should have been gone {seconds} s ago (--skip-wait-for-delete-timeout is {patience})"
+    return _Finding(Action.LEAVE, VerdictReason.OVERDUE, message, f"{message}: it is not waited for")
 
 
 def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
     owner = pod.owner
-    if owner is None or owner.kind != "DaemonSet" or owner.api_version != "apps/v1" or pod.finished:
+    if owner is None or not of_daemon_set(pod) or pod.finished:
         return None
     if (pod.namespace, owner.name) in rules.daemon_sets:
         return _Finding(
@@ -75,6 +138,8 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
             VerdictReason.DAEMONSET,
             f"belongs to the DaemonSet {owner.name}, which would replace it",
         )
+    if pod.terminating:
+        return None
     if rules.policy.force:
         return _Finding(None, VerdictReason.DAEMONSET_GONE, f"its DaemonSet {owner.name} no longer exists")
     return _Finding(
@@ -91,7 +156,7 @@ def _mirror(pod: Pod, rules: DrainRules) -> _Finding | None:  # noqa: ARG001 - o
 
 
 def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
-    if not pod.has_empty_dir or pod.finished:
+    if not pod.has_empty_dir or _is_on_its_way(pod):
         return None
     if rules.policy.delete_emptydir_data:
         return _Finding(None, VerdictReason.LOCAL_STORAGE, "its emptyDir data will be lost")
@@ -103,7 +168,7 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
 
 
 def _unmanaged(pod: Pod, rules: DrainRules) -> _Finding | None:
-    if pod.finished or pod.owner is not None:
+    if _is_on_its_way(pod) or pod.owner is not None:
         return None
     if rules.policy.force:
         return _Finding(None, VerdictReason.UNMANAGED, "has no controller: nothing will replace it")
@@ -115,6 +180,8 @@ def _unmanaged(pod: Pod, rules: DrainRules) -> _Finding | None:
 
 
 _CHAIN: tuple[Callable[[Pod, DrainRules], _Finding | None], ...] = (
+    _not_selected,
+    _overdue,
     _daemon_set,
     _mirror,
     _local_storage,
@@ -125,16 +192,23 @@ _CHAIN: tuple[Callable[[Pod, DrainRules], _Finding | None], ...] = (
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
     """Verdict of the whole chain on one pod."""
     warnings: list[str] = []
-    reason = VerdictReason.FINISHED if pod.finished else VerdictReason.ORDINARY
+    reason = _usual_reason(pod)
     for rule in _CHAIN:
         finding = rule(pod, rules)
         if finding is None:
             continue
         if finding.action is not None:
+            warnings += [finding.warning] if finding.warning else []
             return PodVerdict(pod, finding.action, finding.reason, finding.message, tuple(warnings))
         warnings.append(finding.message)
         reason = finding.reason
     return PodVerdict(pod, Action.EVICT, reason, warnings=tuple(warnings))
+
+
+def _usual_reason(pod: Pod) -> VerdictReason:
+    if pod.terminating:
+        return VerdictReason.TERMINATING
+    return VerdictReason.FINISHED if pod.finished else VerdictReason.ORDINARY
 
 
 def judge_all(pods: Iterable[Pod], rules: DrainRules) -> tuple[PodVerdict, ...]:

@@ -20,6 +20,7 @@ from rollout.model.progress import (
     Notice,
     PlanReady,
     PodBlocked,
+    PodReleased,
     RunFinished,
     RunResult,
     StepEvent,
@@ -70,6 +71,7 @@ _TYPES: Mapping[type, str] = {
     WaveSettling: "wave_settling",
     NodeStep: "step",
     PodBlocked: "blocked",
+    PodReleased: "released",
     NodeFinished: "node_finished",
     Notice: "notice",
     RunFinished: "summary",
@@ -93,6 +95,8 @@ def _content(event: StepEvent) -> Line:  # noqa: PLR0911 - one return a type of 
             return {"node": event.node, "phase": event.phase, "detail": event.detail}
         case PodBlocked():
             return _blocked(event)
+        case PodReleased():
+            return {"node": event.node, "pod": event.pod, "budget": event.budget, "since": timestamp(event.since)}
         case NodeFinished():
             return _node(event.result)
         case Notice():
@@ -109,6 +113,9 @@ def _blocked(event: PodBlocked) -> Line:
         "pod": event.pod,
         "budget": event.budget,
         "since": timestamp(event.since),
+        "needs": event.needs,
+        "has": event.has,
+        "owner": event.owner,
         "message": event.message,
         "seconds_left": round(event.seconds_left, 1),
     }

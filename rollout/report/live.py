@@ -5,7 +5,7 @@ Nothing here is timed by the cluster's clock: rows age by this process's own mon
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
@@ -24,6 +24,7 @@ from rollout.model.progress import (
     Phase,
     PlanReady,
     PodBlocked,
+    PodReleased,
     RunFinished,
     StepEvent,
     WaveSettling,
@@ -34,6 +35,7 @@ from rollout.report.text import elapsed, printable
 
 _REFRESHES_PER_SECOND = 8
 _BAR_WIDTH = 30
+_MOST_HELD = 5
 _STYLES = {
     Phase.PENDING: "dim",
     Phase.CORDONED: "cyan",
@@ -57,11 +59,20 @@ class Row:
     started: float
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A pod that is held back, as told at a monotonic reading."""
+
+    event: PodBlocked
+    heard: float
+
+
 @dataclass(slots=True)
 class Board:
     """What the display shows."""
 
     rows: dict[str, Row] = field(default_factory=dict)
+    held: dict[str, dict[str, Held]] = field(default_factory=dict)
     planned: int = 0
     finished: int = 0
     failed: int = 0
@@ -118,21 +129,27 @@ class LiveProgress:
             case NodeStep():
                 self._step(event.node, event.phase, event.detail)
             case PodBlocked():
-                self._step(event.node, Phase.DRAINING, sentences.blocked(event))
+                self._board.held.setdefault(event.node, {})[event.pod] = Held(event, self._monotonic())
+            case PodReleased():
+                self._board.held.get(event.node, {}).pop(event.pod, None)
             case NodeFinished():
                 return self._finish(event)
             case Notice():
                 return Text(sentences.sentence(event), style="yellow")
             case RunFinished():
                 self._board.rows.clear()
+                self._board.held.clear()
         return None
 
     def _step(self, node: str, phase: Phase, detail: str) -> None:
         known = self._board.rows.get(node) or Row(node, phase, detail, self._monotonic())
         self._board.rows[node] = replace(known, phase=phase, detail=detail)
+        if phase is not Phase.DRAINING:
+            self._board.held.pop(node, None)
 
     def _finish(self, event: NodeFinished) -> Text:
         self._board.rows.pop(event.result.node, None)
+        self._board.held.pop(event.result.node, None)
         self._board.finished += 1
         succeeded = event.result.succeeded
         self._board.failed += not succeeded
@@ -155,7 +172,18 @@ class LiveProgress:
                 Text(elapsed(self._monotonic() - row.started), style="dim"),
                 Text(printable(row.detail)),
             )
+            for line in self._held(row.node):
+                table.add_row("", "", "", "", Text(line, style="yellow"))
         return table
+
+    def _held(self, node: str) -> Iterator[str]:
+        """A line for each pod that keeps this node waiting, the longest waiting first."""
+        held = list(self._board.held.get(node, {}).values())
+        for each in held[:_MOST_HELD]:
+            waited = (each.event.at - each.event.since).total_seconds() + self._monotonic() - each.heard
+            yield sentences.blocked(each.event, waited)
+        if len(held) > _MOST_HELD:
+            yield f"and {len(held) - _MOST_HELD} more are held back"
 
     def _total(self) -> Table:
         board = self._board

@@ -9,6 +9,7 @@ from rollout.model.progress import (
     Notice,
     PlanReady,
     PodBlocked,
+    PodReleased,
     RunFinished,
     StepEvent,
     WaveSettling,
@@ -32,7 +33,9 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
         case NodeStep():
             return f"{printable(event.node)}: {event.phase}" + _detail(event.detail)
         case PodBlocked():
-            return f"{printable(event.node)}: {blocked(event)}"
+            return f"{printable(event.node)}: {blocked(event, (event.at - event.since).total_seconds())}"
+        case PodReleased():
+            return f"{printable(event.node)}: {printable(event.pod)} may go"
         case NodeFinished():
             return finished(event.result)
         case Notice():
@@ -47,11 +50,19 @@ def _detail(detail: str) -> str:
     return f", {printable(detail)}" if detail else ""
 
 
-def blocked(event: PodBlocked) -> str:
-    """Which pod waits for which budget, and for how much longer."""
+def blocked(event: PodBlocked, waited: float) -> str:
+    """Which pod waits for which budget, why, for how long it has (in seconds), and for how much longer."""
+    owner = f" ({printable(event.owner)})" if event.owner else ""
     budget = printable(event.budget) or "a disruption budget"
-    left = elapsed(event.seconds_left)
-    return f"{printable(event.pod)} is held back by {budget}: {printable(event.message)} ({left} left)"
+    passed = waited - (event.at - event.since).total_seconds()
+    times = f"waits {elapsed(waited)}, {elapsed(max(0.0, event.seconds_left - passed))} left"
+    return f"{printable(event.pod)}{owner} is held back by {budget}: {_demand(event)}; {times}"
+
+
+def _demand(event: PodBlocked) -> str:
+    if event.needs is None or event.has is None:
+        return printable(event.message)
+    return f"needs {event.needs} healthy, has {event.has}"
 
 
 def finished(result: NodeResult) -> str:

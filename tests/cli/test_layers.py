@@ -70,6 +70,8 @@ SAMPLES = [
     sample("max-failures", "1 2 10%", (Count(1), Count(2), Count(10, percent=True))),
     stretch("drain-timeout"),
     number("grace-period"),
+    sample("pod-selector", "a=1 !b c", ("a=1", "!b", "c")),
+    number("skip-wait-for-delete-timeout"),
     stretch("reboot-timeout"),
     stretch("ready-timeout"),
     stretch("settle-timeout"),

@@ -37,7 +37,8 @@ def test_plain_lines_have_the_time_and_one_line_an_event() -> None:
 
 
 def test_a_blocked_pod_names_its_budget_and_the_time_left() -> None:
-    assert sentence(EVENTS[3]) == ("node-1: shop/cart-1 is held back by shop/cart: needs 2 healthy pods (9m00s left)")
+    told = "node-1: shop/cart-1 is held back by shop/cart: needs 2 healthy pods; waits 0s, 9m00s left"
+    assert sentence(EVENTS[3]) == told
 
 
 def test_a_node_left_cordoned_is_told_so() -> None:
