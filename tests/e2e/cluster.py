@@ -1,0 +1,84 @@
+"""A cluster whose Nodes are real machines: the lab's API server and controllers, with kubelets that follow them."""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.resources import NODES
+from rollout.lab.api.standalone import StandaloneApi, standalone_api
+from rollout.lab.clock import LabClock
+from rollout.lab.hostplan import HostPlan, plan_hosts
+from rollout.lab.manifests import workload_objects
+from rollout.lab.scenario import Budget, NodeGroup, Role, Scenario, Workload, WorkloadKind
+from rollout.lab.scoreboard import Scoreboard, ScoreKeeper
+from rollout.lab.world.world import World
+from tests.e2e.machines import Machines
+from tests.e2e.real_host import RealHost, Watch
+
+# Controllers and kubelets hurry; the machines take the time they take.
+_SPEED = 10
+SCENARIO = Scenario(
+    description="six real machines",
+    nodes=(
+        NodeGroup(prefix="control", role=Role.CONTROL_PLANE, count=1),
+        NodeGroup(prefix="worker", role=Role.WORKER, count=5),
+    ),
+    workloads=(
+        Workload(kind=WorkloadKind.STATIC_POD, name="etcd", role=Role.CONTROL_PLANE),
+        Workload(kind=WorkloadKind.DAEMON_SET, name="proxy", tolerate_all=True),
+        Workload(
+            kind=WorkloadKind.DEPLOYMENT,
+            name="web",
+            replicas=6,
+            spread="kubernetes.io/hostname",
+            budget=Budget(max_unavailable="1"),
+        ),
+    ),
+)
+NAMES = tuple(plan.name for plan in plan_hosts(SCENARIO))
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a test sees of it."""
+
+    kubeconfig: Path
+    scoreboard: Callable[[], Scoreboard]
+
+
+@contextmanager
+def cluster_of(machines: Machines, directory: Path) -> Iterator[Cluster]:
+    """A settled cluster of these machines, for as long as the context lasts."""
+    with standalone_api(directory, speed=_SPEED) as api:
+        world = api.call(lambda: World(api.store, LabClock(_SPEED), rng=random.Random(1)))
+        keeper = api.call(lambda: ScoreKeeper(world))
+        hosts = {machine.name: RealHost(machine) for machine in machines}
+        api.call(lambda: _populate(api, world, hosts))
+        api.call(keeper.begin)
+        passing = asyncio.run_coroutine_threadsafe(world.run(), api.loop)
+        watch = Watch(tuple(hosts.values()), world, api.call)
+        try:
+            yield Cluster(api.kubeconfig, lambda: api.call(keeper.scoreboard))
+        finally:
+            watch.stop()
+            api.call(world.stop)
+            passing.result(10)
+
+
+def _populate(api: StandaloneApi, world: World, hosts: dict[str, RealHost]) -> None:
+    plans = plan_hosts(SCENARIO)
+    for plan in plans:
+        world.add_host(hosts[plan.name], plan.node)
+    uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in api.store.items(NODES)}
+    for kind, obj in _objects(plans, uids):
+        api.store.create(kind, with_defaults(kind, obj))
+    world.settle()
+
+
+def _objects(plans: tuple[HostPlan, ...], uids: dict[str, str]) -> Iterator[tuple[object, dict[str, object]]]:
+    for workload in SCENARIO.workloads:
+        yield from workload_objects(workload, plans, uids)
