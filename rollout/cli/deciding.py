@@ -45,7 +45,17 @@ def load_plan(path: Path) -> RolloutPlan:
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
     """A new plan; or the saved one with what stands in its way now, `StalePlanError` where it does not fit any more."""
-    inputs = PlanInputs(
+    inputs = inputs_of(intent, snapshot, targets)
+    fresh = build_plan(inputs)
+    if intent.saved is None:
+        return fresh
+    _refuse_stale(intent.saved, inputs)
+    return replace(intent.saved, blockers=fresh.blockers, warnings=fresh.warnings)
+
+
+def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> PlanInputs:
+    """All that a plan is made from, at this moment."""
+    return PlanInputs(
         snapshot=snapshot,
         observations=targets.observations,
         selected=targets.selected,
@@ -53,11 +63,6 @@ def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Rollo
         policy=intent.policy,
         created_at=wiring.system_clock().now(),
     )
-    fresh = build_plan(inputs)
-    if intent.saved is None:
-        return fresh
-    _refuse_stale(intent.saved, inputs)
-    return replace(intent.saved, blockers=fresh.blockers, warnings=fresh.warnings)
 
 
 def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
@@ -72,3 +77,19 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
 def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     """Each node's zone, for tables."""
     return {node.name: node.zone for node in snapshot.nodes}
+
+
+def show_explanation(node: str, intent: Intent, snapshot: ClusterSnapshot, targets: Targets, *, as_json: bool) -> None:
+    """Tell why a node is where it would be in a new plan."""
+    import msgspec
+
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.planning.explanation import explain
+    from rollout.planning.plan import decide as settle
+    from rollout.report.explained import explanation_text
+
+    found = explain(settle(inputs_of(intent, snapshot, targets)), node)
+    if as_json:
+        show_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    else:
+        show(explanation_text(found))

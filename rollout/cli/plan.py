@@ -27,6 +27,16 @@ ExitCodeOption = Annotated[
         help="Exit with 2 when nodes wait to be taken.",
     ),
 ]
+ExplainOption = Annotated[
+    str | None,
+    typer.Option(
+        "--explain",
+        envvar="ROLLOUT_EXPLAIN",
+        show_envvar=False,
+        metavar="NODE",
+        help="Instead of the plan, show why this node is in its wave, and what becomes of its pods.",
+    ),
+]
 
 
 def plan(
@@ -37,6 +47,7 @@ def plan(
     general: GeneralOptions,
     out: OutOption = None,
     detailed_exitcode: ExitCodeOption = False,
+    explain: ExplainOption = None,
 ) -> None:
     """Show what apply would do; touch nothing.
 
@@ -47,7 +58,7 @@ def plan(
       rollout plan --max-unavailable 3
       rollout plan -l pool=web --max-unavailable 25% --spread-by topology.kubernetes.io/zone --out web.plan
     """
-    from rollout.cli.deciding import Intent, decide, zones
+    from rollout.cli.deciding import Intent, decide, show_explanation, zones
     from rollout.cli.files import check_target, write_whole
     from rollout.cli.gathering import ask_hosts, connect, read_cluster
     from rollout.cli.terminal import say, show, show_bytes, width
@@ -58,7 +69,11 @@ def plan(
     connections = connect(cluster, selection.selection, ssh)
     snapshot = read_cluster(connections)
     targets = ask_hosts(snapshot.nodes, connections, selection.selection, ssh)
-    made = decide(Intent(selection.selection, policy.policy), snapshot, targets)
+    intent = Intent(selection.selection, policy.policy)
+    if explain is not None:
+        show_explanation(explain, intent, snapshot, targets, as_json=general.as_json)
+        return
+    made = decide(intent, snapshot, targets)
     if general.as_json:
         show_bytes(encode_plan(made))
     else:

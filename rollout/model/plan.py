@@ -32,7 +32,20 @@ class BlockerKind(StrEnum):
     UNMANAGED_POD = "unmanaged-pod"
     LOCAL_STORAGE = "local-storage"
     DAEMONSET_GONE = "daemonset-gone"
+    BUDGET_UNHEALTHY = "budget-unhealthy"
+    STUCK_TERMINATING = "stuck-terminating"
+    FITS_NOWHERE = "fits-nowhere"
     NODES_UNAVAILABLE = "nodes-unavailable"
+
+
+class WarningKind(StrEnum):
+    """What a warning is about; fixed words."""
+
+    POD = "pod"
+    BUDGET_WAITING = "budget-waiting"
+    TERMINATING = "terminating"
+    FITS_NOWHERE = "fits-nowhere"
+    ALL_REPLICAS = "all-replicas"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +54,7 @@ class PlannedNode:
 
     `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged` whether
     an update waits. `staged_version` is empty where nothing is staged, or update_engine no longer knows it.
+    `arrivals` is how many more pods earlier waves will have moved here by its turn, as far as can be foreseen.
     """
 
     name: str
@@ -52,6 +66,17 @@ class PlannedNode:
     leave: int
     cordoned: bool = False
     staged: bool = True
+    arrivals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How long a wave is likely to take, in whole seconds: `seconds` in all, and what of it goes where."""
+
+    seconds: int = 0
+    drain: int = 0
+    reboot: int = 0
+    settle: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +86,15 @@ class Wave:
     index: int
     nodes: tuple[PlannedNode, ...]
     because: str
+    estimate: Estimate = Estimate()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeEstimate:
+    """How long the whole is likely to take, in seconds, and the sentences that say what this is reckoned from."""
+
+    seconds: int = 0
+    basis: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +126,7 @@ class PlanWarning:
     node: str
     object: str
     message: str
+    kind: WarningKind = WarningKind.POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +153,7 @@ class RolloutPlan:
     blockers: tuple[Blocker, ...]
     warnings: tuple[PlanWarning, ...]
     summary: PlanSummary
+    estimate: TimeEstimate = TimeEstimate()
 
     @property
     def nodes(self) -> tuple[PlannedNode, ...]:

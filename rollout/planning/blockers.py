@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from rollout.model.cluster import Budget, Pod
-from rollout.model.plan import Blocker, BlockerKind, PlanWarning
+from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
+from rollout.model.quantity import Duration
 from rollout.planning.budgets import BudgetIndex, bypasses, can_never_allow, in_words
+from rollout.planning.prospects import Prospects
 from rollout.planning.verdicts import Action, PodVerdict, VerdictReason
 
 _REFUSALS = {
@@ -15,15 +17,17 @@ _REFUSALS = {
 
 
 def drain_blockers(
-    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, *, evicting: bool
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, prospects: Prospects, *, evicting: bool
 ) -> tuple[Blocker, ...]:
     """Everything that keeps this node from being drained; `evicting` is whether budgets are asked at all."""
     found: list[Blocker] = []
     for verdict in verdicts:
         if verdict.action is Action.REFUSE:
             found.append(_refusal(node, verdict))
-        elif verdict.action is Action.EVICT and evicting:
-            found.extend(_budget_blockers(node, verdict.pod, index.covering(verdict.pod)))
+        elif verdict.action is Action.EVICT:
+            found.extend(_stuck(node, verdict.pod, prospects))
+            if evicting:
+                found.extend(_budget_blockers(node, verdict.pod, index.covering(verdict.pod), prospects))
     return tuple(dict.fromkeys(found))
 
 
@@ -31,7 +35,23 @@ def _refusal(node: str, verdict: PodVerdict) -> Blocker:
     return Blocker(node, _REFUSALS[verdict.reason], f"pod/{verdict.pod.key}", verdict.message)
 
 
-def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...]) -> Iterator[Blocker]:
+def _stuck(node: str, pod: Pod, prospects: Prospects) -> Iterator[Blocker]:
+    seconds = prospects.overdue(pod)
+    if seconds > prospects.patience:
+        yield Blocker(
+            node,
+            BlockerKind.STUCK_TERMINATING,
+            f"pod/{pod.key}",
+            f"should have been gone {Duration(round(seconds))} ago{_held(pod)}, longer than --drain-timeout waits: "
+            "see what holds it, or leave it behind with --skip-wait-for-delete-timeout",
+        )
+
+
+def _held(pod: Pod) -> str:
+    return f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
+
+
+def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], prospects: Prospects) -> Iterator[Blocker]:
     if len(budgets) > 1 and not pod.finished and not pod.terminating:
         names = ", ".join(budget.name for budget in budgets)
         yield Blocker(
@@ -42,38 +62,78 @@ def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...]) -> Iterat
         )
         return
     for budget in budgets:
-        if not bypasses(pod, budget) and can_never_allow(budget):
+        if bypasses(pod, budget):
+            continue
+        if can_never_allow(budget):
             yield Blocker(node, BlockerKind.BUDGET_NEVER, f"pdb/{budget.key}", _never(budget))
+        elif unready := _in_the_way(budget, prospects):
+            message = _unhealthy(budget, unready, itself=pod in unready)
+            yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, f"pdb/{budget.key}", message)
 
 
 def _never(budget: Budget) -> str:
+    if budget.sync_error:
+        return (
+            f"allows no eviction, for its controller cannot count its pods ({budget.sync_error}): give it an absolute "
+            "minAvailable, let it cover only pods of scalable controllers, or use --disable-eviction"
+        )
     return (
         f"{in_words(budget)} of {budget.expected_pods} pods never allows an eviction: "
         "add a replica, relax the budget for the while, or use --disable-eviction"
     )
 
 
-def drain_warnings(node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex) -> tuple[PlanWarning, ...]:
+def _in_the_way(budget: Budget, prospects: Prospects) -> tuple[Pod, ...]:
+    """The long unready pods of a budget that allows nothing now, and nothing as long as they stay so."""
+    if budget.disruptions_allowed > 0:
+        return ()
+    unready = prospects.unready_under(budget)
+    return unready if budget.expected_pods - len(unready) <= budget.desired_healthy else ()
+
+
+def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, itself: bool) -> str:
+    policy = "set its unhealthyPodEvictionPolicy to AlwaysAllow, " if itself else ""
+    more = f" and {len(unready) - 1} more" if len(unready) > 1 else ""
+    return (
+        f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {unready[0].name}{more} "
+        f"has not been ready since {unready[0].unready_since}: mend it, {policy}or use --disable-eviction"
+    )
+
+
+def drain_warnings(
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, prospects: Prospects, *, evicting: bool
+) -> tuple[PlanWarning, ...]:
     """What the operator should know about this node's drain."""
     found = [
-        PlanWarning(node, f"pod/{verdict.pod.key}", warning)
+        PlanWarning(node, f"pod/{verdict.pod.key}", warning, WarningKind.POD)
         for verdict in verdicts
-        if verdict.action is Action.EVICT
+        if verdict.action is not Action.REFUSE
         for warning in verdict.warnings
     ]
     for verdict in verdicts:
         if verdict.action is Action.EVICT:
-            found.extend(_budget_warnings(node, verdict.pod, index.covering(verdict.pod)))
+            found.extend(_leaving(node, verdict.pod, prospects))
+            if evicting:
+                found.extend(_budget_warnings(node, verdict.pod, index.covering(verdict.pod), prospects))
     return tuple(dict.fromkeys(found))
 
 
-def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...]) -> Iterator[PlanWarning]:
+def _leaving(node: str, pod: Pod, prospects: Prospects) -> Iterator[PlanWarning]:
+    seconds = prospects.overdue(pod)
+    if 0 < seconds <= prospects.patience:
+        message = f"should have been gone {Duration(round(seconds))} ago{_held(pod)}: the drain waits for it"
+        yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.TERMINATING)
+
+
+def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], prospects: Prospects) -> Iterator[PlanWarning]:
     for budget in budgets:
         if bypasses(pod, budget) or can_never_allow(budget) or budget.disruptions_allowed > 0:
             continue
-        yield PlanWarning(
-            node,
-            f"pdb/{budget.key}",
-            f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy} needed pods are healthy): "
-            "the drain waits for it",
-        )
+        if not _in_the_way(budget, prospects):
+            yield PlanWarning(
+                node,
+                f"pdb/{budget.key}",
+                f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy} needed pods are "
+                "healthy): the drain waits for it",
+                WarningKind.BUDGET_WAITING,
+            )

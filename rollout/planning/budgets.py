@@ -77,8 +77,8 @@ def drain_load(evictions: Iterable[PodVerdict], index: BudgetIndex) -> Load:
 
 
 def can_never_allow(budget: Budget) -> bool:
-    """Whether the budget's specification leaves no disruption even when every pod is healthy."""
-    return budget.expected_pods > 0 and budget.desired_healthy >= budget.expected_pods
+    """Whether it leaves no disruption even when every pod is healthy, or its controller cannot count its pods."""
+    return bool(budget.sync_error) or 0 < budget.expected_pods <= budget.desired_healthy
 
 
 def in_words(budget: Budget) -> str:

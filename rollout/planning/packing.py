@@ -7,31 +7,71 @@ up to the lower bound at once, further ones only when a node fits nowhere.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+# Starts of the search for a clique: more find hardly a larger one.
+_CLIQUE_STARTS = 8
+_NO_WEIGHT = (0, 0, 0)
+
 Load = Mapping[str, int]
-"""What one node takes of each budget, by the budget's namespace/name."""
+"""What one node takes of each budget, by the budget's namespace/name; owners' keys are kind/namespace/name."""
+
+
+Weight = tuple[int, ...]
+"""What taking one node away costs of the room of the whole: the pods it sends elsewhere, and its own free room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A node to be packed."""
+
+    load: Load
+    weight: Weight = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a group may hold: `size` nodes, and of each budget what it allows.
+    """What a group may hold: `size` nodes, of each budget what it allows, and of weight in each dimension `room`.
 
-    A node that exceeds a budget alone may be in a group, but with no other node of that budget.
+    A node that exceeds a budget, or the room, alone may be in a group, but with no other node that uses of it.
     """
 
     size: int
     allowed: Mapping[str, int]
+    room: Weight = ()
 
     def admits(self, budget: str, used: int, need: int) -> bool:
         """Whether a node that needs so much of a budget may join a group that uses so much of it already."""
         return used == 0 or used + need <= self.allowed.get(budget, 0)
 
+    def has_room(self, used: Weight, more: Weight) -> bool:
+        """Whether so much weight may join a group that weighs so much already; an empty one takes anything."""
+        return not any(used) or all(
+            taken + wanted <= most for taken, wanted, most in zip(used, more, self.room, strict=False)
+        )
 
-def lower_bound(loads: Sequence[Load], limits: Limits) -> int:
-    """A number of groups below which no packing can go: by size, and by each budget alone."""
-    return max(math.ceil(len(loads) / limits.size), budget_bound(loads, limits.allowed))
+
+def lower_bound(items: Sequence[Item], limits: Limits) -> int:
+    """A number of groups below which no packing can go: by size, by room, by each budget alone, and by conflicts."""
+    loads = [item.load for item in items]
+    return max(
+        math.ceil(len(items) / limits.size),
+        _room_bound(items, limits.room),
+        budget_bound(loads, limits.allowed),
+        clique_bound(loads, limits.allowed),
+    )
+
+
+def _room_bound(items: Sequence[Item], room: Weight) -> int:
+    """Groups that the scarcest room demands; a node that exceeds it is alone with all that weigh anything."""
+    bound = 0
+    for dimension, most in enumerate(room):
+        weights = [item.weight[dimension] for item in items]
+        alone = sum(1 for weight in weights if weight > most)
+        together = sum(weight for weight in weights if weight <= most)
+        bound = max(bound, alone + (math.ceil(together / most) if most > 0 else 0))
+    return bound
 
 
 def budget_bound(loads: Iterable[Load], allowed: Mapping[str, int]) -> int:
@@ -49,27 +89,77 @@ def _groups_for(amounts: Sequence[int], allowed: int) -> int:
     return alone + (math.ceil(together / allowed) if together else 0)
 
 
-def pack(loads: Sequence[Load], limits: Limits) -> list[list[int]]:
-    """Groups of indices into `loads`; equal inputs give equal groups."""
-    return _Packing(loads, limits).run()
+def clique_bound(loads: Sequence[Load], allowed: Mapping[str, int]) -> int:
+    """The size of a set of nodes of which no two may be in one group, found greedily from the most contended nodes."""
+    conflicts = _conflicts(loads, allowed)
+    starts = sorted(range(len(loads)), key=lambda index: (-conflicts[index].bit_count(), index))[:_CLIQUE_STARTS]
+    return max((_clique_from(start, conflicts) for start in starts), default=0)
+
+
+def _conflicts(loads: Sequence[Load], allowed: Mapping[str, int]) -> list[int]:
+    """By node, the nodes that it may share no group with, as bits of an integer."""
+    needs: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for index, load in enumerate(loads):
+        for budget, need in load.items():
+            needs[budget].append((need, index))
+    conflicts = [0] * len(loads)
+    for budget, amounts in needs.items():
+        _add_conflicts(conflicts, sorted(amounts, reverse=True), allowed.get(budget, 0))
+    return conflicts
+
+
+def _add_conflicts(conflicts: list[int], amounts: Sequence[tuple[int, int]], allowed: int) -> None:
+    """`amounts` are (need, node), largest first: a node conflicts with those that need more than it leaves."""
+    reaching, mask = 0, 0
+    for need, index in reversed(amounts):
+        while reaching < len(amounts) and need + amounts[reaching][0] > allowed:
+            mask |= 1 << amounts[reaching][1]
+            reaching += 1
+        conflicts[index] |= mask & ~(1 << index)
+
+
+def _clique_from(start: int, conflicts: Sequence[int]) -> int:
+    size, candidates = 1, conflicts[start]
+    while candidates:
+        following = max(_bits(candidates), key=lambda index: ((conflicts[index] & candidates).bit_count(), -index))
+        candidates &= conflicts[following]
+        size += 1
+    return size
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def pack(items: Sequence[Item], limits: Limits) -> list[list[int]]:
+    """Groups of indices into `items`; equal inputs give equal groups."""
+    return _Packing(items, limits).run()
 
 
 class _Packing:
     """One packing under way. Sets of groups are integers, a bit for each: they are tested millions of times."""
 
-    def __init__(self, loads: Sequence[Load], limits: Limits) -> None:
-        self._loads = loads
+    def __init__(self, items: Sequence[Item], limits: Limits) -> None:
+        self._loads = [item.load for item in items]
+        self._heft = [item.weight for item in items]
         self._limits = limits
-        self._groups: list[list[int]] = [[] for _ in range(lower_bound(loads, limits))]
+        self._groups: list[list[int]] = [[] for _ in range(lower_bound(items, limits))]
         self._used: list[Counter[str]] = [Counter() for _ in self._groups]
-        self._barred = [0] * len(loads)
-        self._bars = [0] * len(loads)
-        self._waiting = set(range(len(loads)))
+        self._filled: list[Weight] = [_NO_WEIGHT[: len(limits.room)] for _ in self._groups]
+        self._barred = [0] * len(items)
+        self._bars = [0] * len(items)
+        self._waiting = set(range(len(items)))
         self._sharing: dict[str, list[int]] = defaultdict(list)
-        for index, load in enumerate(loads):
+        for index, load in enumerate(self._loads):
             for budget in load:
                 self._sharing[budget].append(index)
-        self._weight = [self._weigh(load) for load in loads]
+        self._most = {
+            budget: max(self._loads[index][budget] for index in sharing) for budget, sharing in self._sharing.items()
+        }
+        self._weight = [self._weigh(load) for load in self._loads]
 
     def run(self) -> list[list[int]]:
         while self._waiting:
@@ -85,21 +175,31 @@ class _Packing:
 
     def _choose(self, index: int) -> int:
         """The fullest group that takes the node; a new one where none does."""
-        barred, size = self._barred[index], self._limits.size
+        barred, size, heft = self._barred[index], self._limits.size, self._heft[index]
         open_to_it = [
-            number for number, group in enumerate(self._groups) if len(group) < size and not (barred >> number) & 1
+            number
+            for number, group in enumerate(self._groups)
+            if len(group) < size
+            and not (barred >> number) & 1
+            and (not heft or self._limits.has_room(self._filled[number], heft))
         ]
         if open_to_it:
             return max(open_to_it, key=lambda number: (len(self._groups[number]), -number))
         self._groups.append([])
         self._used.append(Counter())
+        self._filled.append(_NO_WEIGHT[: len(self._limits.room)])
         return len(self._groups) - 1
 
     def _place(self, index: int, number: int) -> None:
         self._groups[number].append(index)
+        self._filled[number] = tuple(
+            taken + more for taken, more in zip(self._filled[number], self._heft[index], strict=False)
+        )
         used, bit = self._used[number], 1 << number
         for budget, need in self._loads[index].items():
             used[budget] += need
+            if self._limits.admits(budget, used[budget], self._most[budget]):
+                continue
             for other in self._sharing[budget]:
                 if other in self._waiting and not self._barred[other] & bit:
                     self._bar(other, budget, used[budget], bit)

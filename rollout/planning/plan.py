@@ -1,33 +1,32 @@
 """From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from rollout.model.cluster import ClusterSnapshot, Node, Pod
-from rollout.model.host import HostFacts, HostObservation
+from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.host import HostObservation
 from rollout.model.plan import (
     FORMAT_VERSION,
     Blocker,
     BlockerKind,
+    Estimate,
     Exclusion,
     ExclusionReason,
-    PlannedNode,
     PlanSummary,
-    PlanWarning,
     RolloutPlan,
     Wave,
 )
 from rollout.model.policy import Policy, Selection
-from rollout.planning.blockers import drain_blockers, drain_warnings
-from rollout.planning.budgets import BudgetIndex, drain_load
 from rollout.planning.document import identify
+from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
+from rollout.planning.estimates import Pace, drain_seconds, total, wave_estimate
+from rollout.planning.forecast import Foresight, play_through
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
-from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
-from rollout.planning.waves import Layout, Piece, lay_out
+from rollout.planning.sharing import Owners, added, free_room, weight_of
+from rollout.planning.waves import Layout, Piece, Placed, lay_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +46,82 @@ class PlanInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drainable:
-    """An eligible node with the forecast of its drain."""
+class Decisions:
+    """What a plan says, and what it was decided by."""
 
-    node: Node
-    facts: HostFacts
-    verdicts: tuple[PodVerdict, ...]
-    blockers: tuple[Blocker, ...]
-    warnings: tuple[PlanWarning, ...]
-    load: Mapping[str, int]
+    inputs: PlanInputs
+    drainable: Mapping[str, Drainable]
+    exclusions: tuple[Exclusion, ...]
+    start_blockers: tuple[Blocker, ...]
+    limits: Limits
+    layout: Layout
+    owners: Owners
+    foresight: Foresight
 
 
 def build_plan(inputs: PlanInputs) -> RolloutPlan:
     """Decide who takes part, in which waves, and what stands in the way."""
-    nodes = _selected_nodes(inputs)
-    candidates = [_candidate(node, inputs) for node in nodes]
+    return assemble(decide(inputs))
+
+
+def decide(inputs: PlanInputs) -> Decisions:
+    """Everything that a plan says, before it is put in its form."""
+    candidates = [_candidate(node, inputs) for node in _selected_nodes(inputs)]
     exclusions = [found for candidate in candidates if (found := exclusion(candidate))]
-    drainable = _forecast(candidates, {found.node for found in exclusions}, inputs)
+    forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy, inputs.created_at)
+    drainable = _forecasts(candidates, {found.node for found in exclusions}, forecaster)
     if inputs.policy.skip_blocked:
         exclusions += [_left_out(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
-    limit = _wave_limit(inputs)
-    layout = _layout(drainable, max(1, limit), inputs)
-    return _assemble(inputs, drainable, layout, exclusions, _start_blockers(inputs, limit, drainable))
+    wave_limit = _wave_limit(inputs)
+    leaving = {item.node.name: item.leaving for item in drainable}
+    owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
+    limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
+    layout = lay_out([_piece(item, owners, forecaster, inputs.policy) for item in drainable], limits, inputs.policy)
+    return Decisions(
+        inputs,
+        {item.node.name: item for item in drainable},
+        tuple(sorted(exclusions, key=lambda found: natural_key(found.node))),
+        tuple(_start_blockers(inputs, wave_limit, drainable)),
+        limits,
+        layout,
+        owners,
+        play_through([placed.names for placed in layout.waves], leaving, forecaster.rooms),
+    )
+
+
+def assemble(made: Decisions) -> RolloutPlan:
+    """The decisions as a plan."""
+    inputs, items, pace = made.inputs, made.drainable.values(), Pace.of(made.inputs.snapshot.nodes)
+    waves = tuple(_wave(index, placed, made, pace) for index, placed in enumerate(made.layout.waves, start=1))
+    warnings = [found for item in items for found in (*item.warnings, *made.owners.all_at_once(item.node.name))]
+    draft = RolloutPlan(
+        format_version=FORMAT_VERSION,
+        plan_id="",
+        created_at=inputs.created_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        cluster=inputs.snapshot.identity,
+        selection=inputs.selection,
+        policy=inputs.policy,
+        waves=waves,
+        excluded=made.exclusions,
+        blockers=(*made.start_blockers, *(found for item in items for found in item.blockers)),
+        warnings=(*warnings, *made.foresight.warnings),
+        summary=PlanSummary(len(made.drainable), len(waves), made.layout.lower_bound),
+        estimate=total((wave.estimate for wave in waves), pace),
+    )
+    return replace(draft, plan_id=identify(draft))
+
+
+def _wave(index: int, placed: Placed, made: Decisions, pace: Pace) -> Wave:
+    items = [made.drainable[name] for name in placed.names]
+    nodes = tuple(item.planned(made.foresight.arrivals.get(item.node.name, 0)) for item in items)
+    return Wave(index, nodes, placed.because, _estimate(items, made, pace))
+
+
+def _estimate(items: Sequence[Drainable], made: Decisions, pace: Pace) -> Estimate:
+    allowed, policy = made.limits.allowed, made.inputs.policy
+    drains = [drain_seconds(item.leaving, item.load, allowed, policy) for item in items]
+    return wave_estimate(drains, pace, moves_pods=any(item.leaving for item in items))
 
 
 def unavailable_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -89,45 +141,15 @@ def _candidate(node: Node, inputs: PlanInputs) -> Candidate:
     return Candidate(node, inputs.observations.get(node.name), inputs.policy, inputs.selection)
 
 
-def _pods_by_node(pods: Sequence[Pod]) -> Mapping[str, list[Pod]]:
-    grouped: dict[str, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        grouped[pod.node].append(pod)
-    return grouped
-
-
-def _forecast(candidates: Sequence[Candidate], excluded: set[str], inputs: PlanInputs) -> list[_Drainable]:
-    pods = _pods_by_node(inputs.snapshot.pods)
-    rules = DrainRules.of(inputs.policy.drain, inputs.snapshot.daemon_sets)
-    index = BudgetIndex.of(inputs.snapshot.budgets)
+def _forecasts(candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster) -> list[Drainable]:
     return [
-        _drainable(
-            candidate.node,
-            candidate.facts,
-            judge_all(pods.get(candidate.node.name, ()), rules),
-            index,
-            inputs,
-        )
+        forecaster.forecast(candidate, candidate.facts)
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
     ]
 
 
-def _drainable(
-    node: Node, facts: HostFacts, verdicts: tuple[PodVerdict, ...], index: BudgetIndex, inputs: PlanInputs
-) -> _Drainable:
-    evicting = not inputs.policy.drain.disable_eviction
-    return _Drainable(
-        node,
-        facts,
-        verdicts,
-        drain_blockers(node.name, verdicts, index, evicting=evicting),
-        drain_warnings(node.name, verdicts, index) if evicting else (),
-        drain_load(having(Action.EVICT, verdicts), index) if evicting else {},
-    )
-
-
-def _left_out(item: _Drainable) -> Exclusion:
+def _left_out(item: Drainable) -> Exclusion:
     first = item.blockers[0]
     return Exclusion(
         item.node.name, ExclusionReason.BLOCKED, f"left out by --skip-blocked: {first.object} {first.message}"
@@ -140,18 +162,19 @@ def _wave_limit(inputs: PlanInputs) -> int:
     return inputs.policy.max_unavailable.of(len(chosen)) - len(unavailable_nodes(inputs.snapshot.nodes))
 
 
-def _layout(drainable: Sequence[_Drainable], limit: int, inputs: PlanInputs) -> Layout:
+def _limits(size: int, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Limits:
     allowed = {budget.key: budget.disruptions_allowed for budget in inputs.snapshot.budgets}
-    pieces = [_piece(item, inputs.policy) for item in drainable]
-    return lay_out(pieces, Limits(limit, allowed), inputs.policy)
+    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms))
 
 
-def _piece(item: _Drainable, policy: Policy) -> Piece:
+def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, policy: Policy) -> Piece:
+    name = item.node.name
     group = item.node.labels.get(policy.spread_by, "") if policy.spread_by else ""
-    return Piece(item.node.name, group, item.node.is_control_plane, item.load)
+    load = added((item.load, owners.loads.get(name, {})))
+    return Piece(name, group, item.node.is_control_plane, load, weight_of(item.node, item.leaving, forecaster.rooms))
 
 
-def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[_Drainable]) -> list[Blocker]:
+def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainable]) -> list[Blocker]:
     if limit > 0 or not drainable:
         return []
     return [
@@ -163,45 +186,3 @@ def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[_Drainab
         )
         for node in unavailable_nodes(inputs.snapshot.nodes)
     ]
-
-
-def _planned(item: _Drainable) -> PlannedNode:
-    return PlannedNode(
-        name=item.node.name,
-        boot_id=item.facts.boot_id,
-        node_uid=item.node.uid,
-        running_version=item.facts.running_version,
-        staged_version=item.facts.update.new_version if item.facts.update.needs_reboot else "",
-        evict=len(having(Action.EVICT, item.verdicts)),
-        leave=len(having(Action.LEAVE, item.verdicts)),
-        cordoned=item.node.unschedulable,
-        staged=item.facts.update.needs_reboot,
-    )
-
-
-def _assemble(
-    inputs: PlanInputs,
-    drainable: Sequence[_Drainable],
-    layout: Layout,
-    exclusions: Sequence[Exclusion],
-    start_blockers: Sequence[Blocker],
-) -> RolloutPlan:
-    planned = {item.node.name: _planned(item) for item in drainable}
-    waves = tuple(
-        Wave(index, tuple(planned[name] for name in placed.names), placed.because)
-        for index, placed in enumerate(layout.waves, start=1)
-    )
-    draft = RolloutPlan(
-        format_version=FORMAT_VERSION,
-        plan_id="",
-        created_at=inputs.created_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        cluster=inputs.snapshot.identity,
-        selection=inputs.selection,
-        policy=inputs.policy,
-        waves=waves,
-        excluded=tuple(sorted(exclusions, key=lambda found: natural_key(found.node))),
-        blockers=(*start_blockers, *(found for item in drainable for found in item.blockers)),
-        warnings=tuple(found for item in drainable for found in item.warnings),
-        summary=PlanSummary(len(planned), len(waves), layout.lower_bound),
-    )
-    return replace(draft, plan_id=identify(draft))

@@ -1,7 +1,8 @@
 """Laying nodes out in waves: as few as the rules allow, each with its reason.
 
-Two nodes may share a wave when their pods can all leave together under every disruption budget; a node whose own pods
-exceed a budget drains gradually, and shares its wave with no other node of that budget.
+Two nodes may share a wave when their pods can all leave together: under every disruption budget, with a replica left
+of every owner that has no budget, and with room for them on the nodes that stay. A node whose own pods exceed a budget
+drains gradually, and shares its wave with no other node of that budget.
 """
 
 from collections import Counter, defaultdict
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.planning.naming import natural_key
-from rollout.planning.packing import Limits, Load, budget_bound, lower_bound, pack
+from rollout.planning.packing import Item, Limits, Load, Weight, budget_bound, lower_bound, pack
+from rollout.planning.sharing import is_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +23,21 @@ class Piece:
     group: str
     control_plane: bool
     load: Load
+    weight: Weight = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One wave's nodes, by name, and why the wave is as it is."""
+    """One wave's nodes, why the wave is as it is, and which part of the rollout it belongs to: a clause, or empty."""
 
-    names: tuple[str, ...]
+    pieces: tuple[Piece, ...]
     because: str
+    part: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes' names."""
+        return tuple(piece.name for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,85 +48,105 @@ class Layout:
     lower_bound: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Wave:
-    """Pieces that go together, and what they use of each budget."""
-
-    pieces: tuple[Piece, ...]
-    used: Counter[str]
-
-    @classmethod
-    def of(cls, pieces: Sequence[Piece]) -> "_Wave":
-        used: Counter[str] = Counter()
-        for piece in pieces:
-            used.update(piece.load)
-        return cls(tuple(sorted(pieces, key=_by_name)), used)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(piece.name for piece in self.pieces)
-
-
 def _by_name(piece: Piece) -> tuple[tuple[int, int, str], ...]:
     return natural_key(piece.name)
 
 
-def _packed(pieces: Sequence[Piece], limits: Limits) -> list[_Wave]:
+def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
     """Waves in the order of their first names, the fuller ones first."""
     ordered = sorted(pieces, key=_by_name)
-    groups = pack([piece.load for piece in ordered], limits)
-    waves = [_Wave.of([ordered[index] for index in group]) for group in groups]
-    return sorted(waves, key=lambda wave: (-len(wave.pieces), _by_name(wave.pieces[0])))
+    groups = pack(_items(ordered), limits)
+    waves = [tuple(ordered[index] for index in sorted(group)) for group in groups]
+    return sorted(waves, key=lambda wave: (-len(wave), _by_name(wave[0])))
 
 
-def _obstacle(wave: _Wave, piece: Piece, limits: Limits) -> str | None:
-    """The first budget that keeps this piece out of this wave."""
-    return next((b for b, need in piece.load.items() if not limits.admits(b, wave.used[b], need)), None)
+def _used(pieces: Sequence[Piece]) -> Counter[str]:
+    used: Counter[str] = Counter()
+    for piece in pieces:
+        used.update(piece.load)
+    return used
 
 
-def _separation(wave: _Wave, others: Sequence[_Wave], limits: Limits) -> str:
-    """Why a wave that has room does not take a node of a later one."""
-    obstacles = {
-        obstacle
-        for other in others
-        for piece in other.pieces
-        if (obstacle := _obstacle(wave, piece, limits)) is not None
-    }
-    if not obstacles:
+def _filled(pieces: Sequence[Piece], limits: Limits) -> Weight:
+    return tuple(sum(piece.weight[each] for piece in pieces if piece.weight) for each in range(len(limits.room)))
+
+
+def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
+    """Every reason that keeps this piece out of this wave, in sentences; none where it could join."""
+    used = _used(wave)
+    found = [
+        _in_words(key, limits) for key, need in sorted(piece.load.items()) if not limits.admits(key, used[key], need)
+    ]
+    if piece.weight and not limits.has_room(_filled(wave, limits), piece.weight):
+        found.append("with more, the pods would not fit on the nodes that stay open")
+    if len(wave) >= limits.size:
+        found.append(f"as many as may be away at once ({limits.size})")
+    return tuple(found)
+
+
+def _in_words(key: str, limits: Limits) -> str:
+    allowed = limits.allowed.get(key, 0)
+    if is_owner(key):
+        return f"with more, {key} would lose all its {allowed + 1} pods at once"
+    return f"with more, {key} would lose more pods at once than its budget allows ({allowed})"
+
+
+class _Waves:
+    """What waves use, summed once: each is compared with all the later ones."""
+
+    def __init__(self, waves: Sequence[tuple[Piece, ...]], limits: Limits) -> None:
+        self._waves = waves
+        self._limits = limits
+        self._needs = [_largest_needs(wave) for wave in waves]
+
+    def separation(self, position: int) -> str:
+        """Why a wave that has room does not take a node of a later one."""
+        wave, later = self._waves[position], self._waves[position + 1 :]
+        used = _used(wave)
+        barring = {
+            key
+            for needs in self._needs[position + 1 :]
+            for key, need in needs.items()
+            if key in used and not self._limits.admits(key, used[key], need)
+        }
+        if barring:
+            return _in_words(min(barring), self._limits)
+        filled = _filled(wave, self._limits)
+        if any(piece.weight and not self._limits.has_room(filled, piece.weight) for some in later for piece in some):
+            return "with more, the pods would not fit on the nodes that stay open"
         return "the last of its kind"
-    budget = min(obstacles)
-    allowed = limits.allowed.get(budget, 0)
-    return f"with more, {budget} would lose more pods at once than its budget allows ({allowed})"
 
 
-def _gradual(wave: _Wave, limits: Limits) -> str:
-    tight = sorted(budget for budget, need in wave.used.items() if need > limits.allowed.get(budget, 0))
+def _largest_needs(wave: Sequence[Piece]) -> dict[str, int]:
+    needs: dict[str, int] = {}
+    for piece in wave:
+        for key, need in piece.load.items():
+            needs[key] = max(need, needs.get(key, 0))
+    return needs
+
+
+def _gradual(wave: Sequence[Piece], limits: Limits) -> str:
+    used = _used(wave)
+    tight = sorted(key for key, need in used.items() if need > limits.allowed.get(key, 0) and not is_owner(key))
     if not tight:
         return ""
     return f"; drains gradually: the budget {tight[0]} allows {limits.allowed.get(tight[0], 0)} at a time"
 
 
-def _explained(waves: Sequence[_Wave], limits: Limits, prefix: str) -> list[Placed]:
-    placed = []
+def _explained(waves: Sequence[tuple[Piece, ...]], limits: Limits, part: str) -> list[Placed]:
+    compared, placed = _Waves(waves, limits), []
     for position, wave in enumerate(waves):
-        full = len(wave.pieces) >= limits.size
-        why = f"as many as may be away at once ({limits.size})"
-        if not full:
-            why = _separation(wave, waves[position + 1 :], limits)
-        placed.append(Placed(wave.names, prefix + why + _gradual(wave, limits)))
+        full = len(wave) >= limits.size
+        why = f"as many as may be away at once ({limits.size})" if full else compared.separation(position)
+        prefix = f"{part}: " if part else ""
+        placed.append(Placed(wave, prefix + why + _gradual(wave, limits), part))
     return placed
 
 
 def _control_plane(pieces: Sequence[Piece], limits: Limits) -> list[Placed]:
-    single = Limits(1, limits.allowed)
     ordered = sorted(pieces, key=_by_name)
-    return [
-        Placed(
-            (piece.name,),
-            "control plane, one at a time" + _gradual(_Wave.of([piece]), single),
-        )
-        for piece in ordered
-    ]
+    part = "control plane, one at a time"
+    return [Placed((piece,), part + _gradual([piece], limits), part) for piece in ordered]
 
 
 def _split_canary(pieces: Sequence[Piece], canary: int) -> tuple[list[Piece], list[Piece]]:
@@ -127,20 +156,20 @@ def _split_canary(pieces: Sequence[Piece], canary: int) -> tuple[list[Piece], li
 
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy) -> tuple[list[Placed], int]:
     first, rest = _split_canary(pieces, policy.canary)
-    waves = _explained(_packed(first, limits), limits, "canary: ")
-    bound = lower_bound(_loads(first), limits)
+    waves = _explained(_packed(first, limits), limits, "canary")
+    bound = lower_bound(_items(first), limits)
     groups: dict[str, list[Piece]] = defaultdict(list)
     for piece in rest:
         groups[piece.group].append(piece)
     for group in sorted(groups, key=natural_key):
-        prefix = f"{policy.spread_by}={group or '(none)'}: " if policy.spread_by else ""
-        waves += _explained(_packed(groups[group], limits), limits, prefix)
-        bound += lower_bound(_loads(groups[group]), limits)
-    return waves, max(bound, budget_bound(_loads(pieces), limits.allowed))
+        part = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
+        waves += _explained(_packed(groups[group], limits), limits, part)
+        bound += lower_bound(_items(groups[group]), limits)
+    return waves, max(bound, budget_bound([piece.load for piece in pieces], limits.allowed))
 
 
-def _loads(pieces: Sequence[Piece]) -> list[Load]:
-    return [piece.load for piece in pieces]
+def _items(pieces: Sequence[Piece]) -> list[Item]:
+    return [Item(piece.load, piece.weight) for piece in pieces]
 
 
 def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy) -> Layout:

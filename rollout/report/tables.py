@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, RolloutPlan, Wave
 from rollout.planning.status import NodeStatus
-from rollout.report.text import counted, or_nothing, printable, shortened, version_step
+from rollout.report.text import counted, elapsed, or_nothing, printable, shortened, version_step
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
@@ -178,7 +178,10 @@ def _sum(plan: RolloutPlan) -> str:
     told = f"{counted(summary.nodes, 'node')} in {counted(summary.waves, 'wave')}"
     if summary.waves_lower_bound < summary.waves:
         told += f" (under these rules no plan has fewer than {summary.waves_lower_bound})"
-    return f"{told}; {counted(len(plan.excluded), 'node')} left out."
+    told = f"{told}; {counted(len(plan.excluded), 'node')} left out."
+    if not plan.estimate.seconds:
+        return told
+    return f"{told}\nIt takes about {elapsed(plan.estimate.seconds)}: {printable('; '.join(plan.estimate.basis))}."
 
 
 def saved_note(path: str) -> str:

@@ -168,7 +168,7 @@ def test_a_budget_that_can_never_allow_blocks_and_can_be_skipped() -> None:
 
 def test_a_budget_that_does_not_allow_now_only_warns() -> None:
     waiting = budget("web", allowed=0, expected=3, desired_healthy=2, current_healthy=2, max_unavailable="1")
-    plan = build_plan(inputs([node("w-1")], pods=[pod("web-0", "w-1")], budgets=[waiting]))
+    plan = build_plan(inputs([node("w-1"), node("w-2")], pods=[pod("web-0", "w-1")], budgets=[waiting]))
     assert not plan.blockers
     assert [(found.object, "allows no eviction now" in found.message) for found in plan.warnings] == [
         ("pdb/shop/web", True)

@@ -1,0 +1,98 @@
+"""The nodes that take part, each with all that is known of its drain beforehand."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.host import HostFacts
+from rollout.model.plan import Blocker, PlannedNode, PlanWarning
+from rollout.model.policy import Policy
+from rollout.planning.blockers import drain_blockers, drain_warnings
+from rollout.planning.budgets import BudgetIndex, drain_load
+from rollout.planning.eligibility import Candidate
+from rollout.planning.forecast import movable, stuck_budgets
+from rollout.planning.packing import Load
+from rollout.planning.prospects import Prospects
+from rollout.planning.rooms import Rooms
+from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
+
+
+@dataclass(frozen=True, slots=True)
+class Drainable:
+    """An eligible node with the forecast of its drain.
+
+    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them.
+    """
+
+    node: Node
+    facts: HostFacts
+    verdicts: tuple[PodVerdict, ...]
+    blockers: tuple[Blocker, ...]
+    warnings: tuple[PlanWarning, ...]
+    load: Load
+    leaving: tuple[Pod, ...]
+    index: BudgetIndex
+
+    def planned(self, arrivals: int) -> PlannedNode:
+        """The node as the plan names it."""
+        update = self.facts.update
+        return PlannedNode(
+            name=self.node.name,
+            boot_id=self.facts.boot_id,
+            node_uid=self.node.uid,
+            running_version=self.facts.running_version,
+            staged_version=update.new_version if update.needs_reboot else "",
+            evict=len(having(Action.EVICT, self.verdicts)),
+            leave=len(having(Action.LEAVE, self.verdicts)),
+            cordoned=self.node.unschedulable,
+            staged=update.needs_reboot,
+            arrivals=arrivals,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DrainForecaster:
+    """What the forecasts of all drains have in common. `evicting` is whether budgets are asked at all."""
+
+    pods: Mapping[str, Sequence[Pod]]
+    rules: DrainRules
+    index: BudgetIndex
+    prospects: Prospects
+    rooms: Rooms
+    evicting: bool
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, policy: Policy, now: datetime) -> "DrainForecaster":
+        """Forecasts for a snapshot under a policy; `now` is the moment of planning."""
+        by_node: dict[str, list[Pod]] = defaultdict(list)
+        # by name: what is planned must not depend on the order in which the API lists
+        for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
+            by_node[pod.node].append(pod)
+        return cls(
+            by_node,
+            DrainRules.of(policy.drain, snapshot.daemon_sets, now=now),
+            BudgetIndex.of(snapshot.budgets),
+            Prospects.of(snapshot.pods, now, policy.drain.timeout),
+            Rooms.of(snapshot),
+            evicting=not policy.drain.disable_eviction,
+        )
+
+    def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
+        """One node's drain."""
+        name = candidate.node.name
+        verdicts = judge_all(self.pods.get(name, ()), self.rules)
+        blockers = drain_blockers(name, verdicts, self.index, self.prospects, evicting=self.evicting)
+        if self.evicting:
+            blockers += stuck_budgets(name, verdicts, self.index, self.rooms)
+        return Drainable(
+            candidate.node,
+            facts,
+            verdicts,
+            blockers,
+            drain_warnings(name, verdicts, self.index, self.prospects, evicting=self.evicting),
+            drain_load(having(Action.EVICT, verdicts), self.index) if self.evicting else {},
+            () if having(Action.REFUSE, verdicts) else movable(verdicts),
+            self.index,
+        )

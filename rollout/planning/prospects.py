@@ -1,0 +1,46 @@
+"""What will not pass by itself: pods unready, or on their way out, for longer than a drain would wait for them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rollout.model.cluster import Budget, Pod
+
+_WITHOUT_DEADLINE = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """The pods that have been unready for long, as the plan's moment shows it.
+
+    The moment is the operator's clock and the timestamps are the cluster's: they are compared by minutes, never by less
+    than `patience` seconds, which is the drain's deadline.
+    """
+
+    now: datetime
+    patience: float
+    unready: tuple[Pod, ...] = ()
+
+    @classmethod
+    def of(cls, pods: Iterable[Pod], now: datetime, drain_timeout: float) -> "Prospects":
+        """Prospects of these pods."""
+        patience = drain_timeout or _WITHOUT_DEADLINE
+        long_since = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
+        return cls(now, patience, tuple(pod for pod in long_since if _seconds(pod.unready_since, now) > patience))
+
+    def unready_under(self, budget: Budget) -> tuple[Pod, ...]:
+        """The budget's pods that will not become ready by waiting."""
+        return tuple(pod for pod in self.unready if budget.covers(pod))
+
+    def overdue(self, pod: Pod) -> float:
+        """For how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""
+        return max(0.0, _seconds(pod.deleted_at, self.now)) if pod.deleted_at else 0.0
+
+
+def _seconds(since: str, now: datetime) -> float:
+    """How long ago; 0 where the timestamp cannot be read."""
+    try:
+        moment = datetime.fromisoformat(since)
+    except ValueError:
+        return 0.0
+    return (now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds()
