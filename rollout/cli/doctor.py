@@ -1,0 +1,158 @@
+"""`rollout doctor`."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from rollout.cli.options import (
+    ClusterOptions,
+    GeneralOptions,
+    HostKeys,
+    LeaseOptions,
+    PolicyOptions,
+    SelectionOptions,
+    SshOptions,
+)
+from rollout.errors import ExitCode, RolloutError
+
+if TYPE_CHECKING:
+    from rollout.cli.gathering import Connections, Targets
+    from rollout.gather.checks import Check
+    from rollout.model.plan import RolloutPlan
+
+
+def doctor(
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    general: GeneralOptions,
+) -> None:
+    """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
+
+    \b
+    Examples:
+      rollout doctor
+      rollout doctor -l pool=web -o json
+    """
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.gather.checks import Verdict, ordered
+    from rollout.report.doctor import doctor_document, doctor_text
+
+    checks = ordered(_examined(cluster, selection, policy, ssh, lease))
+    if general.as_json:
+        show_bytes(doctor_document(checks))
+    else:
+        show(doctor_text(checks, every=general.verbose))
+    if any(check.verdict is Verdict.FAIL for check in checks):
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _examined(
+    cluster: ClusterOptions, selection: SelectionOptions, policy: PolicyOptions, ssh: SshOptions, lease: LeaseOptions
+) -> Iterator["Check"]:
+    """Check after check, until one stands in the way of all that follow."""
+    from rollout.cli.gathering import ask_hosts, connect, read_nodes
+    from rollout.gather.checks import CheckName, failed, passed
+    from rollout.gather.checks_of_cluster import server_checks
+    from rollout.gather.snapshot import read_identity
+
+    stage, subject = CheckName.KUBECONFIG, cluster.context or "current context"
+    try:
+        connections = connect(cluster, selection.selection, ssh)
+        subject = connections.api.server
+        yield from server_checks(read_identity(connections.api))
+        yield from _rights(connections, policy, lease)
+        stage, subject = CheckName.NODES, selection.selector or "all nodes"
+        nodes = read_nodes(connections)
+        targets = ask_hosts(nodes, connections, selection.selection, ssh)
+        yield passed(CheckName.NODES, subject, f"{len(targets.selected)} of {len(nodes)} nodes are selected")
+        yield from _hosts(targets, connections, selection, ssh)
+        stage = CheckName.DRAIN
+        yield from _forecast(targets, connections, selection, policy)
+    except RolloutError as error:
+        yield failed(stage, subject, error.message, error.hint or "Try the same with kubectl -v 6.")
+
+
+def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptions) -> Iterable["Check"]:
+    from rollout.cli.gathering import with_patience
+    from rollout.gather.checks_of_cluster import right_checks
+    from rollout.gather.rights import apply_rights, missing_rights
+
+    needs = apply_rights(lease.lease_namespace, disable_eviction=policy.disable_eviction)
+    return right_checks(needs, missing_rights(connections.api, needs, each=with_patience))
+
+
+def _hosts(
+    targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions
+) -> Iterable["Check"]:
+    from rollout.cli import wiring
+    from rollout.gather.checks_of_hosts import all_host_checks
+    from rollout.gather.doctor import examine_all
+    from rollout.model.host import HostFacts
+    from rollout.planning.eligibility import excluded_by_name
+
+    chosen = [name for name in targets.selected if not excluded_by_name(name, selection.selection)]
+    answering = {name: found.host for name, found in targets.observations.items() if isinstance(found, HostFacts)}
+    examined = examine_all(
+        answering,
+        connections.shell,
+        wiring.system_clock(),
+        timeout=ssh.probe_timeout,
+        concurrency=ssh.probe_concurrency,
+    )
+    keys_checked = ssh.host_key_checking is not HostKeys.OFF
+    return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked)
+
+
+def _forecast(
+    targets: "Targets", connections: "Connections", selection: SelectionOptions, policy: PolicyOptions
+) -> Iterator["Check"]:
+    """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
+    from rollout.cli.deciding import Intent, decide
+    from rollout.cli.gathering import read_cluster
+
+    snapshot = read_cluster(connections)
+    # every host is forecast, staged or not: tomorrow's update meets the same budgets
+    rules = replace(policy.policy, skip_blocked=False, reboot_idle=True)
+    plan = decide(Intent(selection.selection, rules), snapshot, targets)
+    yield from _exclusions(plan)
+    yield from _drains(plan)
+
+
+def _exclusions(plan: "RolloutPlan") -> Iterator["Check"]:
+    from rollout.gather.checks import CheckName, failed, warned
+    from rollout.model.plan import ExclusionReason
+
+    fixes = {
+        ExclusionReason.NOT_READY: "Mend it first: kubectl describe node.",
+        ExclusionReason.CORDONED: "kubectl uncordon it, or use --include-cordoned.",
+        ExclusionReason.PAUSED: "Remove the annotation once the node may be rebooted.",
+    }
+    for found in plan.excluded:
+        if found.reason is ExclusionReason.RIVAL:
+            yield failed(
+                CheckName.RIVAL, found.node, found.message, "Stop the other coordinator, or --exclude the node."
+            )
+        elif found.reason in fixes:
+            yield warned(CheckName.NODE, found.node, found.message, fixes[found.reason])
+
+
+def _drains(plan: "RolloutPlan") -> Iterator["Check"]:
+    from rollout.gather.checks import CheckName, failed, passed, warned
+
+    blocked = {found.node for found in plan.blockers}
+    for blocker in plan.blockers:
+        yield failed(
+            CheckName.DRAIN, blocker.node, f"{blocker.object} {blocker.message}", "Clear it, or use --skip-blocked."
+        )
+    for warning in plan.warnings:
+        yield warned(
+            CheckName.DRAIN, warning.node or "cluster", f"{warning.object} {warning.message}", "See rollout plan."
+        )
+    for node in plan.nodes:
+        if node.name not in blocked:
+            yield passed(CheckName.DRAIN, node.name, f"{node.evict} pods can be moved")

@@ -1,0 +1,73 @@
+"""Preconditions of a rollout, one verdict each: what was looked at, how it stands, and what would mend it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """How a precondition stands; fixed words."""
+
+    PASS = "pass"  # noqa: S105 - a word of the report, no secret
+    WARN = "warn"
+    FAIL = "fail"
+
+
+class CheckName(StrEnum):
+    """What is looked at; fixed words, in the order in which they are reported."""
+
+    KUBECONFIG = "kubeconfig"
+    SERVER_VERSION = "server-version"
+    RIGHT = "right"
+    NODES = "nodes"
+    NODE = "node"
+    SSH = "ssh"
+    HOST_KEY = "host-key"
+    USER = "user"
+    SUDO = "sudo"
+    OPERATING_SYSTEM = "operating-system"
+    UPDATE_ENGINE = "update-engine"
+    UPDATE_STATUS = "update-status"
+    LOCKSMITHD = "locksmithd"
+    CLOCK = "clock"
+    RIVAL = "rival"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One precondition of one thing. `subject` is a node, a right, an address; `fix` is empty where all is well."""
+
+    check: CheckName
+    subject: str
+    verdict: Verdict
+    message: str
+    fix: str = ""
+
+
+def passed(name: CheckName, subject: str, message: str) -> Check:
+    """All is well."""
+    return Check(name, subject, Verdict.PASS, message)
+
+
+def warned(name: CheckName, subject: str, message: str, fix: str) -> Check:
+    """A rollout works, but not as it might be expected to."""
+    return Check(name, subject, Verdict.WARN, message, fix)
+
+
+def failed(name: CheckName, subject: str, message: str, fix: str) -> Check:
+    """A rollout would not begin, would leave this node out, or would fail on it."""
+    return Check(name, subject, Verdict.FAIL, message, fix)
+
+
+def ordered(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Checks by what they look at; among those of one kind the order stays."""
+    rank = {name: position for position, name in enumerate(CheckName)}
+    return tuple(sorted(checks, key=lambda check: rank[check.check]))
+
+
+def tally(checks: Sequence[Check]) -> Mapping[Verdict, int]:
+    """How many there are of each verdict."""
+    counted = Counter(check.verdict for check in checks)
+    return {verdict: counted[verdict] for verdict in Verdict}

@@ -1,0 +1,106 @@
+"""A host's second answer, whatever stands in it."""
+
+import pytest
+
+from rollout.gather.checks import Check, CheckName, Verdict
+from rollout.gather.checks_of_cluster import server_checks
+from rollout.gather.checks_of_hosts import host_checks
+from rollout.gather.doctor import Examination
+from rollout.gather.doctor_command import HostHealth, UnitState, parse_health
+from rollout.gather.probe_command import MARKER
+from rollout.model.cluster import ClusterIdentity
+from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.ports import CommandResult
+
+GOOD_ENGINE = UnitState("loaded", "active", "enabled")
+GOOD_LOCKSMITH = UnitState("masked", "inactive", "masked")
+FACTS = HostFacts(
+    host=Host("worker-1", "192.0.2.1"),
+    update=UpdateStatus(UpdateOperation.IDLE),
+    os_id="flatcar",
+    running_version="4081.2.0",
+    group="stable",
+    boot_id="b",
+    machine_id="m",
+    locksmithd_active=False,
+    may_reboot=True,
+)
+
+
+def answer(engine: str, locksmithd: str, clock: str) -> str:
+    return (
+        f"welcome\n{MARKER} update-engine\n{engine}\n{MARKER} locksmithd\n{locksmithd}\n"
+        f"{MARKER} clock\n{clock}\n{MARKER} end\n"
+    )
+
+
+def found(engine: UnitState, locksmithd: UnitState, off_by: float | None = 0.0) -> dict[CheckName, Check]:
+    examined = Examination(HostHealth(engine, locksmithd), off_by, 1.0)
+    return {check.check: check for check in host_checks("worker-1", FACTS, examined, keys_checked=True)}
+
+
+def test_units_and_clock_are_read_in_any_order() -> None:
+    text = answer(
+        "ActiveState=active\r\nLoadState=loaded\r\nUnitFileState=enabled\r",
+        "UnitFileState=masked\nLoadState=masked\nActiveState=inactive\nnoise",
+        "1700000000",
+    )
+    assert parse_health(CommandResult(0, text, "")) == HostHealth(GOOD_ENGINE, GOOD_LOCKSMITH, 1_700_000_000)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "nologin", f"{MARKER} update-engine\nLoadState=loaded\n", "\x1b[2J\x00\xff" * 999]
+)
+def test_an_answer_without_end_is_a_problem_told_safely(text: str) -> None:
+    health = parse_health(CommandResult(0, text, "This account is not available\x1b[0m"))
+    assert health.problem
+    assert health.problem.isprintable()
+    assert not health.update_engine.known
+
+
+@pytest.mark.parametrize(
+    ("engine", "verdict", "fix"),
+    [
+        (GOOD_ENGINE, Verdict.PASS, ""),
+        (UnitState("loaded", "active", "disabled"), Verdict.WARN, "systemctl enable update-engine"),
+        (UnitState("loaded", "failed", "enabled"), Verdict.FAIL, "enable --now"),
+        (UnitState("masked", "inactive", "masked"), Verdict.FAIL, "unmask"),
+        (UnitState("not-found", "inactive", ""), Verdict.FAIL, "--exclude"),
+        (UnitState(), Verdict.WARN, "systemctl status"),
+    ],
+)
+def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState, verdict: Verdict, fix: str) -> None:
+    check = found(engine, GOOD_LOCKSMITH)[CheckName.UPDATE_ENGINE]
+    assert check.verdict is verdict
+    assert fix in check.fix
+
+
+@pytest.mark.parametrize(
+    ("locksmithd", "verdict"),
+    [
+        (GOOD_LOCKSMITH, Verdict.PASS),
+        (UnitState("not-found", "inactive", ""), Verdict.PASS),
+        (UnitState("loaded", "inactive", "disabled"), Verdict.WARN),
+        (UnitState("loaded", "active", "enabled"), Verdict.FAIL),
+        # masked while it runs: it goes on running until it is stopped
+        (UnitState("masked", "active", "masked"), Verdict.FAIL),
+    ],
+)
+def test_locksmithd_has_to_be_masked_and_stopped(locksmithd: UnitState, verdict: Verdict) -> None:
+    assert found(GOOD_ENGINE, locksmithd)[CheckName.LOCKSMITHD].verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("off_by", "verdict"), [(0.4, Verdict.PASS), (-30.5, Verdict.PASS), (32.0, Verdict.WARN), (-4000.0, Verdict.WARN)]
+)
+def test_a_clock_that_is_off_is_only_warned_of(off_by: float, verdict: Verdict) -> None:
+    assert found(GOOD_ENGINE, GOOD_LOCKSMITH, off_by)[CheckName.CLOCK].verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [("v1.21.14", Verdict.FAIL), ("v1.22.0", Verdict.PASS), ("v1.36.2+k3s1", Verdict.PASS), ("dev", Verdict.WARN)],
+)
+def test_the_server_has_to_know_evictions(version: str, verdict: Verdict) -> None:
+    checks = {check.check: check for check in server_checks(ClusterIdentity("uid", "https://192.0.2.1", version))}
+    assert checks[CheckName.SERVER_VERSION].verdict is verdict
