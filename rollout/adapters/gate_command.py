@@ -1,0 +1,91 @@
+"""The operator's own command as a gate: run without a shell, told of the node by its environment alone."""
+
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO
+
+from rollout.errors import UsageError
+
+_TICK = 0.2
+_GRACE_SECONDS = 5.0
+_MOST_OUTPUT = 4096
+
+
+def split_command(text: str) -> tuple[str, ...]:
+    """The words of a written command; `UsageError` where there are none, or a quote is not closed."""
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a command: {error}", hint="Quote it as in a shell.") from error
+    if not words:
+        raise UsageError("--gate-command is empty", hint="Name a program and its arguments.")
+    return words
+
+
+class LocalCommand:
+    """Runs one command again and again, each time in a session of its own, so that all it started can be ended."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = tuple(words)
+
+    def run(self, environment: Mapping[str, str], *, seconds: float, stopped: Callable[[], bool]) -> str:
+        """Why it does not let pass: its exit status with the last line that it wrote; empty where it does."""
+        with tempfile.TemporaryFile() as output:
+            try:
+                process = subprocess.Popen(  # noqa: S603 - the operator's own words, split once, no shell
+                    self._words,
+                    env={**os.environ, **environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return f"{self._words[0]} cannot be run: {error.strerror}"
+            return self._judged(process, output, seconds, stopped)
+
+    def _judged(
+        self, process: subprocess.Popen[bytes], output: IO[bytes], seconds: float, stopped: Callable[[], bool]
+    ) -> str:
+        end = time.monotonic() + seconds
+        while process.poll() is None:
+            if stopped():
+                _end(process)
+                return "stopped on request"
+            if time.monotonic() >= end:
+                _end(process)
+                return f"{self._words[0]} did not end within --gate-timeout {seconds:g}s"
+            _wait(process)
+        if process.returncode == 0:
+            return ""
+        said = _last_line(output)
+        return f"{self._words[0]} says no with {process.returncode}{': ' + said if said else ''}"
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_TICK)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End it and whatever it started."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _last_line(output: IO[bytes]) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _MOST_OUTPUT))
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""

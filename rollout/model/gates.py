@@ -1,0 +1,56 @@
+"""What the operator wants asked before a node is begun, rebooted or given back; part of the policy."""
+
+from dataclasses import dataclass
+
+from rollout.model.marks import FLUO_PREFIX
+from rollout.model.quantity import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPolicy:
+    """When nodes may be begun: windows as written, none for always.
+
+    `fit`: only what is estimated to end inside. `wait`: wait for the next one instead of ending.
+    """
+
+    windows: tuple[str, ...] = ()
+    fit: bool = False
+    wait: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HookPolicy:
+    """Annotations that checks of the operator's set to "true" on a node: before its drain, and before its uncordon."""
+
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    prefix: str = FLUO_PREFIX
+    timeout: Duration = Duration(3600)
+
+
+@dataclass(frozen=True, slots=True)
+class AlertPolicy:
+    """Prometheus' alerts that keep nodes from being begun; an empty `url` asks for none.
+
+    `pattern` names alerts that do not count; with `match_only`, the only ones that do. With `firing_only`, pending ones
+    do not count.
+    """
+
+    url: str = ""
+    pattern: str = ""
+    match_only: bool = False
+    firing_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GatePolicy:
+    """All gates. `blocking_pods` are label selectors; `timeout` is how long one gate may hold a node up."""
+
+    windows: WindowPolicy = WindowPolicy()
+    hooks: HookPolicy = HookPolicy()
+    alerts: AlertPolicy = AlertPolicy()
+    blocking_pods: tuple[str, ...] = ()
+    timeout: Duration = Duration(1800)
+    health_checks: int = 2
+    soak: Duration = Duration(0)
+    ignored_rivals: tuple[str, ...] = ()
