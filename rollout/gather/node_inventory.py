@@ -1,0 +1,148 @@
+"""The cluster's Nodes as an Ansible inventory, in the JSON that Ansible expects of an inventory script.
+
+Every host comes with its variables in `_meta`, so that Ansible asks once and not once a host. Names of groups
+consist of letters, digits and underscores: with others Ansible warns, or refuses.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.host import Host, HostFacts, HostObservation
+
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+# what a kubelet reports is not trusted: an address is neither a template for Ansible nor an option for ssh
+_ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z])?|::[0-9A-Fa-f:.]*")
+_NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
+ROOT_GROUP = "nodes"
+
+Variables = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What the command line says about reaching every host; paths, empty where it says nothing."""
+
+    key_file: str = ""
+    known_hosts: str = ""
+    ssh_config: str = ""
+
+    @property
+    def arguments(self) -> str:
+        """The same for OpenSSH, which Ansible connects with."""
+        known = ("-o", f"UserKnownHostsFile={self.known_hosts}") if self.known_hosts else ()
+        return shlex.join((*known, *(("-F", self.ssh_config) if self.ssh_config else ())))
+
+
+def inventory_document(
+    nodes: Sequence[Node],
+    hosts: Mapping[str, Host],
+    observations: Mapping[str, HostObservation],
+    connection: Connection,
+) -> Mapping[str, object]:
+    """What `--list` prints: groups of hosts, and every host's variables.
+
+    A Node whose host was not asked, or did not answer, is in no group that depends on the answer.
+    """
+    groups: dict[str, list[str]] = {}
+    for node in nodes:
+        for group in (ROOT_GROUP, *_groups(node, observations.get(node.name))):
+            groups.setdefault(group, []).append(node.name)
+    variables = {
+        node.name: host_variables(node, hosts.get(node.name), observations.get(node.name), connection) for node in nodes
+    }
+    return {
+        "_meta": {"hostvars": variables},
+        "all": {"children": sorted({"ungrouped", *groups})},
+        **{name: {"hosts": groups[name]} for name in sorted(groups)},
+    }
+
+
+def host_variables(
+    node: Node, host: Host | None, observation: HostObservation | None, connection: Connection
+) -> Variables:
+    """What `--host` prints: how the host is reached, and what is known of it."""
+    return {**_reached(host, connection), **_about(node), **_facts(observation)}
+
+
+def _reached(host: Host | None, connection: Connection) -> Variables:
+    """Only what is known: an empty address would send Ansible to this machine."""
+    if host is None or not _ADDRESS.fullmatch(host.address):
+        return {}
+    known = {
+        "ansible_ssh_private_key_file": host.key_file or connection.key_file,
+        "ansible_ssh_common_args": connection.arguments,
+    }
+    return {
+        "ansible_host": host.address,
+        "ansible_port": host.port,
+        "ansible_user": host.user,
+        **{name: value for name, value in known.items() if value},
+    }
+
+
+def _about(node: Node) -> Variables:
+    ours = {key.removeprefix(marks.PREFIX): text for key, text in node.annotations.items() if _is_ours(key)}
+    return {
+        "rollout_ready": node.is_ready,
+        "rollout_schedulable": not node.unschedulable,
+        "rollout_control_plane": node.is_control_plane,
+        "rollout_roles": list(_roles(node)),
+        "rollout_zone": node.zone,
+        "rollout_os_image": _untemplated(node.os_image),
+        "rollout_kubelet_version": _untemplated(node.kubelet_version),
+        "rollout_labels": dict(node.labels),
+        # a value that came from the cluster is data: Ansible must not take it for a template
+        "rollout_annotations": {key: _untemplated(text) for key, text in sorted(ours.items())},
+    }
+
+
+def _facts(observation: HostObservation | None) -> Variables:
+    if not isinstance(observation, HostFacts):
+        return {}
+    return {
+        "rollout_needs_reboot": observation.update.needs_reboot,
+        "rollout_operation": observation.update.operation.value,
+        "rollout_running_version": observation.running_version,
+        "rollout_staged_version": observation.update.new_version if observation.update.needs_reboot else "",
+        "rollout_boot_id": observation.boot_id,
+    }
+
+
+def _is_ours(key: str) -> bool:
+    return key.startswith(marks.PREFIX)
+
+
+def _untemplated(text: str) -> object:
+    return {"__ansible_unsafe": text}
+
+
+def _roles(node: Node) -> Iterable[str]:
+    return sorted(label.removeprefix(_ROLE_PREFIX) for label in node.labels if label.startswith(_ROLE_PREFIX))
+
+
+def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
+    roles = list(_roles(node))
+    yield from (_group("role", role) for role in roles)
+    if node.zone:
+        yield _group("zone", node.zone)
+    version = observation.running_version if isinstance(observation, HostFacts) else _version_of(node.os_image)
+    if version:
+        yield _group("os_version", version)
+    if isinstance(observation, HostFacts):
+        yield "needs_reboot" if observation.update.needs_reboot else "needs_no_reboot"
+    if node.unschedulable:
+        yield "cordoned"
+
+
+def _version_of(os_image: str) -> str:
+    """The version in what a kubelet reports: `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)`."""
+    found = re.search(r"\b\d+\.\d+\.\d+\b", os_image)
+    return found[0] if found else ""
+
+
+def _group(kind: str, value: str) -> str:
+    return f"{kind}_{_NOT_IN_NAMES.sub('_', value)}"

@@ -1,0 +1,90 @@
+"""The dynamic inventory, as the real Ansible reads it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.lab.lab import Lab
+from tests.cli.conftest import Command
+from tests.conftest import StartLab
+
+SCRIPT = Path(__file__).parents[2] / "inventory" / "nodes.py"
+ANSIBLE = Path(sys.executable).parent / "ansible"
+needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
+
+
+def ansible(lab: Lab, home: Path, program: str, *arguments: str) -> str:
+    """What one of Ansible's programs prints, in an empty home, with the script as its inventory."""
+    path = os.pathsep.join((str(ANSIBLE.parent), os.environ["PATH"]))
+    environment = {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **lab.environment}
+    command = [str(ANSIBLE.with_name(program)), "-i", str(SCRIPT), *arguments]
+    ended = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "WARNING" not in ended.stderr
+    return ended.stdout
+
+
+@needs_ansible
+def test_ansible_inventory_reads_groups_and_variables(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab("mixed", nodes=12)
+    read: dict[str, Any] = json.loads(ansible(lab, home, "ansible-inventory", "--list"))
+    assert set(read["nodes"]["hosts"]) == set(lab.machines)
+    assert read["role_control_plane"]["hosts"] == ["cp-1", "cp-2", "cp-3"]
+    assert read["needs_no_reboot"]["hosts"] == ["worker-2", "worker-3"]
+    assert "worker-8" in read["needs_reboot"]["hosts"]
+    assert read["cordoned"]["hosts"] == ["worker-7"]
+    assert set(read["os_version_4081_2_0"]["hosts"]) == set(lab.machines)
+    assert "worker-1" in read["zone_eu_1a"]["hosts"]
+    paused = read["_meta"]["hostvars"]["worker-4"]
+    assert paused["rollout_annotations"]["paused"] in ("true", {"__ansible_unsafe": "true"})
+    assert paused["ansible_user"] == "core"
+    graph = ansible(lab, home, "ansible-inventory", "--graph", "needs_no_reboot")
+    assert [line.strip(" |-") for line in graph.splitlines()] == ["@needs_no_reboot:", "worker-2", "worker-3"]
+
+
+@needs_ansible
+def test_ansible_reaches_the_hosts_through_it(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab("mixed", nodes=12)
+    shown = ansible(lab, home, "ansible", "needs_no_reboot", "-m", "raw", "-a", "cat /proc/sys/kernel/random/boot_id")
+    for name in ("worker-2", "worker-3"):
+        assert lab.machines[name].boot_id in shown
+    assert lab.machines["worker-1"].boot_id not in shown
+
+
+@needs_ansible
+def test_what_a_node_says_is_no_template(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab("idle", nodes=4, speed=1)
+    lure = "{{ 6 * 7 }}"
+    annotations = {"metadata": {"annotations": {"node-rollout.dev/last-result": lure}}}
+    patch = ("kubectl", "patch", "node", "worker-1", "--type=merge", "-p", json.dumps(annotations))
+    variables = {"PATH": os.environ["PATH"], "HOME": str(home), **lab.environment}
+    subprocess.run(patch, env=variables, capture_output=True, check=True)
+    shown = ansible(lab, home, "ansible", "worker-1", "-m", "debug", "-a", "var=rollout_annotations")
+    assert lure in shown
+    assert "42" not in shown
+
+
+def test_one_host_alone(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("mixed", nodes=12)
+    variables = json.loads(command("inventory", "--host", "worker-2", lab=lab).stdout)
+    assert variables["rollout_needs_reboot"] is False
+    assert variables["rollout_operation"] == "UPDATE_STATUS_IDLE"
+    assert variables["ansible_host"] == lab.machines["worker-2"].address
+    missing = command("inventory", "--host", "worker-99", lab=lab)
+    assert missing.code == ExitCode.ERROR
+    assert "there is no node worker-99" in missing.stderr
+    assert command("inventory", "--list", "--host", "worker-2", lab=lab).code == ExitCode.USAGE
+
+
+def test_a_host_that_does_not_answer_is_listed_without_its_answers(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("unreachable", nodes=7)
+    document = json.loads(command("inventory", lab=lab).stdout)
+    assert "worker-2" in document["nodes"]["hosts"]
+    assert "worker-2" not in document["needs_reboot"]["hosts"]
+    assert "rollout_needs_reboot" not in document["_meta"]["hostvars"]["worker-2"]
