@@ -15,8 +15,10 @@ from rollout import __version__
 from rollout.cli import failures
 from rollout.cli.apply import apply
 from rollout.cli.demo import demo
+from rollout.cli.doctor import doctor
 from rollout.cli.flattening import flattened
 from rollout.cli.help import SectionedCommand
+from rollout.cli.inventory import inventory
 from rollout.cli.lab import lab_app
 from rollout.cli.plan import plan
 from rollout.cli.status import status
@@ -55,6 +57,7 @@ def root(
     With one:           rollout status    which nodes wait for a reboot
                         rollout plan      what apply would do
                         rollout apply     do it
+                        rollout doctor    what is missing for that, and how to mend it
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -65,7 +68,7 @@ def version() -> None:
     typer.echo(f"{failures.PROGRAM} {__version__}")
 
 
-for _command in (status, plan, apply):
+for _command in (status, plan, apply, doctor, inventory):
     app.command(cls=SectionedCommand, context_settings=_CONTEXT)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
 app.add_typer(lab_app, name="lab")
