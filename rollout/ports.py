@@ -3,7 +3,7 @@
 Every implementation is safe to call from many threads at once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,6 +73,15 @@ class HostShell(Protocol):
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, run `command`, and disconnect, all within `timeout` seconds."""
+        ...
+
+    def run_if(
+        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+    ) -> CommandResult | None:
+        """Run `question` and, where `agreed` says so of its answer, `command` on the same connection; else None.
+
+        No connection outlives a boot: the command reaches the very boot that has answered, or nothing.
+        """
         ...
 
 

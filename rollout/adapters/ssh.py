@@ -5,10 +5,14 @@ becomes part of a command; the caller's constant text is all that is run.
 """
 
 import logging
+import shlex
 import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import paramiko
 
@@ -16,6 +20,7 @@ from rollout.adapters.known_hosts import HostKey, HostKeyChecking, KnownHosts
 from rollout.adapters.ssh_connection import Connection
 from rollout.adapters.ssh_keys import KeyRing
 from rollout.errors import (
+    HostKeyError,
     InputError,
     SshAuthError,
     SshError,
@@ -24,6 +29,8 @@ from rollout.errors import (
 )
 from rollout.model.host import Host
 from rollout.ports import CommandResult
+
+T = TypeVar("T")
 
 OUTPUT_LIMIT = 1 << 20
 CONNECT_TIMEOUT = 15.0
@@ -50,6 +57,9 @@ class ParamikoShell:
         # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._known_hosts = KnownHosts(known_hosts, host_key_checking)
+        self._known_hosts_named = known_hosts is not None
+        self._others: dict[str, KnownHosts] = {}
+        self._lock = threading.Lock()
         self._keys = KeyRing(key_passphrase)
         self._key_file = str(key_file) if key_file is not None else None
         self._connect_timeout = connect_timeout
@@ -69,11 +79,33 @@ class ParamikoShell:
             HostKeyError: the host's key is unknown, changed or revoked.
             SshError: the output is beyond all measure.
         """
+        return self._connected(host, partial(self._command, command), timeout)
+
+    def run_if(
+        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+    ) -> CommandResult | None:
+        """Run `command` on the connection that has answered `question`, where `agreed` says so; else None.
+
+        Errors are those of `run`, and whatever `agreed` raises.
+        """
+
+        def converse(attempt: "_Attempt", deadline: float) -> CommandResult | None:
+            answer = self._command(question, attempt, deadline)
+            return self._command(command, attempt, deadline) if agreed(answer) else None
+
+        return self._connected(host, converse, timeout)
+
+    def _command(self, command: str, attempt: "_Attempt", deadline: float) -> CommandResult:
+        return attempt.run(command, deadline, self._output_limit)
+
+    def _connected(self, host: Host, talk: "Callable[[_Attempt, float], T]", timeout: float) -> T:
+        """The result of `talk` with a host that is known and has let us in."""
         started = time.monotonic()
         deadline = started + timeout
-        attempt = _Attempt(host, min(deadline, started + self._connect_timeout))
+        attempt = _Attempt(host, min(deadline, started + (host.connect_timeout or self._connect_timeout)))
         try:
-            return self._run(attempt, command, deadline)
+            self._open(attempt)
+            return talk(attempt, deadline)
         except SshError as error:
             raise type(error)(_named(host, error.message), hint=error.hint) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
@@ -81,19 +113,34 @@ class ParamikoShell:
         finally:
             attempt.close()
 
-    def _run(self, attempt: "_Attempt", command: str, deadline: float) -> CommandResult:
+    def _open(self, attempt: "_Attempt") -> None:
         host = attempt.host
         with self._keys.candidates(host.key_file or self._key_file) as keys:
             attempt.connect(many_keys=len(keys) > 1)
-            attempt.check_host_key(self._known_hosts)
+            attempt.check_host_key(self._known_hosts_of(host))
             attempt.log_in(keys)
-        return attempt.run(command, deadline, self._output_limit)
+
+    def _known_hosts_of(self, host: Host) -> KnownHosts:
+        """The file named by flag before the one of the host's configuration, as everywhere."""
+        if host.known_hosts is None or self._known_hosts_named:
+            return self._known_hosts
+        with self._lock:
+            if host.known_hosts not in self._others:
+                self._others[host.known_hosts] = _read_known_hosts(host.known_hosts, self._known_hosts.checking)
+            return self._others[host.known_hosts]
 
     def _check_key(self, file: str) -> None:
         try:
             self._keys.load(file)
         except SshAuthError as error:
             raise InputError(error.message, hint=error.hint) from error
+
+
+def _read_known_hosts(file: str, checking: HostKeyChecking) -> KnownHosts:
+    try:
+        return KnownHosts(Path(file), checking)
+    except InputError as error:
+        raise HostKeyError(error.message, hint=error.hint) from error
 
 
 class _Attempt:
@@ -112,7 +159,7 @@ class _Attempt:
         return self._connection
 
     def connect(self, *, many_keys: bool) -> None:
-        self._connection = Connection(self.host.address, self.host.port, deadline=self._deadline, many_keys=many_keys)
+        self._connection = Connection(self.host, deadline=self._deadline, many_keys=many_keys)
         self._doing = "agreeing on keys"
 
     def check_host_key(self, known_hosts: KnownHosts) -> None:
@@ -173,6 +220,8 @@ def _cause(error: Exception, doing: str, host: Host) -> tuple[str, str]:
     """A sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
     port = f"Is sshd running there, on port {host.port}?"
     ended = f"the host ended the connection while {doing}", "It may be going down; try again."
+    if host.proxy and doing == "agreeing on keys":
+        return "what it is reached through ended the connection", f"Try it by hand: {shlex.join(host.proxy)}"
     causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
         (ConnectionRefusedError, ("the connection was refused", port)),
         (socket.gaierror, (f"the name {host.address} does not resolve", "Give its address in an inventory.")),

@@ -14,6 +14,7 @@ from rollout.cli.options import (
     SelectionOptions,
     SshOptions,
 )
+from rollout.cli.run_options import LockOptions, StopOptions
 from rollout.errors import UsageError
 
 FileArgument = Annotated[
@@ -23,6 +24,15 @@ FileArgument = Annotated[
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", envvar="ROLLOUT_YES", show_envvar=False, help="Do not ask.")]
+IgnoreOption = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-blockers",
+        envvar="ROLLOUT_IGNORE_BLOCKERS",
+        show_envvar=False,
+        help="Start all the same: nodes whose drain is bound to fail are tried, and given back when it does.",
+    ),
+]
 DryRunOption = Annotated[
     bool,
     typer.Option(
@@ -43,10 +53,13 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     policy: PolicyOptions,
     ssh: SshOptions,
     lease: LeaseOptions,
+    lock: LockOptions,
+    stop: StopOptions,
     general: GeneralOptions,
     file: FileArgument = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
+    ignore_blockers: IgnoreOption = False,
 ) -> None:
     """Run a saved plan; or plan, show, ask and run.
 
@@ -62,8 +75,9 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.deciding import decide, load_intent, zones
     from rollout.cli.gathering import ask_hosts, connect, read_cluster
     from rollout.cli.permitting import refuse_without_rights
-    from rollout.cli.running import Run, refuse_blocked, rehearse, run
+    from rollout.cli.running import Run, refuse_blocked, rehearse, run, run_options, selected_by
     from rollout.cli.terminal import show, width
+    from rollout.cli.unfinished import refuse_unfinished
     from rollout.report.tables import plan_heading, plan_text
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
@@ -73,12 +87,15 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     connections = connect(cluster, asked.selection, ssh)
     refuse_without_rights(connections, asked.policy.drain, lease.lease_namespace)
     snapshot = read_cluster(connections)
+    refuse_unfinished(connections, snapshot.nodes, lease.lease_namespace)
     targets = ask_hosts(snapshot.nodes, connections, asked.selection, ssh)
     plan = decide(asked, snapshot, targets)
     if not general.as_json:
         show(plan_heading(plan) if file else plan_text(plan, zones=zones(snapshot), width=width()))
-    refuse_blocked(plan)
-    this = Run(plan, targets, connections, probe_timeout=ssh.probe_timeout, lease_namespace=lease.lease_namespace)
+    if not ignore_blockers:
+        refuse_blocked(plan)
+    options = run_options(selected_by(targets, plan.selection), ssh, lease, lock)
+    this = Run(plan, targets, connections, options, stop.stop)
     if dry_run:
         rehearse(this, as_json=general.as_json)
         return

@@ -23,9 +23,9 @@ def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool) -> None:
         )
 
 
-def ask() -> None:
+def ask(question: str = _QUESTION) -> None:
     """`DeclinedError` for any answer but yes."""
-    sys.stderr.write(_QUESTION)
+    sys.stderr.write(question)
     sys.stderr.flush()
     if sys.stdin.readline().strip() != "yes":
         raise DeclinedError("not confirmed: nothing was changed")

@@ -1,6 +1,6 @@
 """The observing stage of every command: nodes and what their hosts say, or the whole cluster and what its hosts say."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -80,6 +80,14 @@ def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Select
     hosts = _hosts(nodes, selected, ssh)
     asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
     return Targets(selected, hosts, _poll(asked, connections.shell, ssh))
+
+
+def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
+    """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
+    names = tuple(node.name for node in nodes)
+    hosts = _hosts(nodes, names, ssh)
+    wanted = {name: host for name, host in hosts.items() if name in asked}
+    return Targets(names, hosts, _poll(wanted, connections.shell, ssh) if wanted else {})
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:

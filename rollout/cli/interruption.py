@@ -18,10 +18,12 @@ from rollout.execution.context import StopRequest
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = "\x1b[?25h"
-_STOPPING = (
-    "stopping: no further node is started, those in flight are finished. "
-    "Once more ends this at once, and leaves them as they are."
+_ONCE_MORE = "Once more ends this at once, and leaves them as they are."
+_FINISHING = f"stopping: no further node is started, those in flight are finished. {_ONCE_MORE}"
+_REVERTING = (
+    f"stopping: no further node is started, those in flight are given back, or finished if rebooting. {_ONCE_MORE}"
 )
+_LEFT = "ended at once; nodes in flight are left as they are. To go on: rollout resume. To undo: rollout abort."
 
 
 @contextmanager
@@ -57,11 +59,12 @@ def _listen(ear: int, stop: StopRequest) -> None:
             _leave_at_once()
         stop.request()
         # not through any buffer or console: whoever holds its lock may be waiting
-        os.write(sys.stderr.fileno(), f"\nrollout: {_STOPPING}\n".encode())
+        os.write(sys.stderr.fileno(), f"\nrollout: {_REVERTING if stop.revert else _FINISHING}\n".encode())
 
 
 def _leave_at_once() -> None:
     """Not `sys.exit`: that would wait for the threads of the nodes in flight."""
     if sys.stderr.isatty():
         os.write(sys.stderr.fileno(), _SHOW_CURSOR.encode())
+    os.write(sys.stderr.fileno(), f"\nrollout: {_LEFT}\n".encode())
     os._exit(ExitCode.INTERRUPTED)

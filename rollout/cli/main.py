@@ -13,6 +13,7 @@ import typer
 
 from rollout import __version__
 from rollout.cli import failures
+from rollout.cli.abort import abort
 from rollout.cli.apply import apply
 from rollout.cli.demo import demo
 from rollout.cli.doctor import doctor
@@ -21,6 +22,7 @@ from rollout.cli.help import SectionedCommand
 from rollout.cli.inventory import inventory
 from rollout.cli.lab import lab_app
 from rollout.cli.plan import plan
+from rollout.cli.resume import resume
 from rollout.cli.status import status
 from rollout.errors import ExitCode
 
@@ -58,6 +60,7 @@ def root(
                         rollout plan      what apply would do
                         rollout apply     do it
                         rollout doctor    what is missing for that, and how to mend it
+    Interrupted:        rollout resume    go on with it, or: rollout abort
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -68,7 +71,7 @@ def version() -> None:
     typer.echo(f"{failures.PROGRAM} {__version__}")
 
 
-for _command in (status, plan, apply, doctor, inventory):
+for _command in (status, plan, apply, resume, abort, doctor, inventory):
     app.command(cls=SectionedCommand, context_settings=_CONTEXT)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
 app.add_typer(lab_app, name="lab")

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from rollout.cli import wiring
 from rollout.cli.gathering import Connections, Targets
 from rollout.cli.interruption import stopped_by_signals
+from rollout.cli.options import LeaseOptions, SshOptions
+from rollout.cli.run_options import LockOptions, StopMode
 from rollout.cli.terminal import error_console, show
 from rollout.errors import BlockedError, ExitCode
 from rollout.execution.context import StopRequest
 from rollout.execution.rehearsal import rehearse as ask_server
-from rollout.execution.rollout import Ports, RunOptions, execute
+from rollout.execution.rollout import Inheritance, Ports, RunOptions, execute
 from rollout.model.host import Host
 from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Selection
 from rollout.model.progress import NotStarted, PlanReady, RunFinished, RunResult
 from rollout.planning.eligibility import excluded_by_name
 from rollout.ports import Observer
@@ -31,29 +34,36 @@ _MOST_BLOCKERS = 10
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A plan, and all it takes to run it. `probe_timeout` in seconds."""
+    """A plan, and all it takes to run it. `inherited` is what an earlier process has left of it, None for a new run."""
 
     plan: RolloutPlan
     targets: Targets
     connections: Connections
-    probe_timeout: float
-    lease_namespace: str
+    options: RunOptions
+    stop: StopMode = StopMode.FINISH
+    inherited: Inheritance | None = None
 
     @property
     def hosts(self) -> Mapping[str, Host]:
         """The planned nodes' hosts."""
         return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
 
-    @property
-    def options(self) -> RunOptions:
-        """How this process runs it."""
-        chosen = [name for name in self.targets.selected if not excluded_by_name(name, self.plan.selection)]
-        return RunOptions(
-            selected=len(chosen),
-            holder=wiring.lease_holder(),
-            lease_namespace=self.lease_namespace,
-            probe_timeout=self.probe_timeout,
-        )
+
+def run_options(selected: int, ssh: SshOptions, lease: LeaseOptions, lock: LockOptions) -> RunOptions:
+    """How this process runs; percentages are of the `selected` nodes."""
+    return RunOptions(
+        selected=selected,
+        holder=wiring.lease_holder(),
+        lease_namespace=lease.lease_namespace,
+        lease_seconds=lock.seconds,
+        probe_timeout=ssh.probe_timeout,
+        unlock=lock.force_unlock,
+    )
+
+
+def selected_by(targets: Targets, selection: Selection) -> int:
+    """The number of nodes that percentages are of."""
+    return sum(1 for name in targets.selected if not excluded_by_name(name, selection))
 
 
 def refuse_blocked(plan: RolloutPlan) -> None:
@@ -62,15 +72,16 @@ def refuse_blocked(plan: RolloutPlan) -> None:
         told = [f"{found.object} {found.message}" for found in plan.blockers]
         raise BlockedError(
             f"not started, for this stands in the way: {listed(told, _MOST_BLOCKERS)}",
-            hint="Clear it, or leave the nodes concerned out with --skip-blocked or --exclude.",
+            hint="Clear it, leave the nodes concerned out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
         )
 
 
 def run(this: Run, *, as_json: bool) -> ExitCode:
     """Run the plan and tell its end; what the process ends with."""
-    stop = StopRequest()
-    with _watched(as_json=as_json) as observer:
-        result = _executed(this, observer, stop) if this.plan.waves else _nothing_done(this.plan, observer)
+    stop = StopRequest(revert=this.stop is StopMode.REVERT)
+    with watched(as_json=as_json) as observer:
+        anything = this.plan.waves or this.inherited is not None
+        result = _executed(this, observer, stop) if anything else _nothing_done(this.plan, observer)
     if this.plan.waves and not as_json:
         show(f"\n{summary_text(this.plan, result)}")
     return _exit_code(result, stop)
@@ -94,7 +105,7 @@ def rehearse(this: Run, *, as_json: bool) -> None:
 def _executed(this: Run, observer: Observer, stop: StopRequest) -> RunResult:
     ports = Ports(this.connections.api, this.connections.shell, wiring.system_clock(), Unfailing(observer))
     with stopped_by_signals(stop):
-        return execute(this.plan, this.hosts, ports, this.options, stop)
+        return execute(this.plan, this.hosts, ports, this.options, stop, this.inherited)
 
 
 def _nothing_done(plan: RolloutPlan, observer: Observer) -> RunResult:
@@ -106,7 +117,7 @@ def _nothing_done(plan: RolloutPlan, observer: Observer) -> RunResult:
 
 
 @contextmanager
-def _watched(*, as_json: bool) -> Iterator[Observer]:
+def watched(*, as_json: bool) -> Iterator[Observer]:
     """Whoever shows the run: JSON lines, a live board on a terminal, plain lines elsewhere."""
     console = error_console()
     if as_json:

@@ -4,6 +4,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rollout.execution.gates import Gates, NoGates
 from rollout.execution.reporting import Reporter
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
@@ -20,10 +21,11 @@ class Guard(Protocol):
 
 
 class StopRequest:
-    """A wish that no further node be started. Those in flight finish."""
+    """A wish that no further node be started. Those in flight finish; `revert`: those not rebooting go back."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, revert: bool = False) -> None:
         self._event = threading.Event()
+        self.revert = revert
 
     def request(self) -> None:
         """Wish it; more than once is the same as once."""
@@ -33,6 +35,11 @@ class StopRequest:
     def requested(self) -> bool:
         """Whether it was wished."""
         return self._event.is_set()
+
+    @property
+    def reverting(self) -> bool:
+        """Whether nodes that are not rebooting yet are to be given back."""
+        return self.revert and self.requested
 
     def wait(self, seconds: float) -> bool:
         """Sleep for `seconds`, or until it is wished; whether it was."""
@@ -62,7 +69,7 @@ class OutageNotice:
 class NodeContext:
     """One node's run: what was planned for it, where its host is, and the ports.
 
-    `run` is the rollout's id, `probe_timeout` in seconds.
+    `run` is the rollout's id, `probe_timeout` in seconds. `taken_up`: an earlier process has begun this node.
     """
 
     planned: PlannedNode
@@ -78,6 +85,10 @@ class NodeContext:
     probe_timeout: float = 60.0
     api_patience: float = 600.0
     pause: threading.Event = field(default_factory=threading.Event)
+    stop: StopRequest | None = None
+    taken_up: bool = False
+    gates: Gates = field(default_factory=NoGates)
+    started: float = 0.0
 
     @property
     def name(self) -> str:

@@ -17,6 +17,13 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
         self.outcome = outcome
 
 
+class GivenUpError(NodeFailure):
+    """Stopped on request before the reboot."""
+
+    def __init__(self) -> None:
+        super().__init__(Outcome.ABORTED, "given back, as it was not rebooting yet: stopped on request")
+
+
 def outcome_of(error: RolloutError) -> Outcome:
     """What a failure makes of the node."""
     match error:

@@ -31,13 +31,17 @@ _RENEWALS_PER_DURATION = 3
 
 @dataclass(frozen=True, slots=True)
 class LeaseTerms:
-    """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it."""
+    """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it.
+
+    The Lease of the run `unlock` is taken at once: somebody has made sure that its process is gone.
+    """
 
     namespace: str
     holder: str
     run: str
     seconds: int = 30
     patience: float = 600.0
+    unlock: str = ""
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -109,7 +113,7 @@ class LeaseLock:
             self._claim(lambda: self._api.create(self._collection, self._body("")))
             return
         if lease.held_by:
-            lease = self._outwait(lease)
+            lease = lease if self._is_unlocked(lease) else self._outwait(lease)
         version, self._transitions = lease.metadata.resource_version, (lease.spec.lease_transitions or 0) + 1
         self._claim(lambda: self._api.replace(self._path, self._body(version)))
 
@@ -132,6 +136,16 @@ class LeaseLock:
     def _patiently(self, action: Callable[[], bytes]) -> bytes:
         return patiently(action, Deadline(self._clock, self._terms.patience))
 
+    def _is_unlocked(self, lease: _Lease) -> bool:
+        """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
+        run = lease.metadata.annotations.get(marks.RUN, "")
+        if self._terms.unlock not in ("", run):
+            raise BlockedError(
+                f"--force-unlock {self._terms.unlock}, but {lease.held_by} holds the lock for run {run or 'unknown'}",
+                hint="Name that run, once you have made sure that nobody is running it.",
+            )
+        return bool(self._terms.unlock)
+
     def _outwait(self, lease: _Lease) -> _Lease:
         """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
         seconds = lease.spec.lease_duration_seconds or self._terms.seconds
@@ -149,7 +163,8 @@ class LeaseLock:
         return BlockedError(
             f"another rollout is running: {holder} holds the Lease {self._terms.namespace}/{marks.LEASE_NAME}"
             + (f" for run {run}" if run else ""),
-            hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while.",
+            hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while; "
+            "at once with --force-unlock and its run.",
         )
 
     def _note(self, answer: bytes) -> None:

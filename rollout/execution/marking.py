@@ -12,10 +12,12 @@ import msgspec
 from rollout.errors import ApiConflictError, FencedError, StepError
 from rollout.execution.context import NodeContext
 from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.recovery import last_result
 from rollout.gather.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
 
 _ATTEMPTS = 10
 _TAKEN_AWAY: dict[str, str | None] = dict.fromkeys(marks.TRANSIENT)
@@ -57,6 +59,7 @@ def give_back(context: NodeContext, outcome: Outcome, version: str) -> Node:
         if _given_back_already(context, node):
             return None
         body = _annotations(_ours(context, node), _TAKEN_AWAY | _result(context, outcome, version))
+        body["metadata"]["labels"] = _hook_label(node)
         if node.annotations.get(marks.CORDONED_BY_US) == "true":
             body["spec"] = {"unschedulable": None}
         return body
@@ -66,22 +69,32 @@ def give_back(context: NodeContext, outcome: Outcome, version: str) -> Node:
 
 def _given_back_already(context: NodeContext, node: Node) -> bool:
     """Whether a write of ours, whose answer was lost, has done it: our result stands there and our marks do not."""
-    try:
-        result = msgspec.json.decode(node.annotations.get(marks.LAST_RESULT, "{}"), type=dict[str, str])
-    except msgspec.MsgspecError:
-        return False
-    return marks.RUN not in node.annotations and result.get("run") == context.run
+    return marks.RUN not in node.annotations and last_result(node).get("run") == context.run
 
 
 def leave_failed(context: NodeContext, outcome: Outcome, version: str) -> Node:
     """Leave the node cordoned and marked as failed, for somebody to look at."""
-    result = _result(context, outcome, version)
-    return _write(context, lambda node: _annotations(_ours(context, node), {**result, marks.PHASE: Phase.FAILED.value}))
+    wanted = {**_result(context, outcome, version), marks.PHASE: Phase.FAILED.value, marks.HOOK_LABEL: None}
+
+    def change(node: Node) -> dict[str, Any]:
+        body = _annotations(_ours(context, node), wanted)
+        body["metadata"]["labels"] = _hook_label(node)
+        return body
+
+    return _write(context, change)
+
+
+def _hook_label(node: Node) -> dict[str, None]:
+    """The label that we had set to have checks run, taken away."""
+    label = node.annotations.get(marks.HOOK_LABEL, "")
+    is_ours = label in node.labels and label.endswith(("/before-reboot", "/after-reboot"))
+    return {label: None} if is_ours else {}
 
 
 def _result(context: NodeContext, outcome: Outcome, version: str) -> dict[str, str | None]:
     at = context.report.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    value = {"outcome": outcome.value, "at": at, "version": version, "run": context.run}
+    took = Duration(round(context.clock.monotonic() - context.started))
+    value = {"outcome": outcome.value, "at": at, "version": version, "run": context.run, "took": str(took)}
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
 
 

@@ -1,16 +1,19 @@
 """One node's run: a step a phase, and what happens when one fails."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rollout.errors import RolloutError
+from rollout.errors import DrainError, RolloutError
 from rollout.execution.context import NodeContext
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.drain import drain
 from rollout.execution.failures import NodeFailure, may_be_given_back, outcome_of
 from rollout.execution.marking import claim, give_back, leave_failed, mark_phase
+from rollout.execution.node_progress import Progress
 from rollout.execution.reboot import ask_for_reboot, await_boot, await_ready, check_version, last_look
-from rollout.execution.transitions import BEFORE_REBOOT, advance, is_final
+from rollout.execution.resume import take_up
+from rollout.execution.stopping import until_given_back
+from rollout.execution.transitions import BEFORE_REBOOT, is_final
 from rollout.gather.boot import BootFacts
 from rollout.gather.polling import observe
 from rollout.gather.snapshot import read_node
@@ -19,34 +22,17 @@ from rollout.model.host import HostFacts, ProbeFailure
 from rollout.model.progress import NodeResult, Outcome, Phase
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a run stands, and what it has learnt on the way. `marked`: our marks stand on the Node."""
-
-    phase: Phase = Phase.PENDING
-    staged_version: str = ""
-    boot: BootFacts | None = None
-    marked: bool = False
-
-    def to(self, phase: Phase) -> "Progress":
-        """The same, one phase on."""
-        return replace(self, phase=advance(self.phase, phase))
-
-    @property
-    def version(self) -> str:
-        """The version that the host is known to run, as far as this run has seen."""
-        return self.boot.version if self.boot else ""
-
-
 def run_node(context: NodeContext) -> NodeResult:
-    """Take one node from pending to done, or to failed; never raises for what may happen to a node."""
+    """Take one node from where it stands to done, or to failed; never raises for what may happen to a node."""
     started = context.clock.monotonic()
     progress = Progress()
     try:
+        if context.taken_up:
+            progress = take_up(context)
         while not is_final(progress.phase):
             context.report.step(context.name, progress.phase)
             step = _STEPS[progress.phase]
-            progress = step(context, progress)
+            progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
         return _failed(context, progress, error, started)
     context.report.step(context.name, progress.phase)
@@ -61,6 +47,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     if isinstance(facts, ProbeFailure):
         raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.message}", hint=facts.hint)
     _check_as_planned(context, facts)
+    context.gates.before_node(context)
     staged_version = facts.update.new_version if context.planned.staged else ""
     claim(context, staged_version)
     return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
@@ -83,7 +70,9 @@ def _check_as_planned(context: NodeContext, facts: HostFacts) -> None:
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
-    mark_phase(context, Phase.DRAINING)
+    context.gates.before_reboot(context)
+    if not mark_phase(context, Phase.DRAINING).unschedulable:
+        raise DrainError(f"somebody uncordoned {context.name} before it was drained")
     return progress.to(Phase.DRAINING)
 
 
@@ -102,7 +91,7 @@ def _reboot(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
-    boot = await_boot(context)
+    boot = await_boot(context, in_doubt=progress.in_doubt)
     mark_phase(context, Phase.BOOTED)
     return replace(progress, boot=boot).to(Phase.BOOTED)
 
@@ -116,6 +105,7 @@ def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
 def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
     check_version(context, progress.staged_version, staged=context.planned.staged, boot=boot)
+    context.gates.after_reboot(context)
     give_back(context, Outcome.SUCCEEDED, boot.version)
     return progress.to(Phase.DONE)
 
@@ -146,7 +136,7 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError, start
         except RolloutError as further:
             message += f"; and its marks could not be taken away: {further.message}"
             left_cordoned = True
-    elif progress.marked:
+    elif progress.marked or (context.taken_up and outcome is not Outcome.SKIPPED):
         left_cordoned = True
     seconds = context.clock.monotonic() - started
     return NodeResult(

@@ -50,7 +50,7 @@ def last_look(context: NodeContext) -> None:
 def _check_empty(context: NodeContext, deadline: Deadline) -> None:
     listing = patiently(lambda: read_node_pods(context.api, context.name), deadline, context.told_of_outage)
     owners = patiently(lambda: read_daemon_sets(context.api), deadline, context.told_of_outage)
-    left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners))
+    left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners, now=context.clock.now()))
     if left:
         raise DrainError(f"{left[0].key} arrived on {context.name} after it was drained")
 
@@ -90,9 +90,11 @@ def ask_for_reboot(context: NodeContext) -> None:
 
 
 def _has_been_asked(context: NodeContext) -> bool:
-    """Whether the command has, or may have, arrived."""
+    """Whether the command has, or may have, arrived; or is not wanted any more, for the host has booted anew."""
     try:
-        _check_accepted(context.shell.run(context.host, REBOOT_COMMAND, timeout=_SSH_SECONDS))
+        result = _ask(context)
+        if result is not None:
+            _check_accepted(result)
     except SshTimeoutError as error:
         context.report.step(context.name, Phase.REBOOTING, f"no answer to the reboot command: {error}")
     except SshUnreachableError as error:
@@ -101,6 +103,29 @@ def _has_been_asked(context: NodeContext) -> bool:
     except SshError as error:
         raise RebootError(f"the host cannot be asked to reboot: {error}", hint=error.hint) from error
     return True
+
+
+def _ask(context: NodeContext) -> CommandResult | None:
+    """The answer to the reboot command, which only the boot from before is given; None where that is over.
+
+    Whether we still may is asked last, with the connection already open: reaching a host can take long.
+    """
+
+    def may_reboot(answer: CommandResult) -> bool:
+        facts = parse_boot(answer)
+        context.guard.check()
+        return facts is not None and facts.boot_id == context.planned.boot_id
+
+    return context.shell.run_if(context.host, BOOT_COMMAND, may_reboot, REBOOT_COMMAND, timeout=_SSH_SECONDS)
+
+
+def _ask_again(context: NodeContext) -> bool:
+    """Ask a host that may have been asked before; whether it took it. Going down it may refuse: no verdict."""
+    try:
+        result = _ask(context)
+    except SshError:
+        return False
+    return result is None or result.exit_status in (0, None)
 
 
 def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
@@ -120,8 +145,11 @@ def _check_accepted(result: CommandResult) -> None:
         raise RebootError(f"the host refuses to reboot: {said}")
 
 
-def await_boot(context: NodeContext) -> BootFacts:
-    """Facts of the next boot, once the host answers with another boot id."""
+def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
+    """Facts of the next boot, once the host answers with another boot id.
+
+    Where it is in doubt whether the host was asked, it is asked as soon as it answers with the boot id from before.
+    """
     deadline = Deadline(context.clock, context.policy.reboot_timeout)
     pause, last, told = _FIRST_PAUSE, "no attempt was made", ""
     while not deadline.expired:
@@ -130,10 +158,21 @@ def await_boot(context: NodeContext) -> BootFacts:
         facts, last = _look(context, deadline)
         if facts is not None and facts.boot_id != context.planned.boot_id:
             return facts
+        if facts is not None and in_doubt:
+            in_doubt = not _ask_again(context)
         if last != told:
             told = last
             context.report.step(context.name, Phase.REBOOTING, last)
     raise _no_boot(context, last)
+
+
+def look_once(context: NodeContext) -> BootFacts | None:
+    """Facts of the boot that the host is in now, or None where it does not answer, or not as itself."""
+    try:
+        facts, _said = _look(context, Deadline(context.clock, _SSH_SECONDS))
+    except NodeFailure:
+        return None
+    return facts
 
 
 def _look(context: NodeContext, deadline: Deadline) -> tuple[BootFacts | None, str]:

@@ -1,11 +1,13 @@
 """A whole rollout: take the Lease, run the waves, let the cluster settle between them, tell the end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from rollout.errors import ApiError
 from rollout.execution.context import Guard, NodeContext, OutageNotice, StopRequest
 from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.gates import GatePorts, Gates
+from rollout.execution.gates_of_policy import PolicyGates, Surroundings
 from rollout.execution.lease import LeaseLock, LeaseTerms
 from rollout.execution.node_run import run_node
 from rollout.execution.reporting import Reporter
@@ -30,6 +32,7 @@ class Ports:
     shell: HostShell
     clock: Clock
     observer: Observer
+    gates: GatePorts = field(default_factory=GatePorts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class RunOptions:
     """How this process runs, besides the policy. Times are in seconds.
 
     `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
-    long a single request may be repeated while the API server is away.
+    long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
     """
 
     selected: int
@@ -46,6 +49,18 @@ class RunOptions:
     lease_seconds: int = 30
     probe_timeout: float = 60.0
     api_patience: float = 600.0
+    unlock: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """What an earlier process has left of this run.
+
+    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned.
+    """
+
+    begun: Mapping[str, str] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,31 +75,50 @@ class _Run:
     guard: Guard
     report: Reporter
     told_of_outage: OutageNotice
+    inherited: Inheritance
+    gates: Gates
 
 
 def execute(
-    plan: RolloutPlan, hosts: Mapping[str, Host], ports: Ports, options: RunOptions, stop: StopRequest
+    plan: RolloutPlan,
+    hosts: Mapping[str, Host],
+    ports: Ports,
+    options: RunOptions,
+    stop: StopRequest,
+    inherited: Inheritance | None = None,
 ) -> RunResult:
-    """Run a plan. `hosts` are by Node name. Raises `BlockedError` where another rollout holds the Lease."""
+    """Run a plan, or what is left of it. `hosts` are by Node name.
+
+    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished.
+    """
     report = Reporter(ports.observer, ports.clock)
     terms = LeaseTerms(
-        options.lease_namespace, options.holder, plan.plan_id, options.lease_seconds, options.api_patience
+        options.lease_namespace,
+        options.holder,
+        plan.plan_id,
+        options.lease_seconds,
+        options.api_patience,
+        options.unlock,
     )
     record = RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience)
     with LeaseLock(ports.api, ports.clock, terms) as lock:
-        record.write(plan)
+        told = OutageNotice(report)
+        around = Surroundings(plan, ports.api, ports.clock, report, stop, told, options.api_patience)
+        gates = PolicyGates(around, ports.gates)
+        gates.before_rollout()
+        record.begin(plan, options.holder)
         report.plan(plan)
-        run = _Run(plan, hosts, ports, options, stop, lock, report, OutageNotice(report))
+        run = _Run(plan, hosts, ports, options, stop, lock, report, told, inherited or Inheritance(), gates)
         ledger = _run_waves(run)
         if not ledger.fenced:
-            record.remove()
+            record.end(complete=ledger.complete)
     result = RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
     report.finished(result)
     return result
 
 
 def _run_waves(run: _Run) -> Ledger:
-    ledger = Ledger()
+    ledger = Ledger(left_before=run.inherited.left)
     runner, settler = _runner(run, ledger), _settler(run)
     why = ""
     for position, wave in enumerate(run.plan.waves):
@@ -103,11 +137,17 @@ def _run_waves(run: _Run) -> Ledger:
 
 def _run_wave(run: _Run, runner: WaveRunner, settler: Settler, wave: Wave, *, settle: bool) -> str:
     """Run one wave and let the cluster settle; why no further one may follow, empty where it may."""
+    if why := run.gates.before_wave(wave):
+        begun = tuple(node for node in wave.nodes if node.name in run.inherited.begun)
+        runner.ledger.give_up([node for node in wave.nodes if node not in begun], why)
+        if not begun:
+            return why
+        wave, settle = replace(wave, nodes=begun), False
     run.report.wave(wave, len(run.plan.waves))
     before = settler.baseline([node.name for node in wave.nodes])
     runner.run(wave)
     if not settle or runner.reason_to_stop():
-        return ""
+        return why
     return _settle(run, settler, before, wave, runner.ledger)
 
 
@@ -120,9 +160,16 @@ def _unaccounted(wave: Wave, ledger: Ledger) -> list[PlannedNode]:
 
 def _settle(run: _Run, settler: Settler, before: Health, wave: Wave, ledger: Ledger) -> str:
     unsettled = settler.wait(before, wave.index, ledger.away, run.stop)
+    if not unsettled and _any_finished(wave, ledger) and run.gates.soak(wave):
+        unsettled = settler.wait(before, wave.index, ledger.away, run.stop)
     if not unsettled or run.stop.requested:
         return ""
     return f"after wave {wave.index} the cluster did not settle within {run.plan.policy.settle_timeout}: {unsettled}"
+
+
+def _any_finished(wave: Wave, ledger: Ledger) -> bool:
+    names = {node.name for node in wave.nodes}
+    return any(result.node in names for result in ledger.finished)
 
 
 def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
@@ -138,6 +185,8 @@ def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
             settle_timeout=policy.settle_timeout,
         ),
         ledger=ledger,
+        begun=frozenset(run.inherited.begun),
+        gates=run.gates,
     )
 
 
@@ -158,7 +207,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
         planned=planned,
         host=run.hosts[planned.name],
         policy=run.plan.policy,
-        run=run.plan.plan_id,
+        run=run.inherited.begun.get(planned.name, run.plan.plan_id),
         api=run.ports.api,
         shell=run.ports.shell,
         clock=run.ports.clock,
@@ -167,6 +216,10 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
         told_of_outage=run.told_of_outage,
         probe_timeout=run.options.probe_timeout,
         api_patience=run.options.api_patience,
+        stop=run.stop,
+        taken_up=planned.name in run.inherited.begun,
+        gates=run.gates,
+        started=run.ports.clock.monotonic(),
     )
     result = _run_safely(context)
     run.report.node_finished(result)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from rollout.errors import ApiError
 from rollout.execution.context import StopRequest
 from rollout.execution.deadline import Deadline
+from rollout.execution.gates import Gates, NoGates
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, NotStarted, Outcome
 from rollout.ports import Clock
@@ -30,11 +31,12 @@ class Allowance:
 
 @dataclass(slots=True)
 class Ledger:
-    """The rollout's results so far."""
+    """The rollout's results so far. `left_before` are nodes that an earlier process failed and left cordoned."""
 
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
     not_started: list[NotStarted] = field(default_factory=list)
+    left_before: frozenset[str] = frozenset()
 
     @property
     def failures(self) -> int:
@@ -44,16 +46,23 @@ class Ledger:
     @property
     def away(self) -> frozenset[str]:
         """Nodes that failed and stayed cordoned: they use up the limit."""
-        return frozenset(result.node for result in self.finished if result.left_cordoned)
+        return self.left_before | {result.node for result in self.finished if result.left_cordoned}
 
     @property
     def fenced(self) -> bool:
         """Whether a node met a lost Lease."""
         return any(result.outcome is Outcome.FENCED for result in self.finished)
 
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left that could be gone on with."""
+        return not (self.left_before or self.not_started or any(not result.succeeded for result in self.finished))
+
     def take(self, result: NodeResult) -> None:
         """Note a node's end."""
-        if result.outcome is Outcome.SKIPPED:
+        if result.outcome is Outcome.ABORTED:
+            self.not_started.append(NotStarted(result.node, result.message))
+        elif result.outcome is Outcome.SKIPPED:
             self.skipped.append(NotStarted(result.node, result.message))
         else:
             self.finished.append(result)
@@ -65,7 +74,10 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class WaveRunner:
-    """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes are not Ready."""
+    """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes are not Ready.
+
+    Nodes that are `begun` use up the limit already, and go on whatever it says.
+    """
 
     run_one: Callable[[PlannedNode], NodeResult]
     unavailable: Callable[[], frozenset[str]]
@@ -73,6 +85,8 @@ class WaveRunner:
     stop: StopRequest
     allowance: Allowance
     ledger: Ledger
+    begun: frozenset[str] = frozenset()
+    gates: Gates = field(default_factory=NoGates)
 
     def run(self, wave: Wave) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
@@ -106,13 +120,29 @@ class WaveRunner:
         if why := self.reason_to_stop():
             self._give_up(waiting, why)
             return []
+        if taken_up := [node for node in waiting if node.name in self.begun]:
+            return taken_up
         mine = {node.name for node in running.values()} | self.ledger.away
         try:
             foreign = self.unavailable() - mine
+            return self._admitted(waiting, self.allowance.nodes - len(mine) - len(foreign))
         except ApiError as error:
             self._give_up(waiting, f"the API server is away: {error.message}")
             return []
-        return list(waiting[: max(0, self.allowance.nodes - len(mine) - len(foreign))])
+
+    def _admitted(self, waiting: list[PlannedNode], room: int) -> list[PlannedNode]:
+        """As many as there is room for of those that no gate holds; those that are held for good leave `waiting`."""
+        admitted: list[PlannedNode] = []
+        for node in list(waiting):
+            if len(admitted) >= room:
+                break
+            hold = self.gates.hold(node)
+            if not hold.why:
+                admitted.append(node)
+            elif hold.final:
+                waiting.remove(node)
+                self.ledger.give_up([node], hold.why)
+        return admitted
 
     def _give_up(self, waiting: list[PlannedNode], why: str) -> None:
         self.ledger.give_up(waiting, why)
@@ -125,9 +155,12 @@ class WaveRunner:
             self.ledger.take(future.result())
 
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
-        """Nothing runs and nothing may begin: others are away. Wait a little, but not for ever."""
+        """Nothing runs and nothing may begin: others are away. Wait a little; what gates hold ends by itself."""
         if not patience.expired:
             self.stop.wait(min(_LOOK_AGAIN, patience.remaining))
             return
-        away = ", ".join(sorted(self.unavailable() | self.ledger.away))
-        self._give_up(waiting, f"--max-unavailable {self.allowance.nodes} is used up by {away}")
+        away = self.unavailable() | self.ledger.away
+        if len(away) < self.allowance.nodes:
+            self.stop.wait(_LOOK_AGAIN)
+            return
+        self._give_up(waiting, f"--max-unavailable {self.allowance.nodes} is used up by {', '.join(sorted(away))}")

@@ -11,9 +11,15 @@ STAGED_VERSION = PREFIX + "staged-version"
 CORDONED_BY_US = PREFIX + "cordoned-by-us"
 LAST_RESULT = PREFIX + "last-result"
 PAUSED = PREFIX + "paused"
+# The label that asks for checks around the reboot, where we have set one.
+HOOK_LABEL = PREFIX + "hook-label"
+# On the record of a run, beside its id.
+STARTED_BY = PREFIX + "started-by"
+STARTED_AT = PREFIX + "started-at"
+ENDED = PREFIX + "ended"
 
 # What goes once a node is done; the last result stays.
-TRANSIENT = (RUN, PHASE, BOOT_ID_BEFORE, STAGED_VERSION, CORDONED_BY_US)
+TRANSIENT = (RUN, PHASE, BOOT_ID_BEFORE, STAGED_VERSION, CORDONED_BY_US, HOOK_LABEL)
 
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"

@@ -1,0 +1,116 @@
+"""The deciding stage of resume: what is left of an interrupted rollout, as something that can be run."""
+
+from dataclasses import replace
+
+from rollout.cli import wiring
+from rollout.cli.gathering import Connections, Targets, ask_named, read_cluster
+from rollout.cli.options import LeaseOptions, SshOptions
+from rollout.cli.permitting import refuse_without_rights
+from rollout.cli.run_options import LockOptions, StopMode
+from rollout.cli.running import Run, refuse_blocked, run_options
+from rollout.cli.terminal import say, show, width
+from rollout.execution.recovery import Begun, Unfinished
+from rollout.execution.rollout import Inheritance
+from rollout.model.cluster import ClusterSnapshot
+from rollout.model.plan import RolloutPlan, Wave
+from rollout.model.policy import Policy, Selection
+from rollout.model.quantity import Count
+from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.plan import PlanInputs, build_plan
+from rollout.report.tables import plan_text
+from rollout.report.unfinished import resume_text
+
+_BECAUSE = "begun before the interruption"
+
+
+def nothing_left(found: Unfinished, *, retry_failed: bool) -> bool:
+    """Whether there is nothing to go on with; a record that only needs tidying away is something."""
+    failed = retry_failed and (found.failed or found.given_back)
+    return found.ended and not (found.begun or found.untouched or failed)
+
+
+def left_of(
+    found: Unfinished,
+    connections: Connections,
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    lock: LockOptions,
+    stop: StopMode,
+    *,
+    retry_failed: bool,
+    quiet: bool,
+) -> Run:
+    """What is left to run, after showing it."""
+    snapshot = read_cluster(connections)
+    policy = found.plan.policy if found.plan else Policy()
+    refuse_without_rights(connections, policy.drain, lease.lease_namespace)
+    begun = _taken_on(found, retry_failed=retry_failed)
+    pending = {node.name for node in found.untouched} | (set(found.given_back) if retry_failed else set())
+    targets = ask_named(snapshot.nodes, pending, connections, ssh)
+    begun = _with_hosts(begun, targets)
+    selected = _selected(found, snapshot)
+    fresh = _planned_anew(found, pending, snapshot, targets, selected)
+    plan = _joined(found, begun, fresh)
+    if not quiet:
+        show(resume_text(found, [item.node.name for item in begun if item in found.failed]))
+        show("\n" + plan_text(plan, zones={node.name: node.zone for node in snapshot.nodes}, width=width()))
+    refuse_blocked(plan)
+    left = frozenset(item.node.name for item in found.failed if item not in begun and item.cordoned)
+    inherited = Inheritance({item.node.name: item.run for item in begun}, left)
+    return Run(plan, targets, connections, run_options(selected, ssh, lease, lock), stop, inherited)
+
+
+def _taken_on(found: Unfinished, *, retry_failed: bool) -> tuple[Begun, ...]:
+    return (*found.begun, *(found.failed if retry_failed else ()))
+
+
+def _with_hosts(begun: tuple[Begun, ...], targets: Targets) -> tuple[Begun, ...]:
+    lost = [item.node.name for item in begun if item.node.name not in targets.hosts]
+    for name in lost:
+        say(f"warning: {name} was begun, but no host is known for it: it is left as it is")
+    return tuple(item for item in begun if item.node.name not in lost)
+
+
+def _selected(found: Unfinished, snapshot: ClusterSnapshot) -> int:
+    """How many nodes the percentages of the interrupted run are of."""
+    if found.plan is None:
+        return len(snapshot.nodes)
+    names = [node.name for node in found.plan.nodes] + [left.node for left in found.plan.excluded]
+    return sum(1 for name in names if not excluded_by_name(name, found.plan.selection))
+
+
+def _planned_anew(
+    found: Unfinished, pending: set[str], snapshot: ClusterSnapshot, targets: Targets, selected: int
+) -> RolloutPlan:
+    """A plan of the nodes that were never begun, by the rules of the run; its counts are of all the run's nodes."""
+    policy = found.plan.policy if found.plan else Policy()
+    counted = replace(
+        policy,
+        max_unavailable=Count(policy.max_unavailable.of(selected)),
+        max_failures=Count(policy.max_failures.of(selected)),
+        canary=max(0, policy.canary - len(found.done) - len(found.begun)),
+    )
+    return build_plan(
+        PlanInputs(
+            snapshot=snapshot,
+            observations=targets.observations,
+            selected=tuple(sorted(pending)),
+            selection=Selection(),
+            policy=counted,
+            created_at=wiring.system_clock().now(),
+        )
+    )
+
+
+def _joined(found: Unfinished, begun: tuple[Begun, ...], fresh: RolloutPlan) -> RolloutPlan:
+    """One plan under the run's own id: first the nodes under way, then the waves of the others.
+
+    That nodes are away is no reason not to begin: those under way are among them, and waiting is what waves do.
+    """
+    nodes = tuple(item.node for item in begun)
+    first = (Wave(1, nodes, _BECAUSE),) if nodes else ()
+    waves = (*first, *(replace(wave, index=wave.index + len(first)) for wave in fresh.waves))
+    summary = replace(fresh.summary, nodes=fresh.summary.nodes + len(nodes), waves=len(waves))
+    summary = replace(summary, waves_lower_bound=min(len(waves), fresh.summary.waves_lower_bound + len(first)))
+    blockers = tuple(found_ for found_ in fresh.blockers if not (nodes and found_.object.startswith("node/")))
+    return replace(fresh, plan_id=found.run, waves=waves, summary=summary, blockers=blockers)

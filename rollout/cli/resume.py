@@ -1,0 +1,71 @@
+"""`rollout resume`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.apply import YesOption
+from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
+from rollout.cli.run_options import LockOptions, StopOptions
+
+if TYPE_CHECKING:
+    from rollout.execution.recovery import Unfinished
+
+RetryOption = Annotated[
+    bool,
+    typer.Option(
+        "--retry-failed",
+        envvar="ROLLOUT_RETRY_FAILED",
+        show_envvar=False,
+        help="Take the nodes that failed again, too.",
+    ),
+]
+
+
+def resume(
+    cluster: ClusterOptions,
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    lock: LockOptions,
+    stop: StopOptions,
+    general: GeneralOptions,
+    yes: YesOption = False,
+    retry_failed: RetryOption = False,
+) -> None:
+    """Go on with an interrupted rollout, from any machine.
+
+    What it needs stands on the cluster: nodes that were begun are taken on from where they stand, by the rules of the
+    interrupted rollout; those that were not are planned anew.
+
+    \b
+    Examples:
+      rollout resume
+      rollout resume --yes --retry-failed
+    """
+    from rollout.cli import consent
+    from rollout.cli.continuing import left_of, nothing_left
+    from rollout.cli.gathering import connect
+    from rollout.cli.running import run
+    from rollout.cli.terminal import show
+    from rollout.cli.unfinished import find_unfinished
+    from rollout.model.policy import Selection
+
+    connections = connect(cluster, Selection(), ssh)
+    found = find_unfinished(connections, lease.lease_namespace)
+    if found is None or nothing_left(found, retry_failed=retry_failed):
+        if not general.as_json:
+            show(_nothing(found))
+        return
+    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
+    this = left_of(found, connections, ssh, lease, lock, stop.stop, retry_failed=retry_failed, quiet=general.as_json)
+    if not yes:
+        consent.ask("Only 'yes' is taken for consent. Go on with it? ")
+    raise typer.Exit(run(this, as_json=general.as_json))
+
+
+def _nothing(found: "Unfinished | None") -> str:
+    from rollout.report.unfinished import heading
+
+    if found is None:
+        return "Nothing to resume: no rollout stands on this cluster."
+    return f"Nothing to resume: {heading(found)}. --retry-failed takes the failed ones again."

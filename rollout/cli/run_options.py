@@ -1,0 +1,89 @@
+"""Options of the commands that act: the lock, how to stop, where to keep the journal."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rollout.cli import quantities
+from rollout.cli.options import CLUSTER, GENERAL
+from rollout.model.quantity import Duration
+
+STOPPING = "Stopping"
+
+
+class StopMode(StrEnum):
+    """What a first signal does to the nodes in flight."""
+
+    FINISH = "finish"
+    REVERT = "revert"
+
+
+@dataclass(frozen=True, slots=True)
+class LockOptions:
+    """How the lock is held."""
+
+    lease_duration: Annotated[
+        Duration,
+        typer.Option(
+            "--lease-duration",
+            envvar="ROLLOUT_LEASE_DURATION",
+            show_envvar=False,
+            metavar="DURATION",
+            parser=quantities.some_time,
+            help="How long the Lease goes unrenewed before another process may take it; whole seconds.",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = Duration(30)
+    force_unlock: Annotated[
+        str,
+        typer.Option(
+            "--force-unlock",
+            envvar="ROLLOUT_FORCE_UNLOCK",
+            show_envvar=False,
+            metavar="RUN",
+            help="Do not wait for the Lease of this run: you have made sure that nobody is running it.",
+            show_default=False,
+            rich_help_panel=CLUSTER,
+        ),
+    ] = ""
+
+    @property
+    def seconds(self) -> int:
+        """The Lease's duration as it stands in the Lease."""
+        return max(1, round(self.lease_duration))
+
+
+@dataclass(frozen=True, slots=True)
+class StopOptions:
+    """What a first Ctrl-C or SIGTERM does."""
+
+    stop: Annotated[
+        StopMode,
+        typer.Option(
+            "--stop",
+            envvar="ROLLOUT_STOP",
+            show_envvar=False,
+            help="At the first Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet.",
+            rich_help_panel=STOPPING,
+        ),
+    ] = StopMode.FINISH
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """Where the run is written down."""
+
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            "--journal",
+            envvar="ROLLOUT_JOURNAL",
+            show_envvar=False,
+            metavar="FILE",
+            help="Where to write the run down. Default: a file a run in $XDG_STATE_HOME/rollout/runs.",
+            rich_help_panel=GENERAL,
+        ),
+    ] = None

@@ -1,0 +1,227 @@
+"""Going on with what another machine has left, and undoing it: the real program, judged by what the cluster saw."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
+from rollout.lab.api.store import Json
+from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout, command
+
+APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--control-plane", "exclude")
+PREFIX = "node-rollout.dev/"
+Start = Callable[[str, int], Lab]
+
+
+@contextmanager
+def stopped_at(lab: Lab, home: Path, phase: str, *flags: str) -> Iterator[str]:
+    """An apply that is killed as soon as it tells of a node in this phase; that node."""
+    process = command(lab, home, *APPLY, *flags)
+    assert process.stdout is not None
+    node = ""
+    for written in process.stdout:
+        line = json.loads(written)
+        if line["type"] == "step" and line["phase"] == phase:
+            node = line["node"]
+            break
+    process.kill()
+    process.communicate()
+    assert node
+    yield node
+
+
+def marks(lab: Lab, node: str) -> dict[str, str]:
+    found = lab.call(lambda: lab.store.get(NODES, node))
+    assert found is not None
+    annotations = found["metadata"].get("annotations", {})
+    return {key.removeprefix(PREFIX): value for key, value in annotations.items() if key.startswith(PREFIX)}
+
+
+def run_of(lab: Lab) -> str:
+    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
+    assert lease is not None
+    return str(lease["metadata"]["annotations"][PREFIX + "run"])
+
+
+def record(lab: Lab) -> Json | None:
+    return lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
+
+
+def assert_finished(lab: Lab) -> None:
+    score = lab.scoreboard()
+    workers = {name: count for name, count in score.reboots.items() if name.startswith("worker")}
+    assert set(workers.values()) == {1}
+    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == ((), {}, (), ())
+    assert score.most_unavailable <= 2
+    assert record(lab) is None
+
+
+def test_nothing_to_do_is_no_failure(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    resumed, aborted = rollout(lab, "resume"), rollout(lab, "abort")
+    assert (resumed.code, aborted.code) == (0, 0)
+    assert "Nothing to resume" in resumed.stdout
+    assert "Nothing to undo" in aborted.stdout
+
+
+def test_another_machine_sees_it_refuses_beside_it_and_finishes_it(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 6)
+    with stopped_at(lab, tmp_path, "draining") as node:
+        refused = rollout(lab, "apply", "--yes")
+        assert refused.code == 6
+        assert "rollout resume" in refused.stderr
+        assert "rollout abort" in refused.stderr
+        unasked = rollout(lab, "resume")
+        assert unasked.code == 3
+        assert marks(lab, node)["run"] == run_of(lab)
+        ended = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
+        assert ended.code == 0, ended.stderr
+        assert f"{node}: " in ended.stdout
+        assert_finished(lab)
+        assert json.loads(marks(lab, node)["last-result"])["took"]
+
+
+def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    with stopped_at(lab, tmp_path, "rebooting", "--lease-duration", "2s"):
+        ended = rollout(lab, "resume", "--yes", "-o", "json")
+        assert ended.code == 0, ended.stderr
+        assert_finished(lab)
+
+
+def test_only_the_run_that_holds_the_lock_is_unlocked(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    with stopped_at(lab, tmp_path, "draining"):
+        ended = rollout(lab, "resume", "--yes", "--force-unlock", "another")
+        assert ended.code == 6
+        assert run_of(lab) in ended.stderr
+
+
+def test_without_its_record_the_begun_nodes_are_finished_from_their_marks(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 5)
+    with stopped_at(lab, tmp_path, "booted") as node:
+        run = run_of(lab)
+        lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
+        ended = rollout(lab, "resume", "--yes", "--force-unlock", run)
+        assert ended.code == 0, ended.stderr
+        assert "its record is gone" in ended.stdout
+        score = lab.scoreboard()
+        assert score.reboots[node] == 1
+        assert (score.cordons_left, score.annotations_left) == ((), {})
+
+
+def test_abort_gives_back_what_was_begun_and_nothing_else(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 6)
+    with stopped_at(lab, tmp_path, "draining") as node:
+        ended = rollout(lab, "abort", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+        assert ended.code == 0, ended.stderr
+        assert node in json.loads(ended.stdout)["reverted"]
+        score = lab.scoreboard()
+        assert (score.cordons_left, score.annotations_left, record(lab)) == ((), {}, None)
+        assert json.loads(marks(lab, node)["last-result"])["outcome"] == "aborted"
+        assert rollout(lab, "apply", "--yes", "--dry-run").code == 0
+
+
+def test_abort_tells_of_a_node_that_is_rebooting(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 5)
+
+    def never_return() -> None:
+        for machine in lab.machines.values():
+            machine.inflict(HostFaults(reboot=RebootFault.NEVER_RETURNS))
+
+    lab.call(never_return)
+    with stopped_at(lab, tmp_path, "rebooting", "--max-unavailable", "1") as node:
+        wait_until(lambda: node in lab.scoreboard().hosts_down)
+        ended = rollout(lab, "abort", "--yes", "--wait", "1s", "--force-unlock", run_of(lab))
+        assert ended.code == 4
+        assert f"{node}: it may be rebooting right now" in ended.stdout
+        assert lab.scoreboard().cordons_left == (node,)
+
+
+def test_failed_nodes_are_tried_again_on_request(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("never-returns", 5)
+    first = rollout(lab, *APPLY, "--reboot-timeout", "4s", "--max-failures", "9")
+    failed = [entry["node"] for entry in first.summary["failed"]]
+    assert first.code == 4
+    assert failed
+    assert rollout(lab, "resume", "--yes").code == 0
+    assert marks(lab, failed[0])["phase"] == "failed"
+
+    def repair() -> None:
+        for name in failed:
+            lab.machines[name].inflict(HostFaults())
+            lab.machines[name].power_on()
+
+    lab.call(repair)
+    ended = rollout(lab, "resume", "--yes", "--retry-failed")
+    assert ended.code == 0, ended.stderr
+    assert_finished(lab)
+
+
+def test_a_first_signal_can_give_back_what_is_not_rebooting(started: Start, tmp_path: Path, rollout: Rollout) -> None:
+    lab = started("drain-hangs", 6)
+    process = command(lab, tmp_path, *APPLY, "--stop", "revert")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    time.sleep(1)
+    process.terminate()
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "given back" in stderr
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.annotations_left) == ((), {})
+
+
+def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Start, tmp_path: Path) -> None:
+    lab = started("drain-hangs", 6)
+    process = command(lab, tmp_path, *APPLY)
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    process.terminate()
+    time.sleep(0.5)
+    process.terminate()
+    _stdout, stderr = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert "rollout resume" in stderr
+    assert lab.scoreboard().annotations_left
+
+
+def test_of_two_at_once_one_works(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    both = [command(lab, tmp_path, *APPLY) for _ in range(2)]
+    codes = {process.communicate(timeout=100) and process.returncode for process in both}
+    assert codes == {0, 6}
+    assert_finished(lab)
+
+
+def test_a_stolen_lease_fences_the_first(started: Start, tmp_path: Path, rollout: Rollout) -> None:
+    lab = started("default", 6)
+    process = command(lab, tmp_path, *APPLY, "--lease-duration", "1s")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+
+    def steal() -> None:
+        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+        assert lease is not None
+        stolen = {**lease, "spec": {**lease["spec"], "holderIdentity": "thief"}}
+        lab.store.put(LEASES, stolen)
+
+    lab.call(steal)
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4, stderr
+    seen = lab.scoreboard()
+    time.sleep(1)
+    assert lab.scoreboard().evictions == seen.evictions
+    assert set(marks(lab, name)["run"] for name in seen.annotations_left) == {run_of(lab)}
+
+
+def wait_until(reached: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,70 @@
+"""A rollout that is killed and gone on with: real processes, forked from one that has loaded the program already.
+
+Loading it takes longer than most of the runs live; apart from that the children are what a shell would start.
+"""
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+
+import pytest
+
+PRELOADED = [
+    *("rollout.cli.main", "rollout.cli.continuing", "rollout.cli.running"),
+    *("rollout.adapters.kube", "rollout.adapters.ssh", "tests.crash.conftest"),
+]
+
+
+def run_program(arguments: Sequence[str], environment: Mapping[str, str], output: str) -> None:
+    """In the child: become `rollout` with this environment and output, as another machine would have it."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with Path(output).open("ab", buffering=0) as stream, Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    from rollout.cli.main import run  # noqa: PLC0415 - loaded by the server already
+
+    code = run(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Starts commands. Every one has an empty home of its own: it comes from a machine that knows nothing."""
+
+    context: ForkServerContext
+    directory: Path
+
+    def start(self, number: int, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkServerProcess:
+        home = self.directory / f"home-{number}"
+        home.mkdir()
+        variables = {"PATH": os.environ["PATH"], "HOME": str(home), "USER": f"user-{number}", **environment}
+        process = self.context.Process(target=run_program, args=(list(arguments), variables, str(self.output(number))))
+        process.start()
+        return process
+
+    def output(self, number: int) -> Path:
+        return self.directory / f"output-{number}"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+        [
+            "rollout.cli.main",
+            "rollout.cli.continuing",
+            "rollout.cli.running",
+            "rollout.adapters.kube",
+            "rollout.adapters.ssh",
+            "tests.crash.conftest",
+        ]
+    )
+    return Machine(context, tmp_path)

@@ -1,0 +1,178 @@
+"""kill -9 of the real program at every phase boundary and at random moments; somebody else goes on each time.
+
+What counts is what the cluster saw: every host rebooted exactly once, none left cordoned but those that were before, no
+budget broken, never more away than the limit.
+"""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
+from rollout.lab.api.store import Change
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.lab.world.host import HostState
+from tests.crash.conftest import Machine
+
+NODES_IN_ALL = 12
+LIMIT = 3
+KILLS = 21
+SEEDS = range(10)
+RUN, PHASE = "node-rollout.dev/run", "node-rollout.dev/phase"
+# Boundaries that the cluster sees; after `quiet` comes a random moment.
+BOUNDARIES = (
+    "record",
+    "cordoned",
+    "draining",
+    "drained",
+    "rebooting",
+    "down",
+    "up",
+    "booted",
+    "ready",
+    "done",
+    "quiet",
+)
+
+
+@dataclass
+class Trigger:
+    """Kills a process at the moment the cluster sees a boundary being crossed, before its answer is on its way."""
+
+    boundary: str
+    process: ForkServerProcess | None = None
+    fired: bool = False
+    phases: dict[str, str] = field(default_factory=dict)
+
+    def fire(self, seen: str) -> None:
+        if seen == self.boundary and not self.fired and self.process is not None:
+            self.fired = True
+            self.process.kill()
+
+    def changed(self, change: Change) -> None:
+        if change.resource is CONFIGMAPS and change.obj["metadata"]["name"] == "node-rollout":
+            self.fire("record")
+        if change.resource is NODES:
+            name = change.obj["metadata"]["name"]
+            phase = change.obj["metadata"].get("annotations", {}).get(PHASE, "")
+            before, self.phases[name] = self.phases.get(name, ""), phase
+            if phase != before:
+                self.fire(phase or "done")
+
+    def host_joined(self, host: HostState) -> None:
+        """Nothing to kill for."""
+
+    def host_went_down(self, host: HostState) -> None:
+        self.fire("down")
+
+    def host_came_up(self, host: HostState) -> None:
+        self.fire("up")
+
+
+@dataclass
+class Fate:
+    """What has happened to a rollout so far."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    commands: int = 0
+    labs: int = 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whenever_it_is_killed_somebody_else_finishes_it(seed: int, machine: Machine, tmp_path: Path) -> None:
+    rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
+    fate = Fate()
+    started = time.monotonic()
+    while fate.kills.total() < KILLS:
+        fate.labs += 1
+        with lab(tmp_path / f"lab-{fate.labs}") as running:
+            until_done(running, machine, rng, fate)
+            judge(running, seed)
+    seconds = time.monotonic() - started
+    print(f"seed {seed}: {fate.kills.total()} kills in {seconds:.0f} s on {fate.labs} labs: {dict(fate.kills)}")
+
+
+@contextmanager
+def lab(directory: Path) -> Iterator[Lab]:
+    with Lab.start(scale(load_scenario("default"), NODES_IN_ALL), directory=directory, speed=60) as running:
+        yield running
+
+
+def until_done(running: Lab, machine: Machine, rng: random.Random, fate: Fate) -> None:
+    """Kill one command after another; those that live to their end are not begun again."""
+    while True:
+        fate.commands += 1
+        number = fate.commands
+        boundary = rng.choice(BOUNDARIES)
+        arguments = command(running)
+        with watching(running, Trigger(boundary)) as trigger:
+            process = machine.start(number, arguments, running.environment)
+            trigger.process = process
+            if boundary == "quiet":
+                process.join(rng.uniform(0.05, 2.5))
+                process.kill()
+            process.join(60)
+        said = machine.output(number).read_text() if machine.output(number).exists() else ""
+        assert process.exitcode is not None, said
+        assert "Traceback" not in said, said
+        if process.exitcode == -9:
+            fate.kills[boundary] += 1
+            continue
+        assert process.exitcode == 0, f"{arguments}\n{said}"
+        return
+
+
+def command(running: Lab) -> tuple[str, ...]:
+    """What the next operator types: there is a run, or there is none yet."""
+    lease = running.call(lambda: running.store.get(LEASES, "node-rollout", "kube-system"))
+    record = running.call(lambda: running.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
+    marked = running.call(lambda: [node for node in running.store.items(NODES) if RUN in annotations(node)])
+    unlock = annotations(lease).get(RUN, "") if lease else ""
+    flags = ("--yes", "--lease-duration", "30s", "-o", "json", *(("--force-unlock", unlock) if unlock else ()))
+    if record or marked:
+        return ("resume", *flags)
+    return ("apply", "--max-unavailable", str(LIMIT), *flags)
+
+
+def annotations(obj: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}
+
+
+@contextmanager
+def watching(running: Lab, trigger: Trigger) -> Iterator[Trigger]:
+    def begin() -> None:
+        running.world.host_observers.append(trigger)
+        running.store.subscribe(trigger.changed)
+
+    def end() -> None:
+        running.world.host_observers.remove(trigger)
+        running.store.unsubscribe(trigger.changed)
+
+    running.call(begin)
+    try:
+        yield trigger
+    finally:
+        running.call(end)
+
+
+def judge(running: Lab, seed: int) -> None:
+    score = running.scoreboard()
+    told = f"seed {seed}: {score}"
+    assert set(score.reboots.values()) == {1}, told
+    assert score.cordons_left == (), told
+    assert score.annotations_left == {}, told
+    assert score.killed == (), told
+    assert score.budgets_broken == (), told
+    assert score.rebooted_undrained == (), told
+    assert score.most_unavailable <= LIMIT, told
+    assert running.call(lambda: running.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
