@@ -11,7 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
-from rollout.lab.api.resources import BUDGETS, DAEMONSETS, DEPLOYMENTS, JOBS, NODES, PODS, STATEFULSETS, Resource
+from rollout.lab.api.resources import (
+    BUDGETS,
+    CLAIMS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS,
+    STATEFULSETS,
+    VOLUMES,
+    Resource,
+)
 from rollout.lab.api.store import Json
 from rollout.lab.hostplan import CONTROL_PLANE_LABEL, HostPlan
 from rollout.lab.scenario import Budget, Role, Workload, WorkloadKind
@@ -37,13 +48,43 @@ def workload_objects(
         hosts: all hosts of the lab, to count replicas and to place static pods.
         node_uids: the Nodes' UIDs by name, which mirrors of static pods refer to.
     """
-    budget = [(BUDGETS, _budget(workload, workload.budget))] if workload.budget else []
+    budget = [*_budgets(workload), *_volume(workload)]
     if workload.kind is WorkloadKind.STATIC_POD:
         chosen = [host.name for host in hosts if workload.role in (None, host.role)]
         return [*budget, *((PODS, _mirror(workload, name, node_uids[name])) for name in chosen)]
     if workload.kind is WorkloadKind.POD:
         return [*budget, *((PODS, pod) for pod in _bare_pods(workload, hosts))]
     return [*budget, (_CONTROLLED[workload.kind], _controller(workload, replicas_of(workload, hosts)))]
+
+
+def _budgets(workload: Workload) -> list[tuple[Resource, Json]]:
+    given = ((workload.budget, workload.name), (workload.second_budget, f"{workload.name}-too"))
+    return [(BUDGETS, _budget(workload, budget, name)) for budget, name in given if budget]
+
+
+def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
+    """The volume that attaches to one node only, and the claim that is bound to it."""
+    if workload.volume_on is None:
+        return []
+    storage: Json = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [workload.volume_on]}
+    volume = {
+        "metadata": {"name": workload.name},
+        "spec": {
+            **storage,
+            "capacity": {"storage": "10Gi"},
+            "claimRef": {"kind": CLAIMS.kind, "namespace": workload.namespace, "name": workload.name},
+            "local": {"path": f"/mnt/{workload.name}"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+        },
+        "status": {"phase": "Bound"},
+    }
+    claim = {
+        "metadata": {"name": workload.name, "namespace": workload.namespace},
+        "spec": {**storage, "volumeName": workload.name, "resources": {"requests": {"storage": "10Gi"}}},
+        "status": {"phase": "Bound"},
+    }
+    return [(VOLUMES, volume), (CLAIMS, claim)]
 
 
 def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
@@ -109,6 +150,9 @@ def _pod_spec(workload: Workload) -> Json:
     if workload.empty_dir:
         spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
         container["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
+    if workload.volume_on:
+        claimed = {"name": "data", "persistentVolumeClaim": {"claimName": workload.name}}
+        spec["volumes"] = [*spec.get("volumes", []), claimed]
     return {**spec, **_placement(workload)}
 
 
@@ -120,6 +164,8 @@ def _placement(workload: Workload) -> Json:
         placement["tolerations"] = [_TOLERATE_CONTROL_PLANE]
     if workload.role is Role.CONTROL_PLANE:
         placement["nodeSelector"] = {CONTROL_PLANE_LABEL: ""}
+    if workload.node_selector:
+        placement["nodeSelector"] = {**placement.get("nodeSelector", {}), **workload.node_selector}
     if workload.spread:
         placement["topologySpreadConstraints"] = [_spread(workload, workload.spread)]
     if workload.exclusive:
@@ -144,12 +190,13 @@ def _one_a_host(workload: Workload) -> Json:
     return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
 
 
-def _budget(workload: Workload, budget: Budget) -> Json:
+def _budget(workload: Workload, budget: Budget, name: str) -> Json:
     limits: dict[str, Any] = {"minAvailable": budget.min_available, "maxUnavailable": budget.max_unavailable}
     return {
-        "metadata": {"name": workload.name, "namespace": workload.namespace},
+        "metadata": {"name": name, "namespace": workload.namespace},
         "spec": {
             **{name: value for name, value in limits.items() if value is not None},
+            **({"unhealthyPodEvictionPolicy": "AlwaysAllow"} if budget.always_allow_unhealthy else {}),
             "selector": {"matchLabels": {"app": workload.name}},
         },
     }

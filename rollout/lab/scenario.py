@@ -125,6 +125,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
+    always_allow_unhealthy: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what an API server would refuse."""
@@ -138,7 +139,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `replicas_per_worker` counts instead of `replicas` where it is given; `copies_per_worker` makes that many
     workloads of it, named `name-1` and so on, as a large cluster has many small ones. `lab` holds annotations for the
     simulated pods, without their prefix. `role` restricts to the nodes of a role, `node` names the node of a
-    bare pod. `spread` is the topology key over which replicas are spread as far as that is possible.
+    bare pod. `spread` is the topology key over which replicas are spread as far as that is possible. `volume_on` names
+    the only node that the pods' common volume attaches to.
     """
 
     kind: WorkloadKind
@@ -153,6 +155,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     annotations: Mapping[str, str] = {}
     lab: Mapping[str, str] = {}
     budget: Budget | None = None
+    second_budget: Budget | None = None
     grace_seconds: int = 30
     empty_dir: bool = False
     tolerate_all: bool = False
@@ -160,6 +163,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     node: str | None = None
     spread: str | None = None
     exclusive: bool = False
+    node_selector: Mapping[str, str] = {}
+    volume_on: str | None = None
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

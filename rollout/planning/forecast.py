@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rollout.model.cluster import Budget, Pod
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
-from rollout.planning.budgets import BudgetIndex, bypasses, can_never_allow
+from rollout.planning.budgets import BudgetIndex, bypasses
 from rollout.planning.rooms import Rooms
 from rollout.planning.verdicts import Action, PodVerdict
 
@@ -68,12 +68,17 @@ def stuck_budgets(node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex,
     covered: dict[str, list[Pod]] = defaultdict(list)
     budgets: dict[str, Budget] = {}
     for pod in movable(verdicts):
-        for budget in index.covering(pod):
-            if not bypasses(pod, budget) and not can_never_allow(budget):
-                budgets[budget.key] = budget
-                covered[budget.key].append(pod)
+        budget = _only(index.covering(pod))
+        if budget is not None and not bypasses(pod, budget) and budget.disruptions_allowed > 0:
+            budgets[budget.key] = budget
+            covered[budget.key].append(pod)
     found = (_stuck(node, budgets[key], pods, rooms) for key, pods in covered.items())
     return tuple(blocker for blocker in found if blocker)
+
+
+def _only(budgets: Sequence[Budget]) -> Budget | None:
+    """The one budget of a pod; of two, none ever allows anything."""
+    return budgets[0] if len(budgets) == 1 else None
 
 
 def _stuck(node: str, budget: Budget, pods: Sequence[Pod], rooms: Rooms) -> Blocker | None:

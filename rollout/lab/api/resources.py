@@ -92,6 +92,24 @@ PODS = Resource(
         _status("Pod"),
     ),
 )
+VOLUMES = Resource(
+    "",
+    "v1",
+    "persistentvolumes",
+    "PersistentVolume",
+    namespaced=False,
+    short_names=("pv",),
+    subresources=(_status("PersistentVolume"),),
+)
+CLAIMS = Resource(
+    "",
+    "v1",
+    "persistentvolumeclaims",
+    "PersistentVolumeClaim",
+    namespaced=True,
+    short_names=("pvc",),
+    subresources=(_status("PersistentVolumeClaim"),),
+)
 EVENTS = Resource("", "v1", "events", "Event", namespaced=True, short_names=("ev",))
 CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, short_names=("cm",))
 SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
@@ -142,6 +160,8 @@ STORED = (
     EVENTS,
     NAMESPACES,
     NODES,
+    CLAIMS,
+    VOLUMES,
     PODS,
     SECRETS,
     SERVICES,

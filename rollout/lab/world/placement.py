@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from rollout.lab.api.store import Json
 from rollout.lab.world.objects import is_deleting, labels_of, spec_of, status_of
 from rollout.lab.world.quantities import milli, whole
-from rollout.lab.world.selectors import matches, node_affinity_holds, required_node_terms
+from rollout.lab.world.selectors import any_term_holds, matches, node_affinity_holds, required_node_terms
 from rollout.lab.world.tolerations import UNSCHEDULABLE, untolerated
 
 _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}
@@ -49,11 +49,15 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What the pods already placed forbid: by topology key, the values that are out, and why."""
+    """What the pods already placed forbid: by topology key, the values that are out, and why.
+
+    `volume_terms` are, for each of the pod's volumes, the alternatives of which one must hold for the node.
+    """
 
     forbidden: Mapping[str, frozenset[str]] = field(default_factory=dict)
     crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     needed_keys: frozenset[str] = frozenset()
+    volume_terms: tuple[list[Json], ...] = ()
 
 
 UNCONSTRAINED = Constraints()
@@ -113,6 +117,8 @@ def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
     constraints = demand.constraints
     if constraints is UNCONSTRAINED:
         return None
+    if not all(any_term_holds(terms, room.name, room.labels) for terms in constraints.volume_terms):
+        return "node(s) had volume node affinity conflict"
     if any(room.labels.get(each) in values for each, values in constraints.forbidden.items()):
         return "node(s) didn't match pod anti-affinity rules"
     crowded = any(room.labels.get(each) in values for each, values in constraints.crowded.items())

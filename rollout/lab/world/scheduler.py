@@ -32,6 +32,7 @@ from rollout.lab.world.placement import (
     term_namespaces,
 )
 from rollout.lab.world.repulsion import Repulsion
+from rollout.lab.world.volumes import volume_terms
 
 # Like a real scheduler, which on large clusters stops looking once it has found enough feasible nodes.
 _ENOUGH_NODES = 24
@@ -153,10 +154,11 @@ class Scheduler:
         for topology, value in self._repelled(pod):
             forbidden.setdefault(topology, set()).add(value)
         crowded = {each["topologyKey"]: self._crowded(pod, each) for each in strict_spreads(pod)}
-        if not forbidden and not crowded:
+        volumes = volume_terms(self._cluster.store, pod)
+        if not forbidden and not crowded and not volumes:
             return UNCONSTRAINED
         frozen = {topology: frozenset(values) for topology, values in forbidden.items()}
-        return Constraints(frozen, crowded, frozenset(crowded))
+        return Constraints(frozen, crowded, frozenset(crowded), volumes)
 
     def _repelled(self, pod: Json) -> Iterator[tuple[str, str]]:
         """The topology values that the pod's own terms, or those of placed pods, forbid."""

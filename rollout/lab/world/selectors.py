@@ -48,7 +48,12 @@ def node_affinity_holds(pod: Json, node_name: str, labels: Mapping[str, str]) ->
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
     terms = required_node_terms(spec)
-    return terms is None or any(_term_holds(term, node_name, labels) for term in terms)
+    return terms is None or any_term_holds(terms, node_name, labels)
+
+
+def any_term_holds(terms: Sequence[Json], node_name: str, labels: Mapping[str, str]) -> bool:
+    """Whether one of the alternatives of a node selector holds for a node."""
+    return any(_term_holds(term, node_name, labels) for term in terms)
 
 
 def required_node_terms(spec: Json) -> list[Json] | None:

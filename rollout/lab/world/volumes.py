@@ -1,14 +1,15 @@
 """Volumes: a VolumeAttachment per node and volume, which outlives the last pod that used it by a moment.
 
-A pod names its volume in an annotation instead of through claims, which the lab does not serve.
+A pod names the volume to attach in an annotation; volumes that attach to certain nodes only, and the claims bound to
+them, are objects of their own, which the scheduler heeds.
 """
 
 import hashlib
 
-from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS
-from rollout.lab.api.store import Change, ChangeType
+from rollout.lab.api.resources import NODES, VOLUMEATTACHMENTS, VOLUMES
+from rollout.lab.api.store import Change, ChangeType, Json, ObjectStore
 from rollout.lab.world.cluster import Cluster
-from rollout.lab.world.objects import is_finished, node_name, setting, with_status
+from rollout.lab.world.objects import is_finished, node_name, setting, spec_of, with_status
 
 _DRIVER = "csi.lab.node-rollout.dev"
 
@@ -69,6 +70,28 @@ class AttachController:
         ]
         attached = [{"name": each, "devicePath": ""} for each in volumes]
         self._cluster.store.put(NODES, with_status(node, volumesAttached=attached, volumesInUse=volumes))
+
+
+def volume_terms(store: ObjectStore, pod: Json) -> tuple[list[Json], ...]:
+    """For each volume that the pod claims and that attaches to certain nodes only, the alternatives it names."""
+    claims = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in spec_of(pod).get("volumes") or ()
+        if volume.get("persistentVolumeClaim")
+    }
+    if not claims:
+        return ()
+    namespace = pod["metadata"].get("namespace", "")
+    bound = [
+        spec_of(volume)
+        for volume in store.items(VOLUMES)
+        if (ref := spec_of(volume).get("claimRef") or {}).get("name") in claims and ref.get("namespace") == namespace
+    ]
+    return tuple(
+        spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        for spec in bound
+        if (spec.get("nodeAffinity") or {}).get("required")
+    )
 
 
 def attachment_name(node: str, volume: str) -> str:

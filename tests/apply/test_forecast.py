@@ -1,0 +1,135 @@
+"""What the plan foresees is what happens: the same cluster, planned, then applied without heeding the plan."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.resources import PODS
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.apply.conftest import Ended, Rollout
+
+QUICK = (
+    *("--max-unavailable", "3", "--control-plane", "exclude", "--drain-timeout", "5s"),
+    *("--reboot-timeout", "20s", "--ready-timeout", "20s", "--settle-timeout", "20s"),
+)
+DESPITE = ("--yes", "-o", "json", "--ignore-blockers", "--max-failures", "99")
+
+
+@contextmanager
+def lab_of(scenario: str, nodes: int, directory: Path) -> Iterator[Lab]:
+    with Lab.start(scale(load_scenario(scenario), nodes), directory=directory / "lab", speed=30) as lab:
+        yield lab
+
+
+def blocked(plan: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The kinds of blockers by node."""
+    found: dict[str, set[str]] = {}
+    for blocker in plan["blockers"]:
+        found.setdefault(blocker["node"], set()).add(blocker["kind"])
+    return found
+
+
+def planned(rollout: Rollout, lab: Lab, *flags: str) -> dict[str, Any]:
+    ended = rollout(lab, "plan", "-o", "json", *QUICK, *flags)
+    assert ended.code == 0, ended.stderr
+    document: dict[str, Any] = json.loads(ended.stdout)
+    return document
+
+
+def failed(ended: Ended) -> set[str]:
+    """The nodes that failed, all of them while draining."""
+    assert {entry["phase"] for entry in ended.summary["failed"]} <= {"draining"}
+    return {entry["node"] for entry in ended.summary["failed"]}
+
+
+def wait_until_long_unready(rollout: Rollout, lab: Lab, kind: str) -> dict[str, Any]:
+    """Plans until a kind of blocker shows that needs a while to be certain."""
+    for _ in range(10):
+        plan = planned(rollout, lab)
+        if any(kind in kinds for kinds in blocked(plan).values()):
+            return plan
+    pytest.fail(f"{kind} was never foreseen")
+
+
+def test_each_kind_of_blocker_is_foreseen_and_comes_true(tmp_path: Path, rollout: Rollout) -> None:
+    with lab_of("forecast", 12, tmp_path) as lab:
+        plan = wait_until_long_unready(rollout, lab, "budget-unhealthy")
+        assert blocked(plan) == {
+            "worker-1": {"budget-never"},
+            "worker-2": {"two-budgets"},
+            "worker-3": {"unmanaged-pod"},
+            "worker-4": {"budget-unhealthy"},
+            "worker-5": {"fits-nowhere"},
+        }
+        refused = rollout(lab, "apply", "--yes", *QUICK)
+        assert refused.code == 6
+        assert "--ignore-blockers" in refused.stderr
+
+        ended = rollout(lab, "apply", *DESPITE, *QUICK)
+
+        assert ended.code == 4
+        assert failed(ended) == set(blocked(plan))
+        assert len(ended.summary["succeeded"]) == 4
+        assert lab.scoreboard().cordons_left == ()
+        assert lab.scoreboard().budgets_broken == ()
+
+
+def test_left_out_of_it_the_rest_goes_through(tmp_path: Path, rollout: Rollout) -> None:
+    with lab_of("forecast", 12, tmp_path) as lab:
+        wait_until_long_unready(rollout, lab, "budget-unhealthy")
+        ended = rollout(lab, "apply", "--yes", "-o", "json", "--skip-blocked", *QUICK)
+        assert ended.code == 0, ended.stderr
+        assert len(ended.summary["succeeded"]) == 4
+
+
+@pytest.mark.parametrize("scenario", ["default", "mixed"])
+def test_no_alarm_where_all_goes_well(scenario: str, tmp_path: Path, rollout: Rollout) -> None:
+    with lab_of(scenario, 11, tmp_path) as lab:
+        assert blocked(planned(rollout, lab)) == {}
+        ended = rollout(lab, "apply", *DESPITE, *QUICK[:4], "--drain-timeout", "60s", "--reboot-timeout", "60s")
+        assert failed(ended) == set()
+
+
+def on_worker(lab: Lab, name: str) -> str:
+    """The node of the first pod whose name begins so."""
+    pods = lab.call(lambda: list(lab.store.items(PODS)))
+    return next(str(pod["spec"]["nodeName"]) for pod in pods if pod["metadata"]["name"].startswith(name))
+
+
+def test_local_storage_that_must_be_kept_is_foreseen_and_comes_true(tmp_path: Path, rollout: Rollout) -> None:
+    flags = ("--no-delete-emptydir-data",)
+    with lab_of("default", 8, tmp_path) as lab:
+        plan = planned(rollout, lab, *flags)
+        foreseen = blocked(plan)
+        assert foreseen
+        assert set.union(*foreseen.values()) == {"local-storage"}
+        ended = rollout(lab, "apply", *DESPITE, *QUICK, *flags)
+        assert failed(ended) == set(foreseen)
+
+
+def test_a_pod_that_does_not_end_is_foreseen_and_comes_true(tmp_path: Path, rollout: Rollout) -> None:
+    with lab_of("drain-hangs", 8, tmp_path) as lab:
+        node = on_worker(lab, "stubborn")
+        assert blocked(planned(rollout, lab)) == {}
+        delete_stubborn(lab, tmp_path)
+        plan = wait_until_long_unready(rollout, lab, "stuck-terminating")
+        assert blocked(plan)[node] == {"stuck-terminating"}
+        ended = rollout(lab, "apply", *DESPITE, *QUICK, "--node", node)
+        assert failed(ended) == {node}
+
+
+def delete_stubborn(lab: Lab, home: Path) -> None:
+    """Delete the pod as an operator would, with a second of grace."""
+    kubectl = Path(sys.executable).parent / "kubectl"
+    environment = {**os.environ, **lab.environment, "HOME": str(home)}
+    command = [kubectl, "delete", "pod", "-n", "shop", "-l", "app=stubborn", "--grace-period=1", "--wait=false"]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
