@@ -194,6 +194,8 @@ def _matches(patterns: str, name: str) -> bool:
 
 
 def _name(host: Host) -> str:
+    if host.known_as:
+        return host.known_as.lower()
     address = host.address.lower()
     return address if host.port == DEFAULT_SSH_PORT else f"[{address}]:{host.port}"
 

@@ -6,8 +6,11 @@ transport's thread sees the end of the connection, closes down and wakes whoever
 """
 
 import contextlib
+import os
 import select
+import signal
 import socket
+import subprocess
 import time
 from collections.abc import Sequence
 
@@ -17,6 +20,7 @@ from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import Buffer, override
 
 from rollout.errors import SshError
+from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 _CHUNK = 65536
@@ -93,8 +97,12 @@ class _ManyKeysTransport(ServiceRequestingTransport):
 class Connection:
     """A connection from TCP to the last byte. Every method may raise paramiko's and the socket's exceptions."""
 
-    def __init__(self, address: str, port: int, *, deadline: float, many_keys: bool) -> None:
-        self._socket = connect(address, port, deadline)
+    def __init__(self, host: Host, *, deadline: float, many_keys: bool) -> None:
+        self._proxy: subprocess.Popen[bytes] | None = None
+        if host.proxy:
+            self._socket, self._proxy = through(host.proxy, deadline)
+        else:
+            self._socket = connect(host.address, host.port, deadline)
         kind = _ManyKeysTransport if many_keys else paramiko.Transport
         self._transport = kind(self._socket, packetizer_class=_TimerlessPacketizer)
         self._transport.banner_timeout = self._transport.auth_timeout = _NEVER
@@ -146,6 +154,11 @@ class Connection:
         self._transport.close()
         if self._transport.ident is not None:
             self._transport.join(_JOIN_SECONDS)
+        if self._proxy is not None:
+            # With whatever it has started: a shell, or further jumps.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._proxy.pid, signal.SIGKILL)
+            self._proxy.wait()
 
     def _output(self, channel: paramiko.Channel, limit: int) -> tuple[bytes, bytes]:
         """Both streams until their end: read together, since a full one would stop the other."""
@@ -165,6 +178,26 @@ class Connection:
                 raise TimeoutError("deadline")
             if len(stdout) + len(stderr) > limit:
                 raise OutputLimitError(f"the host printed more than {limit} bytes")
+
+
+def through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, "subprocess.Popen[bytes]"]:
+    """A connection to the input and output of a local command, and the command.
+
+    In a session of its own: it can ask nothing on the operator's terminal, and does not hear an interrupt before we do.
+    """
+    near, far = socket.socketpair()
+    with far:
+        ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
+        ours.deadline = deadline
+        ours.settimeout(ours.seconds_left or _INSTANT)
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the operator's own configuration says it
+                command, stdin=far.fileno(), stdout=far.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError:
+            ours.close()
+            raise
+    return ours, process
 
 
 def connect(address: str, port: int, deadline: float) -> DeadlineSocket:

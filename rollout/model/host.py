@@ -11,7 +11,9 @@ DEFAULT_SSH_USER = "core"
 class Host:
     """How one machine is reached.
 
-    `name` is the inventory's name for it, or the Node's where the Nodes are the inventory.
+    `name` is the inventory's name for it, or the Node's where the Nodes are the inventory. `proxy` is a local command
+    whose input and output are the connection; `known_as` the name to look its host key up by, and `known_hosts` the
+    file to look in, where they are not the address and the usual one; `connect_timeout` is in seconds.
     """
 
     name: str
@@ -19,6 +21,10 @@ class Host:
     port: int = DEFAULT_SSH_PORT
     user: str = DEFAULT_SSH_USER
     key_file: str | None = None
+    proxy: tuple[str, ...] = ()
+    known_as: str = ""
+    known_hosts: str | None = None
+    connect_timeout: float | None = None
 
 
 class UpdateOperation(StrEnum):

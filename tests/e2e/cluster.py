@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import NODES
+from rollout.lab.api.resources import NODES, Resource
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.lab.clock import LabClock
 from rollout.lab.hostplan import HostPlan, plan_hosts
@@ -54,7 +55,7 @@ class Cluster:
 def cluster_of(machines: Machines, directory: Path) -> Iterator[Cluster]:
     """A settled cluster of these machines, for as long as the context lasts."""
     with standalone_api(directory, speed=_SPEED) as api:
-        world = api.call(lambda: World(api.store, LabClock(_SPEED), rng=random.Random(1)))
+        world = api.call(lambda: World(api.store, LabClock(_SPEED), rng=random.Random(1)))  # noqa: S311 - repeatable on purpose
         keeper = api.call(lambda: ScoreKeeper(world))
         hosts = {machine.name: RealHost(machine) for machine in machines}
         api.call(lambda: _populate(api, world, hosts))
@@ -79,6 +80,6 @@ def _populate(api: StandaloneApi, world: World, hosts: dict[str, RealHost]) -> N
     world.settle()
 
 
-def _objects(plans: tuple[HostPlan, ...], uids: dict[str, str]) -> Iterator[tuple[object, dict[str, object]]]:
+def _objects(plans: tuple[HostPlan, ...], uids: dict[str, str]) -> Iterator[tuple[Resource, dict[str, Any]]]:
     for workload in SCENARIO.workloads:
         yield from workload_objects(workload, plans, uids)

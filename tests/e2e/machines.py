@@ -60,8 +60,10 @@ class Machine:
             f"lowerdir={shared_root},upperdir={upper},workdir={work}",
             str(root),
         )
-        network = f"[Match]\nName=host0\n[Network]\nLinkLocalAddressing=no\nAddress={self.address}/24\nAddress={self.inner_address}/24\n"
-        (root / "etc/systemd/network/10-rollout-e2e.network").write_text(network)
+        network = "".join(f"Address={address}/24\n" for address in (self.address, self.inner_address))
+        (root / "etc/systemd/network/10-rollout-e2e.network").write_text(
+            f"[Match]\nName=host0\n[Network]\nLinkLocalAddressing=no\n{network}"
+        )
         (root / "etc/hostname").write_text(f"{self.name}\n")
         (root / "etc/hosts").write_text(f"127.0.0.1 localhost {self.name}\n")
         (root / "etc/machine-id").write_text(f"{self.machine_id}\n")
@@ -239,7 +241,7 @@ def _bridge() -> Iterator[None]:
 
 
 def _groups(name: str) -> list[Path]:
-    """A control group in each tree that a systemd inside looks at: both of a hybrid machine, the one of a modern one."""
+    """A control group in each tree that a systemd inside looks at: two of a hybrid machine, one of a modern one."""
     found = []
     for tree in _GROUP_TREES:
         top = Path("/sys/fs/cgroup") / tree

@@ -1,0 +1,77 @@
+"""Hosts reached through a local command: ProxyCommand, and ssh's own for jump hosts."""
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from rollout.adapters.ssh import ParamikoShell
+from rollout.adapters.ssh_config import with_ssh_config
+from rollout.errors import HostKeyError, SshTimeoutError, SshUnreachableError
+from rollout.model.host import Host
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash relays")
+
+RELAY = "bash -c 'exec 3<>/dev/tcp/%h/%p; cat <&3 & exec cat >&3'"
+
+
+@pytest.fixture
+def server(servers: Any, client_key: asyncssh.SSHKey) -> Any:
+    return servers.serve(authorized=[client_key])
+
+
+def reached(server: Any, tmp_path: Path, text: str) -> Host:
+    path = tmp_path / "config"
+    path.write_text(text)
+    return with_ssh_config({"a": server.host()}, path)["a"]
+
+
+def children() -> str:
+    return subprocess.run(
+        ["ps", "-o", "comm=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_through_a_command(server: Any, key_file: Path, tmp_path: Path) -> None:
+    shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file)
+    host = reached(server, tmp_path, f"Host *\n  ProxyCommand {RELAY}\n")
+    for _ in range(3):
+        assert shell.run(host, "hello", timeout=10).stdout == "you said: hello\n"
+    assert "bash" not in children()
+    assert "cat" not in children()
+
+
+def test_a_command_that_fails(server: Any, key_file: Path, tmp_path: Path) -> None:
+    shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file)
+    host = replace(server.host(), proxy=("false",))
+    with pytest.raises(SshUnreachableError, match="what it is reached through ended the connection"):
+        shell.run(host, "hello", timeout=10)
+    with pytest.raises(SshUnreachableError, match="No such file"):
+        shell.run(replace(host, proxy=("/nowhere/at-all",)), "hello", timeout=10)
+
+
+def test_a_command_that_says_nothing_has_the_deadline(server: Any, key_file: Path, tmp_path: Path) -> None:
+    shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file)
+    started = time.monotonic()
+    with pytest.raises(SshTimeoutError):
+        shell.run(replace(server.host(), proxy=("sleep", "60")), "hello", timeout=1)
+    assert time.monotonic() - started < 5
+    assert "sleep" not in children()
+
+
+def test_known_hosts_and_alias_of_the_configuration(server: Any, key_file: Path, tmp_path: Path) -> None:
+    home = tmp_path / "own"
+    home.write_text(server.known_hosts(tmp_path).read_text().replace(f"[127.0.0.1]:{server.port}", "node-a"))
+    shell = ParamikoShell(key_file=key_file)
+    text = f"Host *\n  HostKeyAlias node-a\n  UserKnownHostsFile {home}\n"
+    assert shell.run(reached(server, tmp_path, text), "hello", timeout=10).exit_status == 3
+    with pytest.raises(HostKeyError, match="unknown"):
+        shell.run(reached(server, tmp_path, text.replace("node-a", "node-b")), "hello", timeout=10)
+    with pytest.raises(HostKeyError, match="no such file"):
+        shell.run(reached(server, tmp_path, text.replace(str(home), f"{home}-none")), "hello", timeout=10)
