@@ -1,139 +1,212 @@
 """Emptying one node: every pod that has to go is evicted within its budgets, and waited for until it is gone.
 
-The node's pods are a live view (one list, one watch), so that waiting costs no requests, a pod that another party
-removes simply disappears, and one that arrives late is seen. One pod that must not go means that none is touched.
+The node's pods and the budgets around them are live views (a list and a watch each), so that waiting costs no requests,
+a pod that another party removes simply disappears, and one that arrives late is seen. One pod that must not go means
+that none is touched.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import datetime
 
-from rollout.errors import DrainError
+from rollout.errors import ApiError, DrainError
+from rollout.execution.bell import Bell
+from rollout.execution.blocked import HeldPods
+from rollout.execution.budget_view import BudgetView, watch_budgets
 from rollout.execution.context import NodeContext
 from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.eviction import Answer, Attempt, request_removal
+from rollout.execution.eviction_api import CURRENT, find_eviction_version
+from rollout.execution.evictor import AT_ONCE, Evictor
 from rollout.execution.live_view import LiveView, watch_node_pods
-from rollout.gather.snapshot import read_daemon_sets
+from rollout.execution.node_events import NodeEvents
+from rollout.gather.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
 from rollout.model.progress import Phase
-from rollout.planning.verdicts import Action, DrainRules, having, judge_all
+from rollout.planning.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
 
-_AT_ONCE = 8
-_FIRST_PAUSE = 0.5
-_LONGEST_PAUSE = 5.0
 _TICK = 1.0
-_REPEAT_SECONDS = 30.0
 _NAMED = 5
+_QUIET = 60.0
+_OVERDUE = 30.0
 
 
 @dataclass(slots=True)
-class _Pending:
-    """A pod on its way out. `due` is when to (re)try, by the monotonic clock; `since` when it was first blocked."""
+class _Quiet:
+    """Since when the view of the pods has not changed, and how long that is believed. Monotonic seconds."""
 
-    due: float = 0.0
-    accepted: bool = False
-    tries: int = 0
-    since: datetime | None = None
-    told_at: float = 0.0
-    last: Attempt | None = None
+    seen: tuple[tuple[str, bool], ...] = ()
+    since: float = 0.0
+    limit: float = _QUIET
 
 
 @dataclass(slots=True)
-class _Progress:
-    """The state of one drain, by pod UID."""
+class _Owners:
+    """The DaemonSets, read again for a pod of one that is not known: it may be younger than what was read."""
 
-    pending: dict[str, _Pending] = field(default_factory=dict)
-    told: tuple[int, int] = (-1, -1)
+    context: NodeContext
+    deadline: Deadline
+    rules: DrainRules | None = None
+    looked_up: set[str] = field(default_factory=set)
 
-    def of(self, pod: Pod) -> _Pending:
-        return self.pending.setdefault(pod.uid, _Pending(accepted=pod.terminating))
+    def rules_for(self, pods: Sequence[Pod]) -> DrainRules:
+        rules = self.rules
+        unknown = {pod.uid for pod in pods if of_daemon_set(pod)} - self.looked_up
+        if rules is None or unknown:
+            found = patiently(lambda: read_daemon_sets(self.context.api), self.deadline, self.context.told_of_outage)
+            rules = self.rules = DrainRules.of(self.context.policy.drain, found)
+            self.looked_up |= unknown
+        return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.context.clock.now())
 
 
 def drain(context: NodeContext) -> None:
     """Evict what has to go from the context's node and wait until it is gone; `DrainError` names what is left."""
     deadline = Deadline(context.clock, context.policy.drain.timeout)
-    rules = DrainRules.of(
-        context.policy.drain, patiently(lambda: read_daemon_sets(context.api), deadline, context.told_of_outage)
-    )
-    with watch_node_pods(context.api, context.name, deadline, context.told_of_outage) as view:
-        _empty(context, view, rules, deadline)
+    evicting, bell = not context.policy.drain.disable_eviction, Bell()
+    version = CURRENT
+    if evicting:
+        version = patiently(lambda: find_eviction_version(context.api), deadline, context.told_of_outage)
+    with watch_node_pods(context.api, context.name, deadline, context.told_of_outage, bell.ring) as pods:
+        owners = _Owners(context, deadline)
+        going = must_go(pods.items(), owners.rules_for(pods.items()))
+        if not going:
+            return
+        namespaces = {pod.namespace for pod in going} if evicting else set()
+        with watch_budgets(context.api, version, namespaces, deadline, context.told_of_outage, bell.ring) as budgets:
+            _refuse_two_budgets(going, budgets)
+            _empty(context, deadline, pods, owners, budgets, bell, version)
 
 
-def must_go(pods: Sequence[Pod], rules: DrainRules) -> tuple[Pod, ...]:
-    """The pods to evict, in a stable order; `DrainError` where one of them must not be touched."""
+def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
+    """The pods to evict, in a stable order; `DrainError` where one of them must not be touched.
+
+    `begun`: others have been touched already.
+    """
     verdicts = judge_all(pods, rules)
     refused = having(Action.REFUSE, verdicts)
     if refused:
-        listed = "; ".join(f"{verdict.pod.key} {verdict.message}" for verdict in refused[:_NAMED])
-        more = f"; and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
-        raise DrainError(f"no pod was touched, for some must not be: {listed}{more}")
+        listed = _listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused])
+        why = "pods have come that must not be touched" if begun else "no pod was touched, for some must not be"
+        raise DrainError(f"{why}: {listed}")
     return tuple(verdict.pod for verdict in having(Action.EVICT, verdicts))
 
 
-def _empty(context: NodeContext, view: LiveView[Pod], rules: DrainRules, deadline: Deadline) -> None:
-    progress = _Progress()
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix=f"evict-{context.name}") as pool:
-        while remaining := must_go(view.items(), rules):
+def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
+    """No API server evicts a pod of two budgets: known beforehand, no other pod need be moved for nothing."""
+    found = [(pod, guards) for pod in pods if len(guards := budgets.guarding(pod)) > 1]
+    if found:
+        listed = _listed([f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in found])
+        raise DrainError(
+            f"no pod was touched, for some are under more than one budget, and so cannot be evicted: {listed}",
+            hint="Delete all but one of the budgets, or use --disable-eviction.",
+        )
+
+
+def _empty(
+    context: NodeContext,
+    deadline: Deadline,
+    pods: LiveView[Pod],
+    owners: _Owners,
+    budgets: BudgetView,
+    bell: Bell,
+    version: str,
+) -> None:
+    with (
+        NodeEvents(context.api, context.name, context.planned.node_uid, context.run) as events,
+        ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{context.name}") as pool,
+    ):
+        held = HeldPods(context, deadline, events)
+        evictor = Evictor(context, budgets, held, pool, bell, version)
+        waiting = _Waiting(context, evictor, held)
+        while remaining := must_go(pods.items(), owners.rules_for(pods.items()), begun=True):
+            evictor.collect()
             if deadline.expired:
-                raise _out_of_time(context, remaining, progress)
+                _give_up(context, owners, waiting)
+                break
             context.guard.check()
-            _tell(context, remaining, progress)
-            due = [pod for pod in remaining if _is_due(progress.of(pod), context.clock.monotonic())]
-            for attempt in pool.map(lambda pod: request_removal(context.api, pod, context.policy.drain), due):
-                _take(context, attempt, progress.of(attempt.pod), deadline)
-            view.wait(min(_TICK, deadline.remaining))
+            budgets.refresh()
+            evictor.start(remaining)
+            held.tell()
+            waiting.tell(remaining)
+            waiting.doubt(pods, remaining)
+            bell.wait(min(_TICK, deadline.remaining))
+        held.keep_only(frozenset())
 
 
-def _is_due(pending: _Pending, now: float) -> bool:
-    return not pending.accepted and now >= pending.due
+@dataclass(slots=True)
+class _Waiting:
+    """What is told, and believed, while pods terminate. `terminating` says since when, by UID, in monotonic seconds."""
+
+    context: NodeContext
+    evictor: Evictor
+    held: HeldPods
+    terminating: dict[str, float] = field(default_factory=dict)
+    told: str = ""
+    quiet: _Quiet = field(default_factory=_Quiet)
+
+    def tell(self, remaining: Sequence[Pod]) -> None:
+        now = self.context.clock.monotonic()
+        going = [pod for pod in remaining if pod.terminating or self.evictor.has_accepted(pod)]
+        for pod in going:
+            self.terminating.setdefault(pod.uid, now)
+        detail = f"{_pods(len(remaining))} left, {len(going)} terminating"
+        overdue = [pod for pod in going if now - self.terminating[pod.uid] > pod.grace_period + _OVERDUE]
+        if overdue:
+            detail += f"; overdue: {_listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue])}"
+        if detail != self.told:
+            self.told = detail
+            self.context.report.step(self.context.name, Phase.DRAINING, detail)
+
+    def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
+        """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""
+        now, quiet = self.context.clock.monotonic(), self.quiet
+        seen = tuple((pod.uid, pod.terminating) for pod in remaining)
+        if seen != quiet.seen:
+            self.quiet = _Quiet(seen, now)
+        elif self.terminating and now - quiet.since > quiet.limit:
+            quiet.since, quiet.limit = now, quiet.limit * 2
+            pods.resync()
+
+    def why_left(self, pod: Pod) -> str:
+        if pod.terminating or self.evictor.has_accepted(pod):
+            return f"{pod.key} is still terminating{_finalizers(pod)}"
+        why = self.held.why(pod) or self.evictor.last_word(pod)
+        return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
 
-def _take(context: NodeContext, attempt: Attempt, pending: _Pending, deadline: Deadline) -> None:
-    now = context.clock.monotonic()
-    pending.last = attempt
-    pending.accepted = attempt.answer is Answer.ACCEPTED
-    pending.tries += 1
-    pending.due = now + (attempt.retry_after or min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**pending.tries))
-    if attempt.answer is Answer.REFUSED:
-        raise DrainError(f"the API server will not evict {attempt.pod.key}: {attempt.message}")
-    if attempt.answer is Answer.BLOCKED:
-        _tell_blocked(context, attempt, pending, deadline)
+def _give_up(context: NodeContext, owners: _Owners, waiting: _Waiting) -> None:
+    """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
+    try:
+        fresh = read_node_pods(context.api, context.name).pods
+        remaining = must_go(fresh, owners.rules_for(fresh), begun=True)
+        kubelet = _kubelet(context)
+    except ApiError as error:
+        raise DrainError(
+            f"the API server was away at the end of --drain-timeout {context.policy.drain.timeout}: {error.message}"
+        ) from error
+    if remaining:
+        listed = _listed([waiting.why_left(pod) for pod in remaining])
+        raise DrainError(
+            f"{_pods(len(remaining))} left after --drain-timeout {context.policy.drain.timeout}: {listed}{kubelet}"
+        )
 
 
-def _tell_blocked(context: NodeContext, attempt: Attempt, pending: _Pending, deadline: Deadline) -> None:
-    now = context.clock.monotonic()
-    if pending.since is not None and now - pending.told_at < _REPEAT_SECONDS:
-        return
-    pending.since = pending.since or context.report.now
-    pending.told_at = now
-    context.report.blocked(
-        context.name, attempt.pod.key, attempt.budget, pending.since, attempt.message, deadline.remaining
+def _kubelet(context: NodeContext) -> str:
+    node = read_node(context.api, context.name)
+    return (
+        ""
+        if node.is_ready
+        else f"; the Node is not Ready, and pods only end where a kubelet says so {node.ready_message}"
     )
 
 
-def _tell(context: NodeContext, remaining: Sequence[Pod], progress: _Progress) -> None:
-    going = sum(1 for pod in remaining if pod.terminating or progress.of(pod).accepted)
-    figures = (len(remaining), going)
-    if figures != progress.told:
-        progress.told = figures
-        context.report.step(context.name, Phase.DRAINING, f"{_pods(len(remaining))} left, {going} terminating")
-
-
-def _out_of_time(context: NodeContext, remaining: Sequence[Pod], progress: _Progress) -> DrainError:
-    listed = "; ".join(_why_left(pod, progress.of(pod)) for pod in remaining[:_NAMED])
-    more = f"; and {len(remaining) - _NAMED} more" if len(remaining) > _NAMED else ""
-    return DrainError(
-        f"{_pods(len(remaining))} left after --drain-timeout {context.policy.drain.timeout}: {listed}{more}"
-    )
+def _listed(parts: Sequence[str]) -> str:
+    more = f"; and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
+    return "; ".join(parts[:_NAMED]) + more
 
 
 def _pods(number: int) -> str:
     return f"{number} pod{'' if number == 1 else 's'}"
 
 
-def _why_left(pod: Pod, pending: _Pending) -> str:
-    if pod.terminating or pending.accepted:
-        held = f" (finalizers: {', '.join(pod.finalizers)})" if pod.finalizers else ""
-        return f"{pod.key} is still terminating{held}"
-    return f"{pod.key}: {pending.last.message}" if pending.last else f"{pod.key} was not evicted yet"
+def _finalizers(pod: Pod) -> str:
+    return f" (finalizers: {', '.join(pod.finalizers)})" if pod.finalizers else ""

@@ -1,6 +1,6 @@
 """One eviction: what is sent, and what each answer means.
 
-The pod was read, and its UID and node compared, before this is called; the UID goes along as a precondition. That order
+The pod was read, and its UID and node compared, before it is sent; the UID goes along as a precondition. That order
 matters: an API server spends the budget before it compares the UID.
 """
 
@@ -11,7 +11,8 @@ from typing import Any
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
 from rollout.execution.deadline import BUDGET_CAUSE, is_passing
-from rollout.gather.snapshot import read_pod
+from rollout.execution.eviction_api import CURRENT
+from rollout.gather.snapshot import pod_path, read_pod
 from rollout.model.cluster import Pod
 from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi
@@ -19,15 +20,20 @@ from rollout.ports import ClusterApi
 _TERMINATING = "NamespaceTerminating"
 _FORBIDDEN = 403
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
+_FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
 
 
 class Answer(StrEnum):
-    """What became of an eviction."""
+    """What became of an eviction.
+
+    `later` is about this pod alone; `away` about the server, or its patience with this client: nobody need ask.
+    """
 
     ACCEPTED = "accepted"
     GONE = "gone"
     BLOCKED = "blocked"
     LATER = "later"
+    AWAY = "away"
     REFUSED = "refused"
 
 
@@ -40,14 +46,38 @@ class Attempt:
     message: str = ""
     budget: str = ""
     retry_after: float | None = None
+    error: ApiError | None = None
+
+    @property
+    def figures(self) -> tuple[int, int] | None:
+        """How many healthy pods the budget needs and has, where the server said so."""
+        found = _FIGURES.search(self.message)
+        return (int(found[1]), int(found[2])) if found else None
 
 
-def request_removal(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool = False) -> Attempt:
-    """Evict (or, by `--disable-eviction`, delete) exactly this pod; a dry run asks the server and changes nothing."""
+def request_removal(
+    api: ClusterApi,
+    pod: Pod,
+    policy: DrainPolicy,
+    *,
+    version: str = CURRENT,
+    again: bool = False,
+    dry_run: bool = False,
+) -> Attempt:
+    """Evict (or, by `--disable-eviction`, delete) exactly this pod.
+
+    Args:
+        api: The API server.
+        pod: As it was read; its UID and node are what identifies it.
+        policy: Grace period, and whether to delete.
+        version: The API version of the eviction.
+        again: It was asked for before: the pod is read once more first, whatever its name.
+        dry_run: Ask the server, and change nothing.
+    """
     try:
-        if _may_have_a_namesake(pod) and not _still_there(api, pod):
+        if (again or _may_have_a_namesake(pod)) and not _still_there(api, pod):
             return Attempt(pod, Answer.GONE)
-        _send(api, pod, policy, dry_run=dry_run)
+        _send(api, pod, policy, version, dry_run=dry_run)
     except ApiError as error:
         return _meaning(pod, error)
     return Attempt(pod, Answer.ACCEPTED)
@@ -63,25 +93,19 @@ def _still_there(api: ClusterApi, pod: Pod) -> bool:
     return current is not None and current.uid == pod.uid and current.node == pod.node
 
 
-def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, *, dry_run: bool) -> None:
+def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, version: str, *, dry_run: bool) -> None:
     options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
     if policy.grace_period is not None:
         options["gracePeriodSeconds"] = policy.grace_period
     if dry_run:
         options["dryRun"] = ["All"]
-    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    path = pod_path(pod.namespace, pod.name)
     if policy.disable_eviction:
         api.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
         return
-    api.create(
-        f"{path}/eviction",
-        {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": pod.name, "namespace": pod.namespace},
-            "deleteOptions": options,
-        },
-    )
+    metadata = {"name": pod.name, "namespace": pod.namespace}
+    body = {"apiVersion": version, "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+    api.create(f"{path}/eviction", body)
 
 
 def _meaning(pod: Pod, error: ApiError) -> Attempt:
@@ -89,19 +113,19 @@ def _meaning(pod: Pod, error: ApiError) -> Attempt:
         return Attempt(pod, Answer.GONE)
     if isinstance(error, TooManyRequestsError) and error.has_cause(BUDGET_CAUSE):
         return _blocked(pod, error)
-    if _passes_by_itself(error):
-        return Attempt(pod, Answer.LATER, error.message, retry_after=error.retry_after)
-    return Attempt(pod, Answer.REFUSED, error.message)
+    return Attempt(pod, _postponed(error), error.message, retry_after=error.retry_after, error=error)
 
 
-def _passes_by_itself(error: ApiError) -> bool:
-    """Conflicts (the pod was replaced, or the budget updated meanwhile), outages, and a namespace that is going."""
+def _postponed(error: ApiError) -> Answer:
+    """Conflicts (the pod was replaced, or the budget updated meanwhile) and a namespace that is going are the pod's."""
     going = error.status == _FORBIDDEN and error.has_cause(_TERMINATING)
-    return going or isinstance(error, ApiConflictError) or is_passing(error)
+    if going or isinstance(error, ApiConflictError):
+        return Answer.LATER
+    return Answer.AWAY if is_passing(error) else Answer.REFUSED
 
 
 def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
     message = next((cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE), error.message)
     named = _BUDGET_NAME.search(message)
     budget = f"{pod.namespace}/{named[1]}" if named else ""
-    return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after)
+    return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after, error)

@@ -5,11 +5,12 @@ is too old. An object is gone when the server said so, or when a fresh list lack
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
 from rollout.execution.deadline import Deadline, patiently
@@ -19,11 +20,38 @@ from rollout.gather.watch_events import WatchEvent, WatchEventType, decode_watch
 from rollout.model.cluster import Node, Pod
 from rollout.ports import ClusterApi
 
-T = TypeVar("T", Node, Pod)
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Identified(Protocol):
+    """An object with an identity."""
+
+    @property
+    def uid(self) -> str:
+        """Its UID."""
+        ...
+
+
+class Event(Protocol[T_co]):
+    """A line of a watch, as `WatchEvent` has it for Nodes and pods."""
+
+    @property
+    def type(self) -> WatchEventType: ...  # noqa: D102
+    @property
+    def object(self) -> T_co | None: ...  # noqa: D102
+    @property
+    def resource_version(self) -> str: ...  # noqa: D102
+    @property
+    def error(self) -> ApiError | None: ...  # noqa: D102
+
+
+T = TypeVar("T", bound=Identified)
 Told = Callable[[BaseException], None]
 
 _WATCH_SECONDS = 240.0
-_PAUSE_AFTER_FAILURE = 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
+# A watch that ends sooner was no watch: the next one is put off as after a failure.
+_SHORTEST_WATCH = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +61,28 @@ class Source(Generic[T]):
     list_all: Callable[[], Listing[T]]
     path: str
     query: Mapping[str, str]
-    decode: Callable[[bytes], WatchEvent[T]]
+    decode: Callable[[bytes], Event[T]]
 
 
 class LiveView(Generic[T]):
-    """The objects of a source as they are now. Enter it to begin, leave it to end."""
+    """The objects of a source as they are now. Enter it to begin, leave it to end.
 
-    def __init__(self, api: ClusterApi, source: Source[T], deadline: Deadline, told: Told) -> None:
+    `told` hears of outages; `changed`, from the view's own thread, that `items` has changed.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        source: Source[T],
+        deadline: Deadline,
+        told: Told,
+        changed: Callable[[], None] | None = None,
+    ) -> None:
         self._api = api
         self._source: Source[T] = source
         self._deadline = deadline
         self._told = told
+        self._on_change = changed
         self._objects: dict[str, T] = {}
         self._version = ""
         self._changed = threading.Condition()
@@ -62,6 +101,15 @@ class LiveView(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
+        self._cut()
+
+    def resync(self) -> None:
+        """List afresh: for readers that have reason to doubt a watch that says nothing."""
+        with self._changed:
+            self._version = ""
+        self._cut()
+
+    def _cut(self) -> None:
         with self._changed:
             stream = self._stream
         if stream is not None:
@@ -88,19 +136,32 @@ class LiveView(Generic[T]):
     def _tell(self) -> None:
         self._generation += 1
         self._changed.notify_all()
+        if self._on_change is not None:
+            self._on_change()
 
     def _follow(self) -> None:
+        pause = _FIRST_PAUSE
         while not self._ended.is_set() and not self._deadline.expired:
-            try:
-                self._watch()
-            except ApiGoneError:
-                self._version = ""
-            except ApiError as error:
-                self._told(error)
-                self._version = ""
-                self._ended.wait(_PAUSE_AFTER_FAILURE)
+            if self._watch_once():
+                pause = _FIRST_PAUSE
+            else:
+                self._ended.wait(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
             if not self._version and not self._ended.is_set():
                 self._recover()
+
+    def _watch_once(self) -> bool:
+        """Watch until it ends; whether another may follow at once."""
+        began = time.monotonic()
+        try:
+            self._watch()
+        except ApiGoneError:
+            self._version = ""
+        except ApiError as error:
+            self._told(error)
+            self._version = ""
+            return False
+        return time.monotonic() - began >= _SHORTEST_WATCH
 
     def _recover(self) -> None:
         try:
@@ -121,11 +182,12 @@ class LiveView(Generic[T]):
                     return
                 self._apply(self._source.decode(line))
 
-    def _apply(self, event: WatchEvent[T]) -> None:
+    def _apply(self, event: Event[T]) -> None:
         if event.error is not None:
             raise event.error
         with self._changed:
-            self._version = event.resource_version or self._version
+            # An empty version means that somebody wants a fresh list: what still arrives does not undo that.
+            self._version = self._version and (event.resource_version or self._version)
             if event.object is None:
                 return
             if event.type is WatchEventType.DELETED:
@@ -135,7 +197,9 @@ class LiveView(Generic[T]):
             self._tell()
 
 
-def watch_node_pods(api: ClusterApi, node: str, deadline: Deadline, told: Told) -> LiveView[Pod]:
+def watch_node_pods(
+    api: ClusterApi, node: str, deadline: Deadline, told: Told, changed: Callable[[], None] | None = None
+) -> LiveView[Pod]:
     """The pods bound to a node."""
 
     def list_all() -> Listing[Pod]:
@@ -143,7 +207,7 @@ def watch_node_pods(api: ClusterApi, node: str, deadline: Deadline, told: Told) 
         return Listing(listing.pods, listing.resource_version)
 
     source = Source(list_all, PODS, {"fieldSelector": f"spec.nodeName={node}"}, _decode_pod)
-    return LiveView(api, source, deadline, told)
+    return LiveView(api, source, deadline, told, changed)
 
 
 def watch_node(api: ClusterApi, node: str, deadline: Deadline, told: Told) -> LiveView[Node]:

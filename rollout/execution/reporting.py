@@ -11,6 +11,7 @@ from rollout.model.progress import (
     Phase,
     PlanReady,
     PodBlocked,
+    PodReleased,
     RunFinished,
     RunResult,
     WaveSettling,
@@ -48,9 +49,13 @@ class Reporter:
         """A node's progress."""
         self._observer.notify(NodeStep(self.now, node, phase, detail))
 
-    def blocked(self, node: str, pod: str, budget: str, since: datetime, message: str, seconds_left: float) -> None:
+    def blocked(self, event: PodBlocked) -> None:
         """A pod that may not be evicted now."""
-        self._observer.notify(PodBlocked(self.now, node, pod, budget, since, message, seconds_left))
+        self._observer.notify(event)
+
+    def released(self, node: str, pod: str, budget: str, since: datetime) -> None:
+        """A pod that was held back may go, or is gone."""
+        self._observer.notify(PodReleased(self.now, node, pod, budget, since))
 
     def node_finished(self, result: NodeResult) -> None:
         """A node's end."""
