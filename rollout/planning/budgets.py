@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollout.model.cluster import Budget, Pod, PodPhase, Requirement, SelectorOperator
 from rollout.planning.packing import Load
@@ -16,10 +16,12 @@ class BudgetIndex:
     """Budgets by a label that they demand, for looking up a pod's without trying every selector of its namespace.
 
     `by_label` is by namespace, label and value; `unselective` holds, by namespace, those that demand no certain value.
+    `found` remembers, by UID, what was looked up: a plan asks for every pod several times.
     """
 
     by_label: Mapping[_Bucket, tuple[Budget, ...]]
     unselective: Mapping[str, tuple[Budget, ...]]
+    found: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, budgets: Iterable[Budget]) -> "BudgetIndex":
@@ -40,6 +42,12 @@ class BudgetIndex:
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that this pod counts against."""
+        known = self.found.get(pod.uid)
+        if known is None:
+            known = self.found[pod.uid] = self._look_up(pod)
+        return known
+
+    def _look_up(self, pod: Pod) -> tuple[Budget, ...]:
         found = [budget for budget in self.unselective.get(pod.namespace, ()) if budget.covers(pod)]
         for key, value in pod.labels.items():
             bucket = self.by_label.get((pod.namespace, key, value), ())

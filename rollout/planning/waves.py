@@ -6,13 +6,15 @@ drains gradually, and shares its wave with no other node of that budget.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Item, Limits, Load, Weight, budget_bound, lower_bound, pack
 from rollout.planning.sharing import is_owner
+
+_NO_ROOM = "with more, the pods would not fit on the nodes that stay open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str,
         _in_words(key, limits) for key, need in sorted(piece.load.items()) if not limits.admits(key, used[key], need)
     ]
     if piece.weight and not limits.has_room(_filled(wave, limits), piece.weight):
-        found.append("with more, the pods would not fit on the nodes that stay open")
+        found.append(_NO_ROOM)
     if len(wave) >= limits.size:
         found.append(f"as many as may be away at once ({limits.size})")
     return tuple(found)
@@ -91,38 +93,35 @@ def _in_words(key: str, limits: Limits) -> str:
     return f"with more, {key} would lose more pods at once than its budget allows ({allowed})"
 
 
-class _Waves:
-    """What waves use, summed once: each is compared with all the later ones."""
+class _Later:
+    """The most that any node of the later waves needs; waves are taken in from the last to the first."""
 
-    def __init__(self, waves: Sequence[tuple[Piece, ...]], limits: Limits) -> None:
-        self._waves = waves
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._needs = [_largest_needs(wave) for wave in waves]
+        self._needs: dict[str, int] = {}
+        self._weight: Weight = tuple(0 for _ in limits.room)
 
-    def separation(self, position: int) -> str:
+    def separation(self, wave: Sequence[Piece]) -> str:
         """Why a wave that has room does not take a node of a later one."""
-        wave, later = self._waves[position], self._waves[position + 1 :]
-        used = _used(wave)
-        barring = {
+        barring = (
             key
-            for needs in self._needs[position + 1 :]
-            for key, need in needs.items()
-            if key in used and not self._limits.admits(key, used[key], need)
-        }
-        if barring:
-            return _in_words(min(barring), self._limits)
-        filled = _filled(wave, self._limits)
-        if any(piece.weight and not self._limits.has_room(filled, piece.weight) for some in later for piece in some):
-            return "with more, the pods would not fit on the nodes that stay open"
+            for key, used in _used(wave).items()
+            if key in self._needs and not self._limits.admits(key, used, self._needs[key])
+        )
+        first = min(barring, default=None)
+        if first is not None:
+            return _in_words(first, self._limits)
+        if any(self._weight) and not self._limits.has_room(_filled(wave, self._limits), self._weight):
+            return _NO_ROOM
         return "the last of its kind"
 
-
-def _largest_needs(wave: Sequence[Piece]) -> dict[str, int]:
-    needs: dict[str, int] = {}
-    for piece in wave:
-        for key, need in piece.load.items():
-            needs[key] = max(need, needs.get(key, 0))
-    return needs
+    def add(self, wave: Sequence[Piece]) -> None:
+        """Take in a wave that is later than those still to be asked for."""
+        for piece in wave:
+            for key, need in piece.load.items():
+                self._needs[key] = max(need, self._needs.get(key, 0))
+            if piece.weight:
+                self._weight = tuple(max(pair) for pair in zip(self._weight, piece.weight, strict=False))
 
 
 def _gradual(wave: Sequence[Piece], limits: Limits) -> str:
@@ -134,13 +133,14 @@ def _gradual(wave: Sequence[Piece], limits: Limits) -> str:
 
 
 def _explained(waves: Sequence[tuple[Piece, ...]], limits: Limits, part: str) -> list[Placed]:
-    compared, placed = _Waves(waves, limits), []
-    for position, wave in enumerate(waves):
+    later, placed = _Later(limits), []
+    prefix = f"{part}: " if part else ""
+    for wave in reversed(waves):
         full = len(wave) >= limits.size
-        why = f"as many as may be away at once ({limits.size})" if full else compared.separation(position)
-        prefix = f"{part}: " if part else ""
+        why = f"as many as may be away at once ({limits.size})" if full else later.separation(wave)
         placed.append(Placed(wave, prefix + why + _gradual(wave, limits), part))
-    return placed
+        later.add(wave)
+    return placed[::-1]
 
 
 def _control_plane(pieces: Sequence[Piece], limits: Limits) -> list[Placed]:
@@ -154,17 +154,30 @@ def _split_canary(pieces: Sequence[Piece], canary: int) -> tuple[list[Piece], li
     return ordered[:canary], ordered[canary:]
 
 
-def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy) -> tuple[list[Placed], int]:
+def _ramped(
+    pieces: Sequence[Piece], limits: Limits, ramp: Sequence[int]
+) -> Iterator[tuple[str, Sequence[Piece], Limits]]:
+    """The pieces step by step: as many as each step of the ramp says, the rest in waves of its last."""
+    rest = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_name(piece)))
+    for number, size in enumerate(ramp[:-1], start=1):
+        yield f"step {number} of the ramp", rest[:size], replace(limits, size=min(size, limits.size))
+        rest = rest[size:]
+    yield "", rest, replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
+
+
+def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
     first, rest = _split_canary(pieces, policy.canary)
     waves = _explained(_packed(first, limits), limits, "canary")
     bound = lower_bound(_items(first), limits)
-    groups: dict[str, list[Piece]] = defaultdict(list)
-    for piece in rest:
-        groups[piece.group].append(piece)
-    for group in sorted(groups, key=natural_key):
-        part = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
-        waves += _explained(_packed(groups[group], limits), limits, part)
-        bound += lower_bound(_items(groups[group]), limits)
+    for part, some, narrower in _ramped(rest, limits, ramp):
+        groups: dict[str, list[Piece]] = defaultdict(list)
+        for piece in some:
+            groups[piece.group].append(piece)
+        for group in sorted(groups, key=natural_key):
+            zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
+            named = ", ".join(word for word in (part, zone) if word)
+            waves += _explained(_packed(groups[group], narrower), narrower, named)
+            bound += lower_bound(_items(groups[group]), narrower)
     return waves, max(bound, budget_bound([piece.load for piece in pieces], limits.allowed))
 
 
@@ -172,10 +185,13 @@ def _items(pieces: Sequence[Piece]) -> list[Item]:
     return [Item(piece.load, piece.weight) for piece in pieces]
 
 
-def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy) -> Layout:
-    """Waves over all pieces: the canary first, then group by group, the control plane last or first."""
+def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int] = ()) -> Layout:
+    """Waves over all pieces: the canary first, then group by group, the control plane last or first.
+
+    `ramp` holds the sizes of the first waves, the last for all that follow.
+    """
     control_plane = [piece for piece in pieces if piece.control_plane]
-    waves, bound = _workers([piece for piece in pieces if not piece.control_plane], limits, policy)
+    waves, bound = _workers([piece for piece in pieces if not piece.control_plane], limits, policy, ramp)
     alone = _control_plane(control_plane, limits)
     ordered = alone + waves if policy.control_plane is ControlPlaneOrder.FIRST else waves + alone
     return Layout(tuple(ordered), bound + len(alone))

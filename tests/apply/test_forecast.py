@@ -129,7 +129,7 @@ def test_a_pod_that_does_not_end_is_foreseen_and_comes_true(tmp_path: Path, roll
 
 def delete_stubborn(lab: Lab, home: Path) -> None:
     """Delete the pod as an operator would, with a second of grace."""
-    kubectl = Path(sys.executable).parent / "kubectl"
+    kubectl = str(Path(sys.executable).parent / "kubectl")
     environment = {**os.environ, **lab.environment, "HOME": str(home)}
     command = [kubectl, "delete", "pod", "-n", "shop", "-l", "app=stubborn", "--grace-period=1", "--wait=false"]
     subprocess.run(command, env=environment, check=True, capture_output=True)

@@ -1,0 +1,47 @@
+"""How close to the fewest possible waves plans come, on random clusters of 50 to 2,000 nodes.
+
+The lower bound is proven, so that 1.00 is optimal; a ratio above it may be the bound's fault as well as the plan's.
+
+Run: python tests/benchmarks/waves.py [CLUSTERS]
+"""
+
+import statistics
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from rollout.planning.plan import build_plan
+from tests.planning.random_clusters import random_cluster
+
+CLUSTERS = 40
+SIZES = (50, 50, 100, 100, 200, 200, 500, 1000, 2000)
+
+
+def main() -> None:
+    """Plan that many random clusters and print each, then the sum."""
+    random = Random(7)  # noqa: S311 - reproducible, not secret
+    ratios: list[float] = []
+    print(f"{'nodes':>6}{'pods':>8}{'limit':>7}{'waves':>7}{'bound':>7}{'ratio':>7}{'s':>7}")
+    for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else CLUSTERS):
+        size = SIZES[seed % len(SIZES)]
+        most = 100 if size <= 500 else 30
+        made = random_cluster(seed, size, random.randint(10, most))
+        began = time.perf_counter()
+        plan = build_plan(made)
+        seconds = time.perf_counter() - began
+        summary = plan.summary
+        ratios.append(summary.waves / max(1, summary.waves_lower_bound))
+        pods, limit = len(made.snapshot.pods), str(made.policy.max_unavailable)
+        figures = f"{summary.waves:>7}{summary.waves_lower_bound:>7}{ratios[-1]:>7.2f}{seconds:>7.2f}"
+        print(f"{size:>6}{pods:>8}{limit:>7}{figures}", flush=True)
+    print(
+        f"\n{len(ratios)} clusters: median {statistics.median(ratios):.3f}, mean {statistics.mean(ratios):.3f}, "
+        f"worst {max(ratios):.2f}; optimal {sum(ratio == 1 for ratio in ratios)}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""What a plan foresees, case by case, on the smallest clusters that show it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from rollout.model.cluster import LabelSelector, Node, Pod, Requirement, Resources, SelectorOperator, Taint
+from rollout.model.placement import NodeTerm, PersistentVolume, Placement, Repulsion, Spread
+from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
+from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.quantity import Count, Duration
+from rollout.planning.explanation import explain
+from rollout.planning.plan import PlanInputs, build_plan, decide
+from tests.planning.builders import NOW, budget, inputs, node, pod
+
+HOSTNAME = "kubernetes.io/hostname"
+WEB = LabelSelector((Requirement("app", SelectorOperator.IN, ("web",)),))
+
+
+def ago(seconds: int) -> str:
+    return (NOW - timedelta(seconds=seconds)).isoformat()
+
+
+def named(name: str, **changes: object) -> Node:
+    return node(name, labels={HOSTNAME: name}, **changes)  # type: ignore[arg-type]
+
+
+def kinds(plan: RolloutPlan) -> list[BlockerKind]:
+    return [found.kind for found in plan.blockers]
+
+
+def homeless(plan: RolloutPlan) -> list[str]:
+    return [found.message for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE]
+
+
+TWO = [named("w-1"), named("w-2")]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(601, [BlockerKind.STUCK_TERMINATING]), (599, []), (-30, [])])
+def test_a_pod_long_overdue_blocks(seconds: int, expected: list[BlockerKind]) -> None:
+    plan = build_plan(inputs(TWO, pods=[pod("web-0", "w-1", deleted_at=ago(seconds), finalizers=("x/y",))]))
+    assert kinds(plan) == expected
+    assert all("x/y" in found.message for found in plan.blockers)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "always_allow", "expected"),
+    [(700, False, [BlockerKind.BUDGET_UNHEALTHY]), (60, False, []), (700, True, [])],
+)
+def test_long_unready_pods_keep_a_budget_from_allowing(
+    seconds: int, *, always_allow: bool, expected: list[BlockerKind]
+) -> None:
+    pods = [pod("web-0", "w-1", ready=False, unready_since=ago(seconds))]
+    guard = budget("web", allowed=0, expected=2, desired_healthy=1, current_healthy=0)
+    guard = replace(guard, always_allow_unhealthy=always_allow)
+    assert kinds(build_plan(inputs(TWO, pods=pods, budgets=[guard]))) == expected
+
+
+def test_a_budget_whose_pods_cannot_be_counted_never_allows() -> None:
+    guard = budget("web", allowed=0, expected=0, sync_error="jobs.batch does not implement the scale subresource")
+    plan = build_plan(inputs(TWO, pods=[pod("web-0", "w-1")], budgets=[guard]))
+    assert kinds(plan) == [BlockerKind.BUDGET_NEVER]
+    assert "scale subresource" in plan.blockers[0].message
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"node_selector": {HOSTNAME: "w-1"}}, "node selector"),
+        ({"requests": Resources(5000, 0, 1)}, "5 CPU"),
+        ({"placement": Placement(repulsions=(Repulsion(HOSTNAME, WEB),))}, "anti-affinity"),
+        ({"placement": Placement(spreads=(Spread(HOSTNAME, 1, WEB),))}, "topology spread"),
+    ],
+)
+def test_a_pod_that_fits_nowhere_else_is_warned_of(changes: dict[str, object], says: str) -> None:
+    others = [pod("web-1", "w-2"), pod("web-2", "w-2")]
+    plan = build_plan(inputs(TWO, pods=[pod("web-0", "w-1", **changes), *others]))  # type: ignore[arg-type]
+    assert [says in told for told in homeless(plan)][:1] == [True]
+    assert not plan.blockers
+
+
+def test_a_taint_and_a_volume_keep_pods_at_home() -> None:
+    tainted = named("w-2", taints=(Taint("gpu", "", "NoSchedule"),))
+    assert homeless(build_plan(inputs([named("w-1"), tainted], pods=[pod("web-0", "w-1")])))
+    here = NodeTerm((Requirement(HOSTNAME, SelectorOperator.IN, ("w-1",)),))
+    given = inputs(TWO, pods=[pod("db-0", "w-1", app="db", claims=("data",))])
+    snapshot = replace(given.snapshot, volumes=(PersistentVolume("pv-1", "shop/data", (here,)),))
+    assert ["pv-1" in told for told in homeless(build_plan(replace(given, snapshot=snapshot)))] == [True]
+
+
+def waiting_for(pods: list[Pod], allowed: int) -> PlanInputs:
+    return inputs(TWO, pods=pods, budgets=[budget("web", allowed=allowed, expected=2)])
+
+
+def test_a_budget_that_waits_for_what_fits_nowhere_blocks() -> None:
+    pinned = [pod(f"web-{i}", "w-1", node_selector={HOSTNAME: "w-1"}) for i in range(2)]
+    assert kinds(build_plan(waiting_for(pinned, 1))) == [BlockerKind.FITS_NOWHERE]
+    assert kinds(build_plan(waiting_for(pinned[:1], 1))) == []
+    free = [pod(f"web-{i}", "w-1") for i in range(2)]
+    assert kinds(build_plan(waiting_for(free, 1))) == []
+
+
+def test_later_waves_meet_the_pods_of_earlier_ones() -> None:
+    plan = build_plan(inputs(TWO, pods=[pod("web-0", "w-1"), pod("web-1", "w-1", app="other")]))
+    assert [(each.name, each.evict, each.arrivals) for each in plan.nodes] == [("w-1", 2, 0), ("w-2", 0, 2)]
+
+
+def test_the_last_replicas_of_an_owner_do_not_share_a_wave() -> None:
+    nodes = [*TWO, named("w-3")]
+    pods = [pod("web-0", "w-1"), pod("web-1", "w-2")]
+    plan = build_plan(inputs(nodes, pods=pods, policy=Policy(Count(3))))
+    assert [len(wave.nodes) for wave in plan.waves] == [2, 1]
+    assert plan.summary.waves_lower_bound == 2
+    assert "replicaset/shop/web" in plan.waves[0].because
+    together = build_plan(inputs(nodes, pods=[pod("web-0", "w-1"), pod("web-1", "w-1")], policy=Policy(Count(3))))
+    assert WarningKind.ALL_REPLICAS in [found.kind for found in together.warnings]
+
+
+def test_a_wave_leaves_room_for_its_pods() -> None:
+    nodes = [named(f"w-{i}") for i in range(4)]
+    pods = [pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=Resources(2500, 0, 1)) for i in range(4)]
+    plan = build_plan(inputs(nodes, pods=pods, policy=Policy(Count(4))))
+    assert [len(wave.nodes) for wave in plan.waves] == [1, 1, 1, 1]
+    assert "fit on the nodes that stay open" in plan.waves[0].because
+
+
+def test_each_separation_is_explained() -> None:
+    pods = [pod("web-0", "w-1"), pod("web-1", "w-2", has_empty_dir=True)]
+    given = inputs(TWO, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(2)))
+    found = explain(decide(given), "w-2")
+    assert found.wave == 2
+    assert "shop/web" in found.not_earlier[0].because[0]
+    assert "fit on the nodes that stay open" in found.not_earlier[0].because[1]
+    assert [(fate.pod, fate.action, fate.budgets) for fate in found.pods] == [("shop/web-1", "evict", ("shop/web",))]
+    assert found.pods[0].warnings
+
+
+def test_estimates_go_by_graces_budgets_and_past_reboots() -> None:
+    result = '{"outcome":"succeeded","at":"","version":"1","run":"r","reboot_seconds":"100"}'
+    nodes = [named("w-1", annotations={"node-rollout.dev/last-result": result}), named("w-2")]
+    pods = [pod(f"web-{i}", "w-1", grace_period=60) for i in range(2)]
+    plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1, expected=2)]))
+    first = plan.waves[0].estimate
+    assert (first.drain, first.reboot, first.settle) == (2 * 65 + 30, 100, 30)
+    assert plan.estimate.seconds == sum(wave.estimate.seconds for wave in plan.waves)
+    assert "median of 1 past" in plan.estimate.basis[0]
+    short = Policy(drain=DrainPolicy(timeout=Duration(20)))
+    assert build_plan(inputs(nodes, pods=pods, policy=short)).waves[0].estimate.drain == 20
+    assert "assumed" in build_plan(inputs(TWO)).estimate.basis[0]
