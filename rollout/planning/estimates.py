@@ -6,6 +6,7 @@ from statistics import median
 
 import msgspec
 
+from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import Estimate, TimeEstimate
@@ -19,47 +20,54 @@ _CALL_SECONDS = 5
 
 
 class _LastResult(msgspec.Struct, frozen=True):
-    """What a finished node's annotation tells of its reboot; the number is written as text."""
+    """What a finished node's annotation tells of its run; the duration is written as flags write one."""
 
     outcome: str = ""
-    reboot_seconds: str = ""
+    took: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds that a reboot takes, from being asked for until the node is ready; `measured` of how many past ones."""
+    """Seconds that a node takes: `whole` runs as past ones were, from cordon to uncordon; 0 where none is known."""
 
-    reboot: int
+    whole: int
     measured: int
 
     @classmethod
     def of(cls, nodes: Iterable[Node]) -> "Pace":
-        """The median of the last reboots that the nodes' annotations tell of, or an assumption."""
-        past = [seconds for node in nodes if (seconds := _past_reboot(node)) is not None]
-        return cls(round(median(past)), len(past)) if past else cls(_REBOOT_SECONDS, 0)
+        """The median of the last runs that the nodes' annotations tell of, or an assumption."""
+        past = [seconds for node in nodes if (seconds := _past_run(node)) is not None]
+        return cls(round(median(past)) if past else 0, len(past))
+
+    def reboot(self, drain: int) -> int:
+        """How long the reboot takes of a node that is likely to take `drain` seconds to empty.
+
+        Drains are reckoned generously, so that of a measured run at least half is left for the reboot.
+        """
+        return max(self.whole - drain, self.whole // 2) if self.measured else _REBOOT_SECONDS
 
     @property
     def basis(self) -> tuple[str, ...]:
         """What estimates at this pace are reckoned from."""
-        reboot = f"a reboot takes {Duration(self.reboot)}, "
-        reboot += f"the median of {self.measured} past here" if self.measured else "which is assumed"
+        assumed = f"a reboot takes {Duration(_REBOOT_SECONDS)}, which is assumed"
+        known = f"a node takes {Duration(self.whole)}, the median of {self.measured} past here"
         return (
-            reboot,
+            known if self.measured else assumed,
             "pods use all of their termination grace",
             f"replacements are ready {Duration(_START_SECONDS)} after their start, which is assumed",
         )
 
 
-def _past_reboot(node: Node) -> float | None:
+def _past_run(node: Node) -> float | None:
     written = node.annotations.get(marks.LAST_RESULT)
     if not written:
         return None
     try:
         result = msgspec.json.decode(written, type=_LastResult)
-        seconds = float(result.reboot_seconds)
-    except (msgspec.MsgspecError, ValueError):
+        seconds = Duration.parse(result.took)
+    except (msgspec.MsgspecError, UsageError):
         return None
-    return seconds if result.outcome == "succeeded" and 0 < seconds < float("inf") else None
+    return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 
 
 def drain_seconds(leaving: Sequence[Pod], load: Load, allowed: Mapping[str, int], policy: Policy) -> int:
@@ -76,7 +84,8 @@ def drain_seconds(leaving: Sequence[Pod], load: Load, allowed: Mapping[str, int]
 def wave_estimate(drains: Iterable[int], pace: Pace, *, moves_pods: bool) -> Estimate:
     """A wave whose nodes take these times to drain, side by side."""
     drain, settle = max(drains, default=0), _START_SECONDS if moves_pods else 0
-    return Estimate(drain + pace.reboot + settle, drain, pace.reboot, settle)
+    reboot = pace.reboot(drain)
+    return Estimate(drain + reboot + settle, drain, reboot, settle)
 
 
 def total(estimates: Iterable[Estimate], pace: Pace) -> TimeEstimate:

@@ -137,12 +137,12 @@ def test_each_separation_is_explained() -> None:
 
 
 def test_estimates_go_by_graces_budgets_and_past_reboots() -> None:
-    result = '{"outcome":"succeeded","at":"","version":"1","run":"r","reboot_seconds":"100"}'
+    result = '{"outcome":"succeeded","at":"","version":"1","run":"r","took":"4m"}'
     nodes = [named("w-1", annotations={"node-rollout.dev/last-result": result}), named("w-2")]
     pods = [pod(f"web-{i}", "w-1", grace_period=60) for i in range(2)]
     plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1, expected=2)]))
     first = plan.waves[0].estimate
-    assert (first.drain, first.reboot, first.settle) == (2 * 65 + 30, 100, 30)
+    assert (first.drain, first.reboot, first.settle) == (2 * 65 + 30, 120, 30)
     assert plan.estimate.seconds == sum(wave.estimate.seconds for wave in plan.waves)
     assert "median of 1 past" in plan.estimate.basis[0]
     short = Policy(drain=DrainPolicy(timeout=Duration(20)))
