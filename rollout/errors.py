@@ -22,6 +22,7 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
     │   ├── SshTimeoutError
     │   ├── SshAuthError
     │   └── HostKeyError                  unknown, or changed
+    ├── GateError                     1   what was to be asked before going on could not be asked
     ├── StepError                     4   a node's step failed; ends that node, never the program
     │   ├── DrainError
     │   ├── RebootError
@@ -161,6 +162,10 @@ class SshAuthError(SshError):
 
 class HostKeyError(SshError):
     """The host's key is unknown, or not the one on file."""
+
+
+class GateError(RolloutError):
+    """What was to be asked before going on could not be asked: that counts as a no."""
 
 
 class StepError(RolloutError):

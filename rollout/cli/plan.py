@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from rollout.cli.gate_options import GateOptions
 from rollout.cli.options import ClusterOptions, GeneralOptions, PolicyOptions, SelectionOptions, SshOptions
 from rollout.errors import ExitCode
 
@@ -39,10 +40,11 @@ ExplainOption = Annotated[
 ]
 
 
-def plan(
+def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     cluster: ClusterOptions,
     selection: SelectionOptions,
     policy: PolicyOptions,
+    gates: GateOptions,
     ssh: SshOptions,
     general: GeneralOptions,
     out: OutOption = None,
@@ -69,7 +71,7 @@ def plan(
     connections = connect(cluster, selection.selection, ssh)
     snapshot = read_cluster(connections)
     targets = ask_hosts(snapshot.nodes, connections, selection.selection, ssh)
-    intent = Intent(selection.selection, policy.policy)
+    intent = Intent(selection.selection, gates.added_to(policy.policy))
     if explain is not None:
         show_explanation(explain, intent, snapshot, targets, as_json=general.as_json)
         return

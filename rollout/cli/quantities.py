@@ -1,13 +1,18 @@
 """Durations, counts and selectors as option values: a bad one is reported with the flag it was given to."""
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
 from rollout.errors import UsageError
 from rollout.model.quantity import Count, Duration
+from rollout.planning.rivals import checked_name
 from rollout.planning.selector import parse_selector
+from rollout.planning.windows import Window
 
 T = TypeVar("T")
+
+_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/")
 
 
 def duration(value: str | Duration) -> Duration:
@@ -35,6 +40,46 @@ def label_selector(value: str) -> str:
     """A label selector that can be read, as it was written."""
     _read(parse_selector, value)
     return value.strip()
+
+
+def window(value: str) -> str:
+    """A window that can be read, as it was written."""
+    _read(Window.parse, value)
+    return value.strip()
+
+
+def ramp(value: str) -> str:
+    """Counts, separated by commas, none of them zero; as they were written. Empty: none."""
+    for part in value.split(",") if value.strip() else ():
+        at_least_one(part)
+    return value.strip()
+
+
+def pattern(value: str) -> str:
+    """A regular expression that can be read."""
+    from rollout.adapters.prometheus import checked_pattern
+
+    _read(checked_pattern, value)
+    return value
+
+
+def prometheus_url(value: str) -> str:
+    """A URL that can be asked, or none."""
+    from rollout.adapters.prometheus import checked_url
+
+    return _read(checked_url, value.strip()) if value.strip() else ""
+
+
+def rival(value: str) -> str:
+    """The name of a reboot coordinator."""
+    return _read(checked_name, value.strip())
+
+
+def label_prefix(value: str) -> str:
+    """The prefix of a label, with its slash."""
+    if not _PREFIX.fullmatch(value):
+        raise ValueError(f"{value!r} is not the prefix of a label. Write it as example.com/")
+    return value
 
 
 def _read(parse: Callable[[str], T], text: str) -> T:

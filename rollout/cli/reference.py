@@ -49,6 +49,10 @@ _BLOCKERS = {
     BlockerKind.UNMANAGED_POD: "nothing would start the pod again; `--force` evicts it",
     BlockerKind.LOCAL_STORAGE: "the pod keeps data on the node, and `--no-delete-emptydir-data` was given",
     BlockerKind.DAEMONSET_GONE: "the pod's DaemonSet no longer exists; `--force` evicts it",
+    BlockerKind.BUDGET_UNHEALTHY: "pods unready for longer than `--drain-timeout` keep a budget from allowing anything",
+    BlockerKind.STUCK_TERMINATING: "a pod should have been gone for longer than `--drain-timeout` waits",
+    BlockerKind.FITS_NOWHERE: "a budget waits for replacements that fit on no other node",
+    BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` goes on beside it",
     BlockerKind.NODES_UNAVAILABLE: "nodes that are away already use up `--max-unavailable`",
 }
 _OUTCOMES = {
@@ -59,8 +63,10 @@ _OUTCOMES = {
     Outcome.NOT_BACK: "the host did not come back in time; it stays cordoned",
     Outcome.NOT_READY: "the host is back, its node is not Ready; it stays cordoned",
     Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
+    Outcome.CHECK_FAILED: "its checks did not pass in time: it is given back before its reboot, and stays cordoned after",
     Outcome.FENCED: "the lock was lost: nothing further was done to it",
     Outcome.SKIPPED: "the node changed since it was planned; it was not touched",
+    Outcome.ABORTED: "stopped on request before its reboot; it is given back",
     Outcome.FAILED: "something else; the message says what",
 }
 

@@ -4,10 +4,16 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, SshOptions
+from rollout.model.gates import AlertPolicy
 from rollout.model.host import Host
 from rollout.ports import Clock, ClusterApi, HostShell
+
+if TYPE_CHECKING:
+    from rollout.execution.gates import GatePorts
 
 
 def cluster_api(options: ClusterOptions) -> ClusterApi:
@@ -38,6 +44,24 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mappin
     from rollout.adapters.ssh_config import with_ssh_config
 
     return with_ssh_config(hosts, options.ssh_config)
+
+
+def gates(alerts: AlertPolicy, local: LocalGateOptions) -> "GatePorts":
+    """What the gates ask outside the cluster: the operator's own command and terminal, and Prometheus."""
+    from rollout.adapters.gate_command import LocalCommand, split_command
+    from rollout.adapters.prometheus import PrometheusAlerts
+    from rollout.cli.confirming import TerminalConfirmation
+    from rollout.execution.gates import GatePorts
+
+    return GatePorts(
+        command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
+        confirmation=TerminalConfirmation() if local.interactive else None,
+        alerts=PrometheusAlerts(
+            alerts.url, pattern=alerts.pattern, match_only=alerts.match_only, firing_only=alerts.firing_only
+        )
+        if alerts.url
+        else None,
+    )
 
 
 def system_clock() -> Clock:

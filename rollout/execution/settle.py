@@ -48,14 +48,20 @@ class Settler:
     def wait(self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest) -> str:
         """Wait until all is as well as before; what is not, at the deadline, in a sentence (empty: settled)."""
         deadline = Deadline(self.clock, self.policy.settle_timeout)
-        open_workloads, told = dict(before.workloads), ""
+        open_workloads, told, good = dict(before.workloads), "", 0
         while True:
             missing = patiently(
-                lambda: self._missing(before, open_workloads, expected_away), deadline, self.told_of_outage
+                lambda: self._missing(before, open_workloads, expected_away),  # noqa: B023 - called at once
+                deadline,
+                self.told_of_outage,
             )
-            if not missing or deadline.expired or stop.requested:
+            if missing and good:
+                good, open_workloads = 0, dict(before.workloads)
+            elif not missing:
+                good, open_workloads = good + 1, dict(before.workloads)
+            if good >= self.policy.gates.health_checks or deadline.expired or stop.requested:
                 return missing
-            if missing != told:
+            if missing and missing != told:
                 told = missing
                 self.report.settling(index, missing)
             stop.wait(_PAUSE)

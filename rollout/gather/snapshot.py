@@ -15,6 +15,7 @@ import msgspec
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather import decode, wire
 from rollout.gather.listing import Listing, read_list
+from rollout.gather.rivals import read_coordinators
 from rollout.gather.watch_events import WatchEvent, WatchEventType, decode_watch_line
 from rollout.model.cluster import (
     Budget,
@@ -44,6 +45,7 @@ __all__ = [
     "read_node_pods",
     "read_nodes",
     "read_pod",
+    "read_selected_pods",
     "read_snapshot",
     "read_volumes",
 ]
@@ -92,16 +94,18 @@ def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
 
     Volumes and their attachments only sharpen the picture: where this user may not read them, a warning says so.
     """
-    with ThreadPoolExecutor(max_workers=7, thread_name_prefix="snapshot") as pool:
+    with ThreadPoolExecutor(max_workers=8, thread_name_prefix="snapshot") as pool:
         identity = pool.submit(read_identity, api)
         nodes = pool.submit(read_nodes, api)
         budgets = pool.submit(read_budgets, api)
         daemon_sets = pool.submit(read_daemon_sets, api)
         attachments = pool.submit(_optional, partial(read_attachments, api), _UNSEEN_ATTACHMENTS)
         volumes = pool.submit(_optional, partial(read_volumes, api), _UNSEEN_VOLUMES)
+        coordinators = pool.submit(read_coordinators, api)
         pods = pool.submit(_read_pods, api)
         attached, unseen_attachments = attachments.result()
         found, unseen_volumes = volumes.result()
+        others, unseen_others = coordinators.result()
         return ClusterSnapshot(
             identity=identity.result(),
             nodes=nodes.result(),
@@ -109,8 +113,9 @@ def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
             budgets=budgets.result(),
             daemon_sets=daemon_sets.result(),
             attachments=attached,
-            warnings=(*unseen_attachments, *unseen_volumes),
+            warnings=(*unseen_attachments, *unseen_volumes, *unseen_others),
             volumes=found,
+            coordinators=others,
         )
 
 
@@ -140,6 +145,11 @@ def read_node_pods(api: ClusterApi, node: str) -> PodList:
     """The pods of one node, in all namespaces."""
     listing = _read_pods(api, {"fieldSelector": f"spec.nodeName={node}"})
     return PodList(listing.items, listing.resource_version)
+
+
+def read_selected_pods(api: ClusterApi, node: str, selector: str) -> tuple[Pod, ...]:
+    """The pods of one node that a label selector chooses."""
+    return _read_pods(api, {"fieldSelector": f"spec.nodeName={node}", "labelSelector": selector}).items
 
 
 def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rollout.model.placement import ANYWHERE, PersistentVolume, Placement, Taint
+from rollout.model.rivals import Coordinator
 from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 
 __all__ = [
@@ -233,6 +234,7 @@ class ClusterSnapshot:
     attachments: tuple[VolumeAttachment, ...]
     warnings: tuple[str, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
+    coordinators: tuple[Coordinator, ...] = ()
 
     def node(self, name: str) -> Node | None:
         """The Node of that name."""

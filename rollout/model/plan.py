@@ -36,6 +36,7 @@ class BlockerKind(StrEnum):
     STUCK_TERMINATING = "stuck-terminating"
     FITS_NOWHERE = "fits-nowhere"
     NODES_UNAVAILABLE = "nodes-unavailable"
+    RIVAL = "rival"
 
 
 class WarningKind(StrEnum):

@@ -1,8 +1,9 @@
 """What the operator decided: which nodes, how many at once, how long to wait, what may be lost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rollout.model.gates import GatePolicy
 from rollout.model.quantity import Count, Duration
 
 
@@ -56,3 +57,5 @@ class Policy:
     ready_timeout: Duration = Duration(600)
     settle_timeout: Duration = Duration(300)
     max_failures: Count = Count(1)
+    ramp: tuple[Count, ...] = ()
+    gates: GatePolicy = field(default_factory=GatePolicy)

@@ -1,6 +1,6 @@
 """Which nodes take part: rules in a fixed order, the first that objects gives the reason."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -9,6 +9,7 @@ from rollout.model.cluster import Node, ReadyState
 from rollout.model.host import HostFacts, HostObservation, UpdateOperation
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+from rollout.planning.rivals import CLUO, FLUO, KURED, LOCKSMITHD
 
 _OPERATION_SENTENCES = {
     UpdateOperation.IDLE: "nothing is staged",
@@ -123,19 +124,25 @@ def _no_sudo(candidate: Candidate) -> Objection | None:
 
 
 def _rival(candidate: Candidate) -> Objection | None:
+    ignored = candidate.policy.gates.ignored_rivals
+    found = next(((name, message) for name, message in _marks_of_rivals(candidate) if name not in ignored), None)
+    if found is None:
+        return None
+    name, message = found
+    return ExclusionReason.RIVAL, f"{message}, or --ignore-rival {name}"
+
+
+def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
     annotations = candidate.node.annotations
     for annotation in marks.RIVAL_ANNOTATIONS:
         if annotations.get(annotation) == "true":
-            return ExclusionReason.RIVAL, f"another reboot coordinator holds it: {annotation}"
+            name = FLUO if annotation.startswith(marks.FLUO_PREFIX) else CLUO
+            yield name, f"another reboot coordinator holds it: {annotation}"
     if marks.KURED_IN_PROGRESS in annotations:
-        return ExclusionReason.RIVAL, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
-    facts = candidate.facts
-    if facts is not None and facts.locksmithd_active:
-        return (
-            ExclusionReason.RIVAL,
-            "locksmithd runs on the host and reboots it by itself (sudo systemctl mask --now locksmithd)",
-        )
-    return None
+        yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
+    if candidate.facts is not None and candidate.facts.locksmithd_active:
+        way_out = "sudo systemctl mask --now locksmithd"
+        yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"
 
 
 _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (

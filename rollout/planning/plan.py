@@ -25,6 +25,7 @@ from rollout.planning.estimates import Pace, drain_seconds, total, wave_estimate
 from rollout.planning.forecast import Foresight, play_through
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
+from rollout.planning.rivals import rivals
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.waves import Layout, Piece, Placed, lay_out
 
@@ -77,7 +78,8 @@ def decide(inputs: PlanInputs) -> Decisions:
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
     limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
-    layout = lay_out([_piece(item, owners, forecaster, inputs.policy) for item in drainable], limits, inputs.policy)
+    pieces = [_piece(item, owners, forecaster, inputs.policy) for item in drainable]
+    layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
     return Decisions(
         inputs,
         {item.node.name: item for item in drainable},
@@ -156,10 +158,18 @@ def _left_out(item: Drainable) -> Exclusion:
     )
 
 
+def _ramp(inputs: PlanInputs) -> tuple[int, ...]:
+    return tuple(count.of(_chosen(inputs)) for count in inputs.policy.ramp)
+
+
+def _chosen(inputs: PlanInputs) -> int:
+    """How many nodes percentages are of."""
+    return sum(1 for name in inputs.selected if not excluded_by_name(name, inputs.selection))
+
+
 def _wave_limit(inputs: PlanInputs) -> int:
     """How many nodes may be taken at once: the limit, less the nodes that are away already."""
-    chosen = [name for name in inputs.selected if not excluded_by_name(name, inputs.selection)]
-    return inputs.policy.max_unavailable.of(len(chosen)) - len(unavailable_nodes(inputs.snapshot.nodes))
+    return inputs.policy.max_unavailable.of(_chosen(inputs)) - len(unavailable_nodes(inputs.snapshot.nodes))
 
 
 def _limits(size: int, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Limits:
@@ -175,9 +185,13 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, policy:
 
 
 def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainable]) -> list[Blocker]:
-    if limit > 0 or not drainable:
+    if not drainable:
         return []
-    return [
+    found = rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
+    blockers = [Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in found]
+    if limit > 0:
+        return blockers
+    return blockers + [
         Blocker(
             node.name,
             BlockerKind.NODES_UNAVAILABLE,

@@ -1,0 +1,327 @@
+"""What may hold a rollout up, through the real program, judged by the cluster."""
+
+import json
+import os
+import pty
+import select
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.kube import connect
+from rollout.gather.snapshot import node_path, read_node, read_nodes
+from rollout.lab.lab import Lab
+from rollout.model.marks import FLUO_PREFIX
+from rollout.ports import ClusterApi
+from tests.apply.conftest import Rollout
+
+Started = Callable[[str, int], Lab]
+QUICK = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--max-unavailable", "2")
+ONE = (*QUICK, "--node", "worker-1")
+BEFORE, AFTER = "checks.example/before", "checks.example/after"
+
+
+def api_of(lab: Lab) -> ClusterApi:
+    return connect(Path(lab.environment["KUBECONFIG"]), None)
+
+
+def window(begins_in: timedelta, lasts: str) -> str:
+    return f"{datetime.now(UTC) + begins_in:%H:%M} {lasts}"
+
+
+def assert_untouched(lab: Lab, *nodes: str) -> None:
+    score = lab.scoreboard()
+    for node in nodes:
+        assert score.reboots[node] == 0
+        assert node not in score.annotations_left
+    assert score.cordons_left == ()
+    assert not any(name.endswith("-reboot") for node in read_nodes(api_of(lab)) for name in node.labels)
+
+
+def test_outside_the_window_nothing_begins(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    ended = rollout(lab, *QUICK, "--window", window(timedelta(hours=3), "1h"))
+    assert ended.code == 4
+    assert len(ended.summary["not_started"]) == 4
+    assert_untouched(lab, "worker-1", "worker-2", "worker-3", "worker-4")
+
+
+def test_inside_the_window_it_runs_but_not_what_does_not_fit(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    narrow = window(timedelta(minutes=-1), "2m")
+    ended = rollout(lab, *ONE, "--window", narrow, "--window-fit")
+    assert ended.code == 4
+    assert_untouched(lab, "worker-1")
+    ended = rollout(lab, *ONE, "--window", window(timedelta(minutes=-1), "10m"))
+    assert ended.code == 0, ended.stderr
+    assert lab.scoreboard().reboots["worker-1"] == 1
+
+
+def test_checks_are_asked_before_the_drain_and_before_the_uncordon(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    api = api_of(lab)
+    api.patch(node_path("worker-1"), {"metadata": {"annotations": {BEFORE: "true", AFTER: "true"}}})
+    seen: list[tuple[str, bool, int, int]] = []
+    over = threading.Event()
+
+    def check() -> None:
+        """As a DaemonSet's pod would: it runs where the label is, and annotates its node."""
+        while not over.wait(0.1):
+            node = read_node(api, "worker-1")
+            for name, answer in (("before-reboot", BEFORE), ("after-reboot", AFTER)):
+                if node.labels.get(FLUO_PREFIX + name) == "true" and node.annotations.get(answer) != "true":
+                    score = lab.scoreboard()
+                    seen.append((name, node.unschedulable, score.evictions, score.reboots["worker-1"]))
+                    over.wait(1.0)
+                    api.patch(node_path("worker-1"), {"metadata": {"annotations": {answer: "true"}}})
+
+    thread = threading.Thread(target=check)
+    thread.start()
+    try:
+        ended = rollout(lab, *ONE, "--before-reboot-annotations", BEFORE, "--after-reboot-annotations", AFTER)
+    finally:
+        over.set()
+        thread.join()
+    assert ended.code == 0, ended.stderr
+    assert [name for name, *_ in seen] == ["before-reboot", "after-reboot"]
+    (_, cordoned, evictions, reboots), (_, still_cordoned, _, reboots_then) = seen
+    assert (cordoned, evictions, reboots) == (True, 0, 0)
+    assert (still_cordoned, reboots_then) == (True, 1)
+    node = read_node(api, "worker-1")
+    assert not any(name.startswith(FLUO_PREFIX) for name in node.labels)
+    assert not {BEFORE, AFTER} & set(node.annotations)
+    assert lab.scoreboard().clean
+
+
+def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    ended = rollout(lab, *ONE, "--before-reboot-annotations", BEFORE, "--hook-timeout", "2s")
+    assert ended.code == 4
+    assert [entry["phase"] for entry in ended.summary["failed"]] == ["cordoned"]
+    assert BEFORE in ended.summary["failed"][0]["message"]
+    assert lab.scoreboard().evictions == 0
+    assert_untouched(lab, "worker-1")
+
+
+def test_a_node_that_fails_its_checks_after_the_reboot_stays_cordoned(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    prefix = ("--hook-prefix", "checks.example/")
+    ended = rollout(lab, *ONE, *prefix, "--after-reboot-annotations", AFTER, "--hook-timeout", "2s")
+    assert ended.code == 4
+    node = read_node(api_of(lab), "worker-1")
+    assert node.unschedulable
+    assert not any(name.startswith("checks.example/") for name in node.labels)
+    assert lab.scoreboard().reboots["worker-1"] == 1
+
+
+GATE = """
+import json, os, sys
+told = {name: os.environ[name] for name in os.environ if name.startswith("ROLLOUT_") and name in sys.argv[3:]}
+with open(sys.argv[1], "a") as file:
+    file.write(json.dumps(told) + "\\n")
+if sys.argv[2] == os.environ.get("ROLLOUT_NODE", os.environ["ROLLOUT_GATE"]):
+    print("the standby is behind")
+    sys.exit(7)
+"""
+TOLD = ("ROLLOUT_GATE", "ROLLOUT_WAVE", "ROLLOUT_NODE", "ROLLOUT_STAGED_VERSION")
+
+
+def gate(tmp_path: Path, refuses: str) -> tuple[str, Path]:
+    script, told = tmp_path / "a gate.py", tmp_path / "told"
+    script.write_text(GATE)
+    return shlex.join([sys.executable, str(script), str(told), refuses, *TOLD]), told
+
+
+def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 7)
+    command, told = gate(tmp_path, "worker-2")
+    ended = rollout(lab, *QUICK, "--node", "worker-1", "--node", "worker-2", "--gate-command", command)
+    assert ended.code == 4
+    assert ended.summary["succeeded"] == ["worker-1"]
+    assert_untouched(lab, "worker-2")
+    assert "says no with 7: the standby is behind" in ended.stdout
+    asked = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [each["ROLLOUT_GATE"] for each in asked[:2]] == ["rollout", "wave"]
+    assert {each["ROLLOUT_NODE"] for each in asked if each["ROLLOUT_GATE"] == "node"} == {"worker-1", "worker-2"}
+    assert {each.get("ROLLOUT_STAGED_VERSION") for each in asked if each["ROLLOUT_GATE"] == "node"} == {"4152.2.0"}
+
+
+@pytest.mark.parametrize(("refuses", "code"), [("rollout", 6), ("wave", 4)])
+def test_the_gate_command_stops_all(
+    refuses: str, code: int, started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 7)
+    command, _told = gate(tmp_path, refuses)
+    assert rollout(lab, *QUICK, "--gate-command", command).code == code
+    assert_untouched(lab, "worker-1", "worker-2", "worker-3", "worker-4")
+
+
+def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 7)
+    pid = tmp_path / "pid"
+    command = shlex.join(["sh", "-c", f"sleep 300 & echo $! > {shlex.quote(str(pid))}; wait"])
+    ended = rollout(lab, *ONE, "--gate-command", command, "--gate-timeout", "1s")
+    assert ended.code == 6
+    assert "did not end within" in ended.stderr
+    process = Path(f"/proc/{pid.read_text().strip()}/stat")
+    assert not process.exists() or process.read_text().split()[2] == "Z"
+
+
+def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    pod = {
+        "metadata": {"name": "backup", "labels": {"job": "backup"}},
+        "spec": {"nodeName": "worker-1", "containers": [{"name": "main", "image": "backup:1"}]},
+    }
+    api_of(lab).create("/api/v1/namespaces/default/pods", pod)
+    blocking = ("--blocking-pod-selector", "job in (backup)", "--gate-timeout", "2s", "--force")
+    ended = rollout(lab, *QUICK, *blocking, "--node", "worker-1", "--node", "worker-2")
+    assert ended.code == 4
+    assert (ended.summary["succeeded"], ended.summary["not_started"]) == (["worker-2"], ["worker-1"])
+    assert_untouched(lab, "worker-1")
+    assert "default/backup" in ended.stdout
+
+
+@contextmanager
+def prometheus(answers: list[tuple[int, object]]) -> Iterator[str]:
+    """A Prometheus that gives one answer after another, the last for ever."""
+
+    class Query(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/api/v1/query?query=ALERTS"
+            status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Query)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def alerts(*names: str) -> dict[str, object]:
+    found = [
+        {"metric": {"__name__": "ALERTS", "alertname": name, "alertstate": "firing"}, "value": [1.5, "1"]}
+        for name in names
+    ]
+    return {"status": "success", "data": {"resultType": "vector", "result": found}}
+
+
+@pytest.mark.parametrize("answer", [(200, alerts("DiskFull")), (503, "overloaded"), (200, {"status": "error"})])
+def test_no_node_is_begun_while_alerts_fire_or_cannot_be_asked_for(
+    answer: tuple[int, object], started: Started, rollout: Rollout
+) -> None:
+    lab = started("default", 7)
+    with prometheus([answer]) as url:
+        ended = rollout(lab, *ONE, "--prometheus-url", url, "--gate-timeout", "1s")
+    assert ended.code == 4
+    assert ended.summary["not_started"] == ["worker-1"]
+    assert_untouched(lab, "worker-1")
+
+
+def test_alerts_that_end_let_it_go_on(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    with prometheus([(200, alerts("DiskFull", "Watchdog")), (200, alerts("Watchdog"))]) as url:
+        ended = rollout(lab, *ONE, "--prometheus-url", url, "--alert-filter-regexp", "^Watchdog$")
+    assert ended.code == 0, ended.stderr
+    assert "DiskFull" in ended.stdout
+
+
+def deployment(name: str) -> dict[str, object]:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "operator:1"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    api = api_of(lab)
+    api.create("/apis/apps/v1/namespaces/kube-system/deployments", deployment("flatcar-linux-update-operator"))
+    daemon_set = deployment("kured")
+    lock = json.dumps({"nodeID": "worker-3", "metadata": {}, "created": "2026-01-01T00:00:00Z", "TTL": 0})
+    daemon_set["metadata"] = {"name": "kured", "annotations": {"weave.works/kured-node-lock": lock}}
+    api.create("/apis/apps/v1/namespaces/kube-system/daemonsets", daemon_set)
+    planned = json.loads(rollout(lab, "plan", "-o", "json").stdout)
+    assert [found["kind"] for found in planned["blockers"]] == ["rival", "rival"]
+    for flags in ((), ("--ignore-rival", "fluo"), ("--ignore-blockers",)):
+        ended = rollout(lab, *ONE, *flags)
+        assert ended.code == 6
+        assert "daemonset/kube-system/kured reboots nodes by itself and holds its lock for worker-3" in ended.stderr
+    assert_untouched(lab, "worker-1")
+    ended = rollout(lab, *ONE, "--ignore-rival", "fluo", "--ignore-rival", "kured")
+    assert ended.code == 0, ended.stderr
+
+
+def test_a_ramp_grows_and_soaks(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    ended = rollout(lab, *QUICK, "--max-unavailable", "3", "--ramp", "1,3", "--soak", "3s")
+    assert ended.code == 0, ended.stderr
+    waves = [line for line in ended.lines if line["type"] == "wave_started"]
+    assert len(waves[0]["nodes"]) == 1
+    first_done = next(line["at"] for line in ended.lines if line["type"] == "node_finished")
+    passed = datetime.fromisoformat(waves[1]["at"]) - datetime.fromisoformat(first_done)
+    assert passed >= timedelta(seconds=3)
+
+
+def test_without_a_terminal_nobody_can_be_asked(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    ended = rollout(lab, *ONE, "--interactive")
+    assert ended.code == 3
+    assert_untouched(lab, "worker-1")
+
+
+def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path) -> None:
+    lab = started("default", 7)
+    leader, follower = pty.openpty()
+    arguments = [*QUICK[:2], "--control-plane", "exclude", "--max-unavailable", "1", "--interactive"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rollout", *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm", **lab.environment},
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    said = answer_waves(leader, ["y", "n"])
+    assert process.wait(30) == 4
+    os.close(leader)
+    assert said.count("Begin it?") == 2
+    assert sum(lab.scoreboard().reboots.values()) == 1
+    assert lab.scoreboard().cordons_left == ()
+
+
+def answer_waves(leader: int, answers: list[str]) -> str:
+    said, deadline = "", time.monotonic() + 80
+    while time.monotonic() < deadline:
+        if not select.select([leader], [], [], 1.0)[0]:
+            continue
+        try:
+            said += os.read(leader, 65536).decode(errors="replace")
+        except OSError:  # the program has ended
+            return said
+        if answers and said.count("Begin it?") > 2 - len(answers):
+            os.write(leader, f"{answers.pop(0)}\n".encode())
+    return said
