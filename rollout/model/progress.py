@@ -31,6 +31,7 @@ class Outcome(StrEnum):
     NOT_BACK = "not-back"
     NOT_READY = "not-ready"
     ROLLED_BACK = "rolled-back"
+    CHECK_FAILED = "check-failed"
     FENCED = "fenced"
     SKIPPED = "skipped"
     ABORTED = "aborted"
