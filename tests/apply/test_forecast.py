@@ -133,3 +133,16 @@ def delete_stubborn(lab: Lab, home: Path) -> None:
     environment = {**os.environ, **lab.environment, "HOME": str(home)}
     command = [kubectl, "delete", "pod", "-n", "shop", "-l", "app=stubborn", "--grace-period=1", "--wait=false"]
     subprocess.run(command, env=environment, check=True, capture_output=True)
+
+
+def test_a_node_is_explained_on_request(tmp_path: Path, rollout: Rollout) -> None:
+    with lab_of("forecast", 12, tmp_path) as lab:
+        told = rollout(lab, "plan", "--explain", "worker-5", *QUICK)
+        assert told.code == 0, told.stderr
+        assert "worker-5 is in wave" in told.stdout
+        assert "Blocker fits-nowhere: pdb/shop/local" in told.stdout
+        found = json.loads(rollout(lab, "plan", "--explain", "worker-5", "-o", "json", *QUICK).stdout)
+        assert [entry["wave"] for entry in found["not_earlier"]] == list(range(1, found["wave"]))
+        assert all(entry["because"] for entry in found["not_earlier"])
+        assert sum(fate["budgets"] == ["shop/local"] for fate in found["pods"]) == 2
+        assert rollout(lab, "plan", "--explain", "nobody", *QUICK).code == 64
