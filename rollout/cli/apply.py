@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rollout.cli.gate_options import GateOptions, LocalGateOptions
 from rollout.cli.options import (
     ClusterOptions,
     GeneralOptions,
@@ -14,7 +15,7 @@ from rollout.cli.options import (
     SelectionOptions,
     SshOptions,
 )
-from rollout.cli.run_options import LockOptions, StopOptions
+from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
 from rollout.errors import UsageError
 
 FileArgument = Annotated[
@@ -43,7 +44,7 @@ DryRunOption = Annotated[
     ),
 ]
 # what a saved plan has decided already
-_PLANNED = tuple(item.name for group in (SelectionOptions, PolicyOptions) for item in fields(group))
+_PLANNED = tuple(item.name for group in (SelectionOptions, PolicyOptions, GateOptions) for item in fields(group))
 
 
 def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
@@ -51,10 +52,13 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     cluster: ClusterOptions,
     selection: SelectionOptions,
     policy: PolicyOptions,
+    gates: GateOptions,
+    local: LocalGateOptions,
     ssh: SshOptions,
     lease: LeaseOptions,
     lock: LockOptions,
     stop: StopOptions,
+    journal: JournalOptions,
     general: GeneralOptions,
     file: FileArgument = None,
     yes: YesOption = False,
@@ -71,7 +75,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply web.plan
       rollout apply --yes -o json > run.jsonl
     """
-    from rollout.cli import consent
+    from rollout.cli import consent, wiring
     from rollout.cli.deciding import decide, load_intent, zones
     from rollout.cli.gathering import ask_hosts, connect, read_cluster
     from rollout.cli.permitting import refuse_without_rights
@@ -81,9 +85,10 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.report.tables import plan_heading, plan_text
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
-    asked = load_intent(file, selection.selection, policy.policy)
+    asked = load_intent(file, selection.selection, gates.added_to(policy.policy))
     if file is not None:
         refuse_rules_beside_plan(call)
+    wiring.gates(asked.policy.gates.alerts, local)
     connections = connect(cluster, asked.selection, ssh)
     refuse_without_rights(connections, asked.policy.drain, lease.lease_namespace)
     snapshot = read_cluster(connections)
@@ -92,10 +97,9 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     plan = decide(asked, snapshot, targets)
     if not general.as_json:
         show(plan_heading(plan) if file else plan_text(plan, zones=zones(snapshot), width=width()))
-    if not ignore_blockers:
-        refuse_blocked(plan)
+    refuse_blocked(plan, only_rivals=ignore_blockers)
     options = run_options(selected_by(targets, plan.selection), ssh, lease, lock)
-    this = Run(plan, targets, connections, options, stop.stop)
+    this = Run(plan, targets, connections, options, stop.stop, journal=journal.journal, local=local)
     if dry_run:
         rehearse(this, as_json=general.as_json)
         return

@@ -15,10 +15,12 @@ from rollout import __version__
 from rollout.cli import failures
 from rollout.cli.abort import abort
 from rollout.cli.apply import apply
+from rollout.cli.check_update import check_update
 from rollout.cli.demo import demo
 from rollout.cli.doctor import doctor
 from rollout.cli.flattening import flattened
 from rollout.cli.help import SectionedCommand
+from rollout.cli.history import history
 from rollout.cli.inventory import inventory
 from rollout.cli.lab import lab_app
 from rollout.cli.plan import plan
@@ -71,7 +73,7 @@ def version() -> None:
     typer.echo(f"{failures.PROGRAM} {__version__}")
 
 
-for _command in (status, plan, apply, resume, abort, doctor, inventory):
+for _command in (status, plan, apply, resume, abort, history, doctor, inventory, check_update):
     app.command(cls=SectionedCommand, context_settings=_CONTEXT)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
 app.add_typer(lab_app, name="lab")

@@ -1,12 +1,14 @@
 """`rollout resume`."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli.apply import YesOption
+from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
-from rollout.cli.run_options import LockOptions, StopOptions
+from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
 
 if TYPE_CHECKING:
     from rollout.execution.recovery import Unfinished
@@ -22,12 +24,14 @@ RetryOption = Annotated[
 ]
 
 
-def resume(
+def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     cluster: ClusterOptions,
     ssh: SshOptions,
     lease: LeaseOptions,
     lock: LockOptions,
     stop: StopOptions,
+    journal: JournalOptions,
+    local: LocalGateOptions,
     general: GeneralOptions,
     yes: YesOption = False,
     retry_failed: RetryOption = False,
@@ -60,7 +64,7 @@ def resume(
     this = left_of(found, connections, ssh, lease, lock, stop.stop, retry_failed=retry_failed, quiet=general.as_json)
     if not yes:
         consent.ask("Only 'yes' is taken for consent. Go on with it? ")
-    raise typer.Exit(run(this, as_json=general.as_json))
+    raise typer.Exit(run(replace(this, journal=journal.journal, local=local), as_json=general.as_json))
 
 
 def _nothing(found: "Unfinished | None") -> str:

@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from rollout.cli import wiring
+from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.gathering import Connections, Targets
 from rollout.cli.interruption import stopped_by_signals
 from rollout.cli.options import LeaseOptions, SshOptions
+from rollout.cli.recording import journalled
 from rollout.cli.run_options import LockOptions, StopMode
 from rollout.cli.terminal import error_console, show
 from rollout.errors import BlockedError, ExitCode
@@ -16,7 +19,7 @@ from rollout.execution.context import StopRequest
 from rollout.execution.rehearsal import rehearse as ask_server
 from rollout.execution.rollout import Inheritance, Ports, RunOptions, execute
 from rollout.model.host import Host
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import BlockerKind, RolloutPlan
 from rollout.model.policy import Selection
 from rollout.model.progress import NotStarted, PlanReady, RunFinished, RunResult
 from rollout.planning.eligibility import excluded_by_name
@@ -42,6 +45,8 @@ class Run:
     options: RunOptions
     stop: StopMode = StopMode.FINISH
     inherited: Inheritance | None = None
+    journal: Path | None = None
+    local: LocalGateOptions = field(default_factory=LocalGateOptions)
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -66,10 +71,11 @@ def selected_by(targets: Targets, selection: Selection) -> int:
     return sum(1 for name in targets.selected if not excluded_by_name(name, selection))
 
 
-def refuse_blocked(plan: RolloutPlan) -> None:
+def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
     """`BlockedError` where something is bound to stop the run, all of it named at once."""
-    if plan.blockers:
-        told = [f"{found.object} {found.message}" for found in plan.blockers]
+    blockers = [found for found in plan.blockers if not only_rivals or found.kind is BlockerKind.RIVAL]
+    if blockers:
+        told = [f"{found.object} {found.message}" for found in blockers]
         raise BlockedError(
             f"not started, for this stands in the way: {listed(told, _MOST_BLOCKERS)}",
             hint="Clear it, leave the nodes concerned out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
@@ -79,7 +85,7 @@ def refuse_blocked(plan: RolloutPlan) -> None:
 def run(this: Run, *, as_json: bool) -> ExitCode:
     """Run the plan and tell its end; what the process ends with."""
     stop = StopRequest(revert=this.stop is StopMode.REVERT)
-    with watched(as_json=as_json) as observer:
+    with watched(as_json=as_json, asking=this.local.interactive) as observer:
         anything = this.plan.waves or this.inherited is not None
         result = _executed(this, observer, stop) if anything else _nothing_done(this.plan, observer)
     if this.plan.waves and not as_json:
@@ -103,8 +109,11 @@ def rehearse(this: Run, *, as_json: bool) -> None:
 
 
 def _executed(this: Run, observer: Observer, stop: StopRequest) -> RunResult:
-    ports = Ports(this.connections.api, this.connections.shell, wiring.system_clock(), Unfailing(observer))
-    with stopped_by_signals(stop):
+    gates = wiring.gates(this.plan.policy.gates.alerts, this.local)
+    ports = Ports(this.connections.api, this.connections.shell, wiring.system_clock(), Unfailing(observer), gates)
+    command = "apply" if this.inherited is None else "resume"
+    with journalled(ports.observer, this.plan, command, this.journal) as told, stopped_by_signals(stop):
+        ports = replace(ports, observer=told)
         return execute(this.plan, this.hosts, ports, this.options, stop, this.inherited)
 
 
@@ -117,14 +126,14 @@ def _nothing_done(plan: RolloutPlan, observer: Observer) -> RunResult:
 
 
 @contextmanager
-def watched(*, as_json: bool) -> Iterator[Observer]:
+def watched(*, as_json: bool, asking: bool = False) -> Iterator[Observer]:
     """Whoever shows the run: JSON lines, a live board on a terminal, plain lines elsewhere."""
     console = error_console()
     if as_json:
         lines = JsonLines(sys.stdout)
         lines.begin(wiring.system_clock().now())
         yield lines
-    elif console.is_terminal and not console.is_dumb_terminal:
+    elif console.is_terminal and not asking and not console.is_dumb_terminal:
         with LiveProgress(console) as live:
             yield live
     else:

@@ -1,10 +1,31 @@
 """`rollout status`."""
 
-from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
+from typing import Annotated
+
+import typer
+
+from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SelectionOptions, SshOptions
+
+RunOption = Annotated[
+    bool,
+    typer.Option(
+        "--run",
+        envvar="ROLLOUT_RUN",
+        show_envvar=False,
+        help="Show the rollout that is under way or was interrupted, instead of the nodes.",
+    ),
+]
 
 
-def status(cluster: ClusterOptions, selection: SelectionOptions, ssh: SshOptions, general: GeneralOptions) -> None:
-    """Show which nodes wait for a reboot, and what keeps the others.
+def status(
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    general: GeneralOptions,
+    run: RunOption = False,
+) -> None:
+    """Show which nodes wait for a reboot, what keeps the others, and a rollout that is under way or was interrupted.
 
     \b
     Examples:
@@ -13,12 +34,16 @@ def status(cluster: ClusterOptions, selection: SelectionOptions, ssh: SshOptions
     """
     from rollout.cli.gathering import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show, show_bytes, width
+    from rollout.cli.unfinished import mention_run, show_run
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
     from rollout.report.json_documents import statuses_document
     from rollout.report.tables import status_text
 
     connections = connect(cluster, selection.selection, ssh)
+    if run:
+        show_run(connections, lease.lease_namespace, as_json=general.as_json)
+        return
     nodes = read_nodes(connections)
     targets = ask_hosts(nodes, connections, selection.selection, ssh)
     shown = [
@@ -29,3 +54,4 @@ def status(cluster: ClusterOptions, selection: SelectionOptions, ssh: SshOptions
         show_bytes(statuses_document(statuses))
     else:
         show(status_text(statuses, width=width()))
+    mention_run(connections, nodes, lease.lease_namespace)

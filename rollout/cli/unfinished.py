@@ -1,13 +1,22 @@
-"""What the commands have to do with a rollout that stands on the cluster unfinished: find it, refuse beside it."""
+"""A rollout that stands on the cluster unfinished: found, shown, and refused to begin another beside."""
 
+import time
 from collections.abc import Sequence
 
+import msgspec
+
 from rollout.cli.gathering import Connections, with_patience
-from rollout.errors import BlockedError
+from rollout.cli.terminal import say, show, show_bytes
+from rollout.errors import ApiError, BlockedError
+from rollout.execution.lease import read_lease
 from rollout.execution.recovery import Unfinished, assess, look
 from rollout.execution.run_record import read_record
 from rollout.model.cluster import Node
-from rollout.report.unfinished import heading
+from rollout.report.unfinished import heading, run_document, run_text
+
+# A living process renews a Lease of half a minute every ten seconds.
+_RENEWAL_SECONDS = 12.0
+_LOOK_AGAIN = 0.5
 
 
 def find_unfinished(connections: Connections, namespace: str) -> Unfinished | None:
@@ -23,3 +32,35 @@ def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace
             heading(found),
             hint="If nobody is running it: `rollout resume` goes on with it, `rollout abort` undoes what it has begun.",
         )
+
+
+def mention_run(connections: Connections, nodes: Sequence[Node], namespace: str) -> None:
+    """Say that there is one, beside the nodes; a user who may not see it is told nothing."""
+    try:
+        found = assess(read_record(connections.api, namespace), nodes)
+    except ApiError:
+        return
+    if found is not None:
+        say(f"{heading(found)}. See: rollout status --run")
+
+
+def show_run(connections: Connections, namespace: str, *, as_json: bool) -> None:
+    """The run with its nodes, and whether its process lives; `null` where there is none."""
+    found = find_unfinished(connections, namespace)
+    renewed = found is not None and _is_alive(connections, namespace)
+    if as_json:
+        show_bytes(msgspec.json.format(msgspec.json.encode(run_document(found, renewed=renewed)), indent=2))
+    else:
+        show(run_text(found, renewed=renewed))
+
+
+def _is_alive(connections: Connections, namespace: str) -> bool:
+    """Whether a holder renews the Lease while we look on: no clock but ours is asked."""
+    holder, version = with_patience(lambda: read_lease(connections.api, namespace))
+    end = time.monotonic() + _RENEWAL_SECONDS
+    while holder and time.monotonic() < end:
+        time.sleep(_LOOK_AGAIN)
+        holder, current = with_patience(lambda: read_lease(connections.api, namespace))
+        if holder and current != version:
+            return True
+    return False

@@ -67,6 +67,16 @@ class _Lease(msgspec.Struct):
         return self.spec.holder_identity or ""
 
 
+def read_lease(api: ClusterApi, namespace: str) -> tuple[str, str]:
+    """Who holds the Lease (empty: nobody), and the version of it, which every renewal changes."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
+    try:
+        found = msgspec.json.decode(api.get(path), type=_Lease)
+    except ApiNotFoundError:
+        return "", ""
+    return found.held_by, found.metadata.resource_version
+
+
 class LeaseLock:
     """Holds the Lease while it is entered. `check` is asked before every act."""
 
@@ -153,8 +163,13 @@ class LeaseLock:
         while not deadline.expired:
             self._ended.wait(min(1.0, deadline.remaining))
             current = self._read()
-            if current is None or not current.held_by:
-                return current or lease
+            if current is None:
+                return lease
+            if not current.held_by:
+                raise BlockedError(
+                    f"another rollout, of {lease.held_by}, was running and has just ended",
+                    hint="The cluster is not what it was: look again, and plan anew.",
+                )
             if current.metadata.resource_version != lease.metadata.resource_version:
                 raise self._taken(current.held_by, current.metadata.annotations.get(marks.RUN, ""))
         return lease

@@ -66,8 +66,21 @@ def _left(aborted: Aborted) -> Iterable[str]:
         )
 
 
-def run_document(found: Unfinished | None, *, renewed: bool | None) -> Mapping[str, object] | None:
-    """The run as one object; `renewed` is whether its process was seen alive, None where it holds no lock."""
+def run_text(found: Unfinished | None, *, renewed: bool) -> str:
+    """The run, and each of its nodes that is under way or failed."""
+    if found is None:
+        return "No rollout is under way, and none was interrupted."
+    lines = [heading(found).replace("the rollout", "The rollout", 1)]
+    if renewed:
+        lines.append("  its process is alive: it renews the lock")
+    elif found.blocks:
+        lines.append("  nobody is running it: go on with `rollout resume`, or undo it with `rollout abort`")
+    marked = (*found.begun, *found.failed)
+    return "\n".join([*lines, *(f"  {printable(begun.node.name)}: {begun.phase}" for begun in marked)])
+
+
+def run_document(found: Unfinished | None, *, renewed: bool) -> Mapping[str, object] | None:
+    """The run as one object; `renewed` is whether its process was seen alive."""
     if found is None:
         return None
     state = "running" if renewed else ("interrupted" if found.blocks else "ended")

@@ -58,13 +58,4 @@ class Machine:
 def machine(tmp_path: Path) -> Machine:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-        [
-            "rollout.cli.main",
-            "rollout.cli.continuing",
-            "rollout.cli.running",
-            "rollout.adapters.kube",
-            "rollout.adapters.ssh",
-            "tests.crash.conftest",
-        ]
-    )
     return Machine(context, tmp_path)

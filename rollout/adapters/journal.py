@@ -1,0 +1,59 @@
+"""A run written down: one JSON object a line, each on the disk before the next thing happens.
+
+The journal is for whoever reads it afterwards; no rollout depends on it. A process that ends in the middle of a line
+leaves a torn one, which the next begins after and readers pass over.
+"""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+Record = Mapping[str, Any]
+SUFFIX = ".jsonl"
+_OWNER_ONLY = 0o600
+
+
+class JournalFile:
+    """Appends records to a file; safe to call from many threads. Raises `OSError` where the file cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._turn = threading.Lock()
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+        self._torn = _is_torn(self._file)
+
+    def write(self, record: Record) -> None:
+        """Append one record and have it on the disk."""
+        line = msgspec.json.encode(record) + b"\n"
+        with self._turn:
+            os.write(self._file, b"\n" + line if self._torn else line)
+            os.fsync(self._file)
+            self._torn = False
+
+    def close(self) -> None:
+        """End it."""
+        os.close(self._file)
+
+
+def _is_torn(file: int) -> bool:
+    size = os.fstat(file).st_size
+    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
+
+
+def read_journal(path: Path) -> Iterator[Record]:
+    """The records of a file in order; what is no whole object is passed over."""
+    with path.open("rb") as stream:
+        for line in stream:
+            try:
+                yield msgspec.json.decode(line, type=dict[str, Any])
+            except msgspec.MsgspecError:
+                continue
+
+
+def journals(directory: Path) -> tuple[Path, ...]:
+    """The journals in a directory, by name; none where there is no such directory."""
+    return tuple(sorted(directory.glob(f"*{SUFFIX}")))

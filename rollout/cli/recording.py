@@ -1,0 +1,76 @@
+"""The journal of a run: where it is, what stands first in it, and that it never keeps a rollout from its work."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from rollout import __version__
+from rollout.adapters.journal import SUFFIX, JournalFile
+from rollout.cli import wiring
+from rollout.cli.terminal import say
+from rollout.model.plan import FORMAT_VERSION, RolloutPlan
+from rollout.model.progress import StepEvent
+from rollout.planning.document import encode_plan
+from rollout.ports import Observer
+from rollout.report.json_lines import line
+from rollout.report.text import timestamp
+
+
+def runs_directory() -> Path:
+    """Where journals are kept: under the XDG state home."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return home / "rollout" / "runs"
+
+
+class _Journalled:
+    """Tells one observer, and writes down: until that fails, of which it warns once."""
+
+    def __init__(self, observer: Observer, journal: JournalFile) -> None:
+        self._observer = observer
+        self._journal: JournalFile | None = journal
+
+    def notify(self, event: StepEvent) -> None:
+        try:
+            if self._journal is not None:
+                self._journal.write(line(event))
+        except OSError as error:
+            self._journal = None
+            say(f"warning: the journal cannot be written any more: {error}")
+        self._observer.notify(event)
+
+
+@contextmanager
+def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path | None) -> Iterator[Observer]:
+    """The observer, with everything that it is told written down as well."""
+    path = file or runs_directory() / f"{plan.plan_id}{SUFFIX}"
+    try:
+        journal = JournalFile(path)
+        journal.write(_first_record(plan, command))
+    except OSError as error:
+        say(f"warning: no journal is written: {error}")
+        yield observer
+        return
+    try:
+        yield _Journalled(observer, journal)
+    finally:
+        journal.close()
+
+
+def _first_record(plan: RolloutPlan, command: str) -> dict[str, object]:
+    """Who ran what, with which rules and which version of the program."""
+    document = msgspec.json.decode(encode_plan(plan))
+    return {
+        "type": "run",
+        "at": timestamp(wiring.system_clock().now()),
+        "format_version": FORMAT_VERSION,
+        "run": plan.plan_id,
+        "command": command,
+        "by": wiring.lease_holder(),
+        "version": __version__,
+        "cluster": document["cluster"],
+        "policy": document["policy"],
+    }
