@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.cluster import NAMES, Cluster, cluster_of
 from tests.e2e.image import USERS, shared_root
-from tests.e2e.machines import Machines, missing, running_machines
+from tests.e2e.machines import Machines, free_place, missing, running_machines
 
 
 def _why_not() -> str:
@@ -25,13 +25,12 @@ def _why_not() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is here, let the making of the machines take its time, and keep them in one process."""
+    """Mark what is here, and let the making of the machines take its time."""
     here, reason = Path(__file__).parent, _why_not()
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(400))
-            item.add_marker(pytest.mark.xdist_group("e2e"))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
@@ -65,7 +64,8 @@ Rollout = Callable[..., Ended]
 
 @pytest.fixture(scope="session")
 def session_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    with running_machines(NAMES, shared_root(), USERS, tmp_path_factory.mktemp("machines")) as machines:
+    directory = tmp_path_factory.mktemp("machines")
+    with free_place() as place, running_machines(NAMES, place, shared_root(), USERS, directory) as machines:
         yield machines
 
 

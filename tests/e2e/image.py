@@ -3,6 +3,7 @@
 Built once and kept outside the tree under the hash of all that goes into it: the next run starts from it.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -27,15 +28,15 @@ PRETTY_NAME="Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)"
 def shared_root() -> Path:
     """The finished root, from the cache or made now (about a minute)."""
     cache = Path(os.environ.get("ROLLOUT_E2E_CACHE", Path(tempfile.gettempdir()) / "rollout-e2e-cache"))
-    root = cache / _key()
-    if not root.exists():
-        building = cache / f"{_key()}.{os.getpid()}"
-        cache.mkdir(parents=True, exist_ok=True)
-        try:
+    root, building = cache / _key(), cache / f"{_key()}.building"
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        # Two processes that test at the same time need it once.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not root.exists():
+            shutil.rmtree(building, ignore_errors=True)
             _build(building)
             building.rename(root)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
     return root
 
 

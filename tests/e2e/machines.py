@@ -5,10 +5,12 @@ boot id. They are reached at addresses of this bridge only; nothing forwards the
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 import uuid
@@ -16,31 +18,74 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-BRIDGE = "rle2e0"
-SUBNET = "10.213.77"
-# Behind the first machine: this one has no way there, so what arrives has come through that machine.
-INNER_SUBNET = "10.214.77"
 RUNNING_VERSION, STAGED_VERSION = "4081.2.0", "4152.2.1"
 _STATE = "var/lib/update_engine"
 _REBOOTS = 133
+_PLACES = 16
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _ENOUGH_INOTIFY = 4096
 _GROUP_TREES = ("systemd", "unified", "")
 _PROPAGATED = Path("/run/systemd/nspawn/propagate")
 
 
+@dataclass(frozen=True)
+class Place:
+    """A bridge and its subnets, one for each of the processes that run tests on real machines side by side.
+
+    There is no way from here to the inner subnet: what arrives there has come through another machine.
+    """
+
+    number: int
+
+    @property
+    def bridge(self) -> str:
+        return f"rle2e-br{self.number}"
+
+    @property
+    def subnet(self) -> str:
+        return f"10.213.{77 + self.number}"
+
+    @property
+    def inner_subnet(self) -> str:
+        return f"10.214.{77 + self.number}"
+
+    @property
+    def in_use(self) -> bool:
+        """Whether this machine has a way to such addresses already that is not a bridge of ours left behind."""
+        routes = (_said("ip", "route", "show", "root", f"{net}.0/24") for net in (self.subnet, self.inner_subnet))
+        return any(route and self.bridge not in route and "unreachable" not in route for route in routes)
+
+
+@contextlib.contextmanager
+def free_place() -> Iterator[Place]:
+    """The first place that no other process uses."""
+    for number in range(_PLACES):
+        with (Path(tempfile.gettempdir()) / f"rollout-e2e-{number}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            place = Place(number)
+            if place.in_use:
+                continue
+            yield place
+            return
+    raise RuntimeError(f"{_PLACES} processes run machines already")
+
+
 class Machine:
     """One machine and its supervisor, a thread that starts it again whenever it has rebooted."""
 
-    def __init__(self, name: str, index: int, directory: Path) -> None:
+    def __init__(self, name: str, index: int, directory: Path, place: Place) -> None:
         self.name = name
-        self.address = f"{SUBNET}.{10 + index}"
-        self.inner_address = f"{INNER_SUBNET}.{10 + index}"
+        self._bridge = place.bridge
+        self.address = f"{place.subnet}.{10 + index}"
+        self.inner_address = f"{place.inner_subnet}.{10 + index}"
         self.machine_id = uuid.uuid4().hex
         self._in_use = True
         self.root = directory / name / "root"
         self._directory = directory / name
-        self._container = f"rle2e-{index}"
+        self._container = f"rle2e{place.number}-{index}"
         self._switched_on = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
@@ -152,7 +197,7 @@ class Machine:
     def _command(self) -> list[str]:
         nspawn = [
             *("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", f"--directory={self.root}"),
-            *(f"--machine={self._container}", f"--hostname={self.name}", f"--network-bridge={BRIDGE}"),
+            *(f"--machine={self._container}", f"--hostname={self.name}", f"--network-bridge={self._bridge}"),
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=read-only"),
         ]
         # In a control group of its own before it starts: machines that share one kill each other's processes.
@@ -196,14 +241,14 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def running_machines(
-    names: Sequence[str], shared_root: Path, users: Sequence[str], directory: Path
+    names: Sequence[str], place: Place, shared_root: Path, users: Sequence[str], directory: Path
 ) -> Iterator[Machines]:
     """Booted machines, with their bridge; nothing of them is left afterwards."""
     _INOTIFY.write_text(str(max(_ENOUGH_INOTIFY, int(_INOTIFY.read_text()))))
     key = directory / "id_ed25519"
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
-    machines = Machines([Machine(name, index, directory) for index, name in enumerate(names)], key)
-    with _bridge():
+    machines = Machines([Machine(name, index, directory, place) for index, name in enumerate(names)], key)
+    with _bridge(place):
         try:
             for machine in machines:
                 machine.prepare(shared_root, key.with_suffix(".pub").read_text(), users)
@@ -227,17 +272,17 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def _bridge() -> Iterator[None]:
-    subprocess.run(["ip", "link", "delete", BRIDGE], check=False, capture_output=True)
-    _run("ip", "link", "add", BRIDGE, "type", "bridge")
+def _bridge(place: Place) -> Iterator[None]:
+    subprocess.run(["ip", "link", "delete", place.bridge], check=False, capture_output=True)
+    _run("ip", "link", "add", place.bridge, "type", "bridge")
     try:
-        _run("ip", "address", "add", f"{SUBNET}.1/24", "dev", BRIDGE)
-        _run("ip", "link", "set", BRIDGE, "up")
-        _run("ip", "route", "replace", "unreachable", f"{INNER_SUBNET}.0/24")
+        _run("ip", "address", "add", f"{place.subnet}.1/24", "dev", place.bridge)
+        _run("ip", "link", "set", place.bridge, "up")
+        _run("ip", "route", "replace", "unreachable", f"{place.inner_subnet}.0/24")
         yield
     finally:
-        subprocess.run(["ip", "route", "delete", "unreachable", f"{INNER_SUBNET}.0/24"], check=False)
-        subprocess.run(["ip", "link", "delete", BRIDGE], check=False)
+        subprocess.run(["ip", "route", "delete", "unreachable", f"{place.inner_subnet}.0/24"], check=False)
+        subprocess.run(["ip", "link", "delete", place.bridge], check=False)
 
 
 def _groups(name: str) -> list[Path]:
@@ -266,6 +311,10 @@ def _is_init(pid: str) -> bool:
         return False
     numbers = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
     return numbers[-1] == "1"
+
+
+def _said(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def _run(*command: str) -> None:
