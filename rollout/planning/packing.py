@@ -176,15 +176,14 @@ class _Packing:
     def _choose(self, index: int) -> int:
         """The fullest group that takes the node; a new one where none does."""
         barred, size, heft = self._barred[index], self._limits.size, self._heft[index]
-        open_to_it = [
-            number
-            for number, group in enumerate(self._groups)
-            if len(group) < size
-            and not (barred >> number) & 1
-            and (not heft or self._limits.has_room(self._filled[number], heft))
-        ]
-        if open_to_it:
-            return max(open_to_it, key=lambda number: (len(self._groups[number]), -number))
+        best, fullest = -1, -1
+        for number, group in enumerate(self._groups):
+            if not fullest < len(group) < size or (barred >> number) & 1:
+                continue
+            if not heft or self._limits.has_room(self._filled[number], heft):
+                best, fullest = number, len(group)
+        if best >= 0:
+            return best
         self._groups.append([])
         self._used.append(Counter())
         self._filled.append(_NO_WEIGHT[: len(self._limits.room)])
