@@ -30,7 +30,6 @@ class GateOptions:
             envvar="ROLLOUT_WINDOW",
             show_envvar=False,
             metavar="WINDOW",
-            parser=quantities.window,
             help="Begin nodes only in this window: [DAYS] HH:MM DURATION [TIMEZONE] (default UTC). Repeatable.",
             rich_help_panel=WINDOWS,
         ),
@@ -275,10 +274,17 @@ class GateOptions:
 
     @property
     def _windows(self) -> tuple[str, ...]:
-        written = tuple(self.window or ())
+        written = _whole_windows(self.window or [])
         if self.reboot_window_start or self.reboot_window_length:
             written += (fluo_window(self.reboot_window_start, self.reboot_window_length),)
         return written
+
+
+def _whole_windows(values: list[str]) -> tuple[str, ...]:
+    """Windows as written. From a variable they come in words, and end at semicolons."""
+    in_words = all(" " not in value.strip() for value in values)
+    every = " ".join(values).split(";") if in_words else values
+    return tuple(quantities.window(text) for text in every if text.strip())
 
 
 def _names(values: list[str] | None) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def label_selector(value: str) -> str:
 
 def window(value: str) -> str:
     """A window that can be read, as it was written."""
-    _read(Window.parse, value)
+    Window.parse(value)
     return value.strip()
 
 

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from rollout.cli.flattening import flattened
+from rollout.cli.gate_options import GateOptions, LocalGateOptions
 from rollout.cli.options import (
     ClusterOptions,
     GeneralOptions,
@@ -20,10 +21,19 @@ from rollout.cli.options import (
     SshOptions,
 )
 from rollout.errors import UsageError
-from rollout.model.policy import ControlPlaneOrder
+from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Count, Duration
 
-Groups = tuple[ClusterOptions, SelectionOptions, PolicyOptions, SshOptions, LeaseOptions, GeneralOptions]
+Groups = tuple[
+    ClusterOptions,
+    SelectionOptions,
+    PolicyOptions,
+    SshOptions,
+    LeaseOptions,
+    GeneralOptions,
+    GateOptions,
+    LocalGateOptions,
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,27 @@ SAMPLES = [
     stretch("reboot-timeout"),
     stretch("ready-timeout"),
     stretch("settle-timeout"),
+    Sample(
+        "window",
+        ("1:00 1h", "mon 2:00 2h UTC; 4:00 4h", "3:00 3h"),
+        '["3:00 3h"]',
+        (["1:00 1h"], ["mon", "2:00", "2h", "UTC;", "4:00", "4h"], ["3:00 3h"]),
+    ),
+    word("reboot-window-start"),
+    word("reboot-window-length"),
+    sample("before-reboot-annotations", "a b,d c", (["a"], ["b,d"], ["c"])),
+    sample("after-reboot-annotations", "a b,d c", (["a"], ["b,d"], ["c"])),
+    sample("hook-prefix", "a/ b/ c/", ("a/", "b/", "c/")),
+    stretch("hook-timeout"),
+    sample("blocking-pod-selector", "a=1 !b c", (["a=1"], ["!b"], ["c"])),
+    sample("prometheus-url", "http://a http://b http://c", ("http://a", "http://b", "http://c")),
+    word("alert-filter-regexp"),
+    stretch("gate-timeout"),
+    number("health-checks"),
+    sample("ramp", "1 2,3 4,5%", ("1", "2,3", "4,5%")),
+    stretch("soak"),
+    sample("ignore-rival", "kured fluo cluo", (["kured"], ["fluo"], ["cluo"])),
+    word("gate-command"),
     path("inventory"),
     word("ssh-user"),
     number("ssh-port"),
@@ -93,6 +124,11 @@ SWITCHES = [
     "skip-blocked",
     "force",
     "disable-eviction",
+    "window-fit",
+    "wait-window",
+    "alert-filter-match-only",
+    "alert-firing-only",
+    "interactive",
     "verbose",
 ]
 
@@ -113,8 +149,10 @@ def parse(*arguments: str) -> Groups:
         ssh: SshOptions,
         lease: LeaseOptions,
         general: GeneralOptions,
+        gates: GateOptions,
+        local: LocalGateOptions,
     ) -> None:
-        got.append((cluster, selection, policy, ssh, lease, general))
+        got.append((cluster, selection, policy, ssh, lease, general, gates, local))
 
     app.command()(flattened(probe))
     app(["probe", *arguments], standalone_mode=False)
@@ -143,7 +181,10 @@ def settings(text: str) -> Path:
 
 
 def test_every_option_is_in_the_table() -> None:
-    groups = (ClusterOptions, SelectionOptions, PolicyOptions, SshOptions, LeaseOptions, GeneralOptions)
+    groups = (
+        *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions),
+        *(SshOptions, LeaseOptions, GeneralOptions),
+    )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
     assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, "config", "delete-emptydir-data"}
 
@@ -274,3 +315,18 @@ def test_rules_arrive_in_the_policy_under_their_names() -> None:
         0,
     )
     assert policy.settle_timeout == Duration(0)
+
+
+def test_windows_from_the_environment_end_at_semicolons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUT_WINDOW", "mon-fri 2:00 2h Europe/Berlin; 4:00 4h")
+    gates = value_group(parse(), GateOptions)
+    assert gates.added_to(Policy()).gates.windows.windows == ("mon-fri 2:00 2h Europe/Berlin", "4:00 4h")
+    both = value_group(parse("--window", "sat 1:00 1h", "--window", "5:00 5h"), GateOptions)
+    assert both.added_to(Policy()).gates.windows.windows == ("sat 1:00 1h", "5:00 5h")
+    wrong = value_group(parse("--window", "noon"), GateOptions)
+    with pytest.raises(UsageError, match="'noon' is not a window"):
+        wrong.added_to(Policy())
+
+
+def value_group(groups: Groups, kind: type[GateOptions]) -> GateOptions:
+    return next(group for group in groups if isinstance(group, kind))

@@ -1,0 +1,158 @@
+"""Gates that wait: for windows to open, for good looks in a row; in time that a test moves."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from rollout.errors import GateError
+from rollout.execution.context import OutageNotice, StopRequest
+from rollout.execution.gates import GatePorts
+from rollout.execution.gates_of_policy import PolicyGates, Surroundings
+from rollout.execution.reporting import Reporter
+from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
+from rollout.model.plan import Estimate, RolloutPlan
+from rollout.model.policy import Policy
+from rollout.model.progress import Notice, StepEvent
+from rollout.model.quantity import Count, Duration
+from rollout.planning.plan import build_plan
+from tests.planning.builders import inputs, node
+
+
+class MovedClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 3, 2, 21, 59, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at.timestamp()
+
+    def forward(self, **by: int) -> None:
+        self.at += timedelta(**by)
+
+
+class Notes:
+    """Remembers what was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def notify(self, event: StepEvent) -> None:
+        if isinstance(event, Notice):
+            self.told.append(event.message)
+
+
+@dataclass
+class Alerts:
+    names: tuple[str, ...] = ()
+    away: bool = False
+
+    def active(self) -> tuple[str, ...]:
+        if self.away:
+            raise GateError("no answer")
+        return self.names
+
+
+class NoApi:
+    """No gate here asks the API server."""
+
+    server = "https://127.0.0.1:1"
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(name)
+
+
+def plan_with(gates: GatePolicy) -> RolloutPlan:
+    nodes = [node(f"worker-{number}") for number in range(8)]
+    return build_plan(inputs(nodes, policy=Policy(max_unavailable=Count(2), gates=gates)))
+
+
+def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[PolicyGates, Notes]:
+    notes = Notes()
+    report = Reporter(notes, clock)
+    stop = StopRequest()
+    around = Surroundings(plan, NoApi(), clock, report, stop, OutageNotice(report), 1.0)  # type: ignore[arg-type]
+    return PolicyGates(around, ports), notes
+
+
+def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
+    clock = MovedClock()
+    plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h Europe/London",), wait=True)))
+    gates, notes = gates_of(plan, clock, GatePorts())
+    first = plan.nodes[0]
+    held = [gates.hold(first), gates.hold(first)]
+    assert all(hold.why and not hold.final for hold in held)
+    assert notes.told == [
+        "no node is begun: outside the maintenance window; the next opens Mon 2026-03-02 22:00 GMT",
+    ]
+    assert gates.before_wave(plan.waves[0]) == ""
+    clock.forward(minutes=1)
+    assert not gates.hold(first).why
+    clock.forward(hours=1)
+    assert "the next opens Mon 2026-03-09 22:00 GMT" in gates.hold(first).why
+
+
+def test_a_closed_window_that_is_not_waited_for_ends_the_rollout() -> None:
+    clock = MovedClock()
+    plan = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h",))))
+    gates, _notes = gates_of(plan, clock, GatePorts())
+    assert gates.hold(plan.nodes[0]).final
+    assert "outside the maintenance window" in gates.before_wave(plan.waves[0])
+
+
+def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
+    clock = MovedClock()
+    clock.forward(minutes=1)
+    made = plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h", "tue 22:00 20m"), fit=True, wait=True)))
+    waves = tuple(replace(wave, estimate=Estimate(1800, 600, 900, 300)) for wave in made.waves)
+    gates, _notes = gates_of(replace(made, waves=waves), clock, GatePorts())
+    first = made.nodes[0]
+    assert not gates.hold(first).why
+    clock.forward(minutes=35)
+    assert not gates.hold(first).why
+    clock.forward(minutes=1)
+    hold = gates.hold(first)
+    assert "only 24m are left of the window, and it is estimated to take 25m" in hold.why
+    assert not hold.final
+    never = tuple(replace(wave, estimate=Estimate(4000, 3000, 900, 100)) for wave in made.waves)
+    gates, _notes = gates_of(replace(made, waves=never), clock, GatePorts())
+    assert gates.hold(first).final
+    assert "no window has room for" in gates.hold(first).why
+
+
+def test_alerts_hold_until_they_end_or_time_is_up() -> None:
+    clock, alerts = MovedClock(), Alerts(("DiskFull",))
+    plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9"), timeout=Duration(60)))
+    gates, _notes = gates_of(plan, clock, GatePorts(alerts=alerts))
+    first, second = plan.nodes[:2]
+    assert "DiskFull" in gates.hold(first).why
+    alerts.names, alerts.away = (), True
+    clock.forward(seconds=10)
+    assert "no answer" in gates.hold(first).why
+    alerts.away = False
+    clock.forward(seconds=10)
+    assert not gates.hold(first).why
+    alerts.names = ("DiskFull",)
+    clock.forward(seconds=10)
+    assert not gates.hold(second).final
+    clock.forward(seconds=61)
+    assert gates.hold(second).final
+
+
+def test_without_anybody_to_ask_for_alerts_nothing_begins() -> None:
+    plan = plan_with(GatePolicy(alerts=AlertPolicy("http://127.0.0.1:9")))
+    gates, _notes = gates_of(plan, MovedClock(), GatePorts())
+    assert gates.hold(plan.nodes[0]).why
+
+
+def test_a_ramp_makes_waves_grow_up_to_the_limit() -> None:
+    nodes = [node(f"worker-{number}") for number in range(20)]
+    policy = Policy(max_unavailable=Count(4), ramp=(Count(1), Count(10, percent=True), Count(50, percent=True)))
+    plan = build_plan(inputs(nodes, policy=policy))
+    sizes = [len(wave.nodes) for wave in plan.waves]
+    assert sizes[:3] == [1, 2, 4]
+    assert sum(sizes) == 20
+    assert max(sizes) == 4
+    assert len(sizes) == plan.summary.waves_lower_bound == 2 + 5
