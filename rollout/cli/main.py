@@ -15,7 +15,6 @@ from rollout import __version__
 from rollout.cli import failures
 from rollout.cli.abort import abort
 from rollout.cli.apply import apply
-from rollout.cli.check_update import check_update
 from rollout.cli.demo import demo
 from rollout.cli.doctor import doctor
 from rollout.cli.flattening import flattened
@@ -73,7 +72,7 @@ def version() -> None:
     typer.echo(f"{failures.PROGRAM} {__version__}")
 
 
-for _command in (status, plan, apply, resume, abort, history, doctor, inventory, check_update):
+for _command in (status, plan, apply, resume, abort, history, doctor, inventory):
     app.command(cls=SectionedCommand, context_settings=_CONTEXT)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
 app.add_typer(lab_app, name="lab")
