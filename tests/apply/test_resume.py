@@ -285,6 +285,7 @@ def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start
         if phase and phase not in seen:
             seen.add(phase)
             lab.run(lambda: lab.api.outage(120))
-    assert process.wait(timeout=100) == 0
+    stderr = process.communicate(timeout=100)[1]
+    assert process.returncode == 0, stderr
     assert seen >= {"pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready"}
     assert_finished(lab)
