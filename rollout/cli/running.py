@@ -78,7 +78,7 @@ def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
         told = [f"{found.object} {found.message}" for found in blockers]
         raise BlockedError(
             f"not started, for this stands in the way: {listed(told, _MOST_BLOCKERS)}",
-            hint="Clear it, leave the nodes concerned out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
+            hint="Clear it, leave those nodes out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
         )
 
 
