@@ -11,10 +11,10 @@ from rollout.cli.options import (
     ClusterOptions,
     GeneralOptions,
     LeaseOptions,
-    PolicyOptions,
     SelectionOptions,
     SshOptions,
 )
+from rollout.cli.policy_options import PolicyOptions
 from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
 from rollout.errors import UsageError
 

@@ -11,10 +11,10 @@ from rollout.cli.options import (
     GeneralOptions,
     HostKeys,
     LeaseOptions,
-    PolicyOptions,
     SelectionOptions,
     SshOptions,
 )
+from rollout.cli.policy_options import PolicyOptions
 from rollout.errors import ExitCode, RolloutError
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from rollout.cli.gate_options import GateOptions
-from rollout.cli.options import ClusterOptions, GeneralOptions, PolicyOptions, SelectionOptions, SshOptions
+from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
+from rollout.cli.policy_options import PolicyOptions
 from rollout.errors import ExitCode
 
 OutOption = Annotated[

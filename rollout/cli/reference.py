@@ -63,7 +63,7 @@ _OUTCOMES = {
     Outcome.NOT_BACK: "the host did not come back in time; it stays cordoned",
     Outcome.NOT_READY: "the host is back, its node is not Ready; it stays cordoned",
     Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
-    Outcome.CHECK_FAILED: "its checks did not pass in time: before its reboot it is given back, after it stays cordoned",
+    Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",
     Outcome.FENCED: "the lock was lost: nothing further was done to it",
     Outcome.SKIPPED: "the node changed since it was planned; it was not touched",
     Outcome.ABORTED: "stopped on request before its reboot; it is given back",

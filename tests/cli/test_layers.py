@@ -16,10 +16,10 @@ from rollout.cli.options import (
     HostKeys,
     LeaseOptions,
     OutputFormat,
-    PolicyOptions,
     SelectionOptions,
     SshOptions,
 )
+from rollout.cli.policy_options import PolicyOptions
 from rollout.errors import UsageError
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Count, Duration

@@ -31,6 +31,11 @@ class ScriptedShell:
         self.now = self.most = 0
         self._lock = threading.Lock()
 
+    def run_if(
+        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+    ) -> CommandResult | None:
+        raise AssertionError("polling only ever asks")
+
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         assert command == PROBE_COMMAND
         with self._lock:
