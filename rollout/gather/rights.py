@@ -104,6 +104,8 @@ def plan_rights() -> tuple[Right, ...]:
         Right("list", "policy", "poddisruptionbudgets", purpose="keep disruption budgets"),
         Right("list", "apps", "daemonsets", purpose="know which pods stay"),
         Right("list", "storage.k8s.io", "volumeattachments", purpose="wait for volumes", optional=True),
+        Right("list", "apps", "deployments", purpose="see other reboot coordinators", optional=True),
+        Right("list", "upgrade.cattle.io", "plans", purpose="see what the upgrade controller is to do", optional=True),
         Right("list", "", "persistentvolumes", purpose="know which nodes volumes attach to", optional=True),
     )
 

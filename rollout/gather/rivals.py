@@ -48,14 +48,18 @@ class _Lock(msgspec.Struct, frozen=True, gc=False):
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     """Coordinators that may act, and sentences about what this user may not see."""
-    try:
-        return (*_operators(api), *_kured(api)), ()
-    except ApiNotFoundError:
-        return (), ()
-    except ApiError as error:
-        if error.status != _FORBIDDEN:
-            raise
-        return (), (f"other reboot coordinators cannot be looked for: {error.message}",)
+    found: list[Coordinator] = []
+    unseen: list[str] = []
+    for look in (_operators, _kured):
+        try:
+            found += look(api)
+        except ApiNotFoundError:
+            continue
+        except ApiError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            unseen.append(f"not all other reboot coordinators can be looked for: {error.message}")
+    return tuple(found), tuple(unseen)
 
 
 def _operators(api: ClusterApi) -> Iterator[Coordinator]:

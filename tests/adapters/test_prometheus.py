@@ -1,0 +1,107 @@
+"""Alerts over a real wire: which of them count, and every answer that is none."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, checked_url
+from rollout.errors import GateError, UsageError
+
+SERIES = [("DiskFull", "firing", "1"), ("DiskFull", "firing", "1"), ("Lag", "pending", "1"), ("Old", "firing", "0")]
+ANSWER = {
+    "status": "success",
+    "data": {
+        "resultType": "vector",
+        "result": [
+            {"metric": {"alertname": name, "alertstate": state}, "value": [1.0, value]} for name, state, value in SERIES
+        ],
+    },
+}
+Serve = Callable[[int, bytes], str]
+asked: list[str | None] = []
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with ExitStack() as stack:
+
+        def start(status: int, body: bytes) -> str:
+            class Query(BaseHTTPRequestHandler):
+                def do_GET(self) -> None:
+                    asked.append(self.headers.get("Authorization"))
+                    self.send_response(status if self.path == "/prefix/api/v1/query?query=ALERTS" else 404)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+
+                def log_message(self, *args: object) -> None:
+                    pass
+
+            server = ThreadingHTTPServer(("127.0.0.1", 0), Query)
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            stack.callback(server.server_close)
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}/prefix/"
+
+        yield start
+
+
+@pytest.mark.parametrize(
+    ("pattern", "match_only", "firing_only", "counting"),
+    [
+        ("", False, False, ("DiskFull", "Lag")),
+        ("", False, True, ("DiskFull",)),
+        ("^Disk", False, False, ("Lag",)),
+        ("^Disk", True, False, ("DiskFull",)),
+        ("ag$", True, True, ()),
+        ("", True, False, ("DiskFull", "Lag")),
+    ],
+)
+def test_alerts_count_as_kured_counts_them(
+    pattern: str, *, match_only: bool, firing_only: bool, counting: tuple[str, ...], serve: Serve
+) -> None:
+    url = serve(200, json.dumps(ANSWER).encode())
+    source = PrometheusAlerts(url, pattern=pattern, match_only=match_only, firing_only=firing_only)
+    assert source.active() == counting
+
+
+def test_a_token_is_sent(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
+    url = serve(200, json.dumps(ANSWER).encode())
+    PrometheusAlerts(url, pattern="", match_only=False, firing_only=False).active()
+    assert asked[-1] == "Bearer secret"
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (500, b"boom"),
+        (302, b""),
+        (200, b"<html>"),
+        (200, b'{"status": "error", "error": "bad query"}'),
+        (200, b'{"status": "success", "data": {"resultType": "matrix", "result": []}}'),
+        (200, b"{}"),
+    ],
+)
+def test_what_is_no_answer_is_an_error_and_never_no_alerts(status: int, body: bytes, serve: Serve) -> None:
+    source = PrometheusAlerts(serve(status, body), pattern="", match_only=False, firing_only=False)
+    with pytest.raises(GateError):
+        source.active()
+
+
+def test_nobody_there_is_an_error() -> None:
+    source = PrometheusAlerts("http://127.0.0.1:1", pattern="", match_only=False, firing_only=False)
+    with pytest.raises(GateError, match="does not answer"):
+        source.active()
+
+
+@pytest.mark.parametrize("url", ["prometheus:9090", "ftp://a", "http://", "http://user:word@a"])
+def test_urls_that_cannot_or_must_not_be_used(url: str) -> None:
+    with pytest.raises(UsageError):
+        checked_url(url)
