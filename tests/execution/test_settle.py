@@ -1,0 +1,41 @@
+"""Settling: so many good looks in a row."""
+
+from dataclasses import replace
+
+import pytest
+
+from rollout.adapters.clock import SystemClock
+from rollout.execution.context import OutageNotice, StopRequest
+from rollout.execution.reporting import Reporter
+from rollout.execution.settle import Health, Settler
+from rollout.model.gates import GatePolicy
+from rollout.model.policy import Policy
+from rollout.model.progress import StepEvent
+from rollout.model.quantity import Duration
+
+
+class Silent:
+    def notify(self, event: StepEvent) -> None:
+        pass
+
+
+class Looks(Settler):
+    """Counts the looks, and finds the given ones bad."""
+
+    bad: frozenset[int] = frozenset()
+    looks = 0
+
+    def _missing(self, *_: object) -> str:
+        Looks.looks += 1
+        return "something" if Looks.looks in Looks.bad else ""
+
+
+@pytest.mark.parametrize(("checks", "bad", "looks"), [(1, (), 1), (2, (), 2), (3, (), 3), (3, (1, 3), 6)])
+def test_good_looks_have_to_follow_one_another(checks: int, bad: tuple[int, ...], looks: int) -> None:
+    clock = SystemClock()
+    report = Reporter(Silent(), clock)
+    policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
+    Looks.looks, Looks.bad = 0, frozenset(bad)
+    settler = Looks(None, clock, report, policy, OutageNotice(report), 1.0)  # type: ignore[arg-type]
+    assert settler.wait(Health({}, frozenset()), 1, frozenset(), StopRequest()) == ""
+    assert Looks.looks == looks
