@@ -13,6 +13,8 @@ _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
 _BEFORE_EVENT = 5.0
 _EVENT_SECONDS = 300.0
+# Where a budget holds back a hundred pods of a node, ten say it all.
+_MOST_EVENTS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class HeldPods:
         self._deadline = deadline
         self._events = events
         self._holds: dict[str, _Hold] = {}
+        self._told_by_event: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -89,8 +92,13 @@ class HeldPods:
                 continue
             if hold.told != hold.reason or now - hold.told_at >= _REPEAT_SECONDS:
                 self._tell(hold, now)
-            if now - hold.began >= _BEFORE_EVENT and (not hold.events or now - hold.event_at >= _EVENT_SECONDS):
+            if self._wants_event(hold, now):
                 self._write(hold, now)
+
+    def _wants_event(self, hold: _Hold, now: float) -> bool:
+        if hold.events:
+            return now - hold.event_at >= _EVENT_SECONDS
+        return now - hold.began >= _BEFORE_EVENT and len(self._told_by_event) < _MOST_EVENTS
 
     def _tell(self, hold: _Hold, now: float) -> None:
         hold.told, hold.told_at = hold.reason, now
@@ -113,6 +121,7 @@ class HeldPods:
 
     def _write(self, hold: _Hold, now: float) -> None:
         hold.events, hold.event_at = hold.events + 1, now
+        self._told_by_event.add(hold.pod.uid)
         self._events.blocked(
             BlockedNote(
                 hold.pod.key,

@@ -24,7 +24,7 @@ from rollout.model.cluster import Budget, Pod
 from rollout.planning.budgets import BudgetIndex, bypasses
 from rollout.ports import ClusterApi
 
-_FORBIDDEN = 403
+_FORBIDDEN, _NOT_FOUND = 403, 404
 _UNSEEN_SECONDS = 1.0
 _FIRST_RETRY, _LONGEST_RETRY = 30.0, 480.0
 
@@ -76,12 +76,12 @@ class BudgetView:
         self._index = BudgetIndex.of(())
 
     def __enter__(self) -> Self:
-        """Begin; where this user may not see budgets, every eviction is tried."""
+        """Begin; where budgets may not be seen, or are not served, every eviction is tried."""
         try:
             if self._view is not None:
                 self._view.__enter__()
         except ApiError as error:
-            if error.status != _FORBIDDEN:
+            if error.status not in (_FORBIDDEN, _NOT_FOUND):
                 raise
             self._view = None
         self.refresh()
@@ -112,11 +112,12 @@ class BudgetView:
         """How many evictions it allows now, as far as can be known without asking."""
         account = self._accounts.setdefault(budget.key, _Account(retry_at=now + _FIRST_RETRY))
         if account.closed == self._version(budget.key) or not budget.disruptions_allowed:
+            account.until = 0.0
             return 1 if now >= account.retry_at else 0
         account.closed = None
-        if now < account.until:
-            return min(account.expected, budget.disruptions_allowed)
-        return budget.disruptions_allowed
+        if budget.disruptions_allowed <= account.expected:
+            account.until = 0.0
+        return account.expected if now < account.until else budget.disruptions_allowed
 
     def sent(self, budget: Budget, now: float) -> None:
         """One eviction is on its way."""

@@ -19,6 +19,9 @@ class FaultAnswer(StrEnum):
     INTERNAL_ERROR = "internal-error"  # 500
     UNAVAILABLE = "unavailable"  # 503
     TIMEOUT = "timeout"  # 504
+    BAD_REQUEST = "bad-request"  # 400
+    CONFLICT = "conflict"  # 409
+    INVALID = "invalid"  # 422
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
     HANG = "hang"  # nothing comes until the fault ends, then the connection breaks

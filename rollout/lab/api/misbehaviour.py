@@ -5,12 +5,12 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.representation import encoded
 from rollout.lab.api.statuses import StatusError
 
-_TOO_MANY = 429
+_BAD_REQUEST, _CONFLICT, _INVALID, _TOO_MANY = 400, 409, 422, 429
 _INTERNAL, _UNAVAILABLE, _TIMEOUT = 500, 503, 504
 _TEXT = "text/plain; charset=utf-8"
 
 
-def faulty_answer(fault: ApiFault) -> Answer | None:
+def faulty_answer(fault: ApiFault) -> Answer | None:  # noqa: PLR0911 - one return an answer
     """The answer that a fault gives; None for faults that are no answer."""
     match fault.answer:
         case FaultAnswer.TOO_MANY_REQUESTS:
@@ -23,6 +23,13 @@ def faulty_answer(fault: ApiFault) -> Answer | None:
         case FaultAnswer.TIMEOUT:
             message = "Timeout: request did not complete within the allotted timeout"
             return _refusal(StatusError(_TIMEOUT, "Timeout", message, details={}))
+        case FaultAnswer.BAD_REQUEST:
+            return _refusal(StatusError(_BAD_REQUEST, "BadRequest", "the request is not understood"))
+        case FaultAnswer.CONFLICT:
+            message = "the object has been modified; please apply your changes to the latest version and try again"
+            return _refusal(StatusError(_CONFLICT, "Conflict", message))
+        case FaultAnswer.INVALID:
+            return _refusal(StatusError(_INVALID, "Invalid", "the object is invalid: an admission webhook says so"))
         case _:
             return None
 

@@ -1,0 +1,158 @@
+"""Nodes with pods of every shape on an API server over the real wire, and drains of them: ours, and kubectl's."""
+
+import asyncio
+import itertools
+import subprocess
+import sysconfig
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+from rollout.adapters.clock import SystemClock
+from rollout.execution.context import NodeContext, OutageNotice
+from rollout.execution.reporting import Reporter
+from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.requests import RequestRecord
+from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, Resource
+from rollout.lab.api.standalone import StandaloneApi
+from rollout.lab.api.store import Change, ChangeType
+from rollout.model.plan import PlannedNode
+from rollout.model.policy import DrainPolicy, Policy
+from rollout.ports import ClusterApi, HostShell, Observer
+
+Json = dict[str, Any]
+KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
+_IPS = itertools.count(1)
+
+
+class Unfenced:
+    """A guard that always lets pass."""
+
+    def check(self) -> None:
+        """Nothing stands in the way."""
+
+
+def context_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy) -> NodeContext:
+    clock = SystemClock()
+    report = Reporter(observer, clock)
+    return NodeContext(
+        planned=PlannedNode(node, "boot", f"uid-{node}", "1", "2", 0, 0),
+        host=cast("Any", None),
+        policy=Policy(drain=drain),
+        run="run-1",
+        api=api,
+        shell=cast("HostShell", None),
+        clock=clock,
+        guard=Unfenced(),
+        report=report,
+        told_of_outage=OutageNotice(report),
+    )
+
+
+def end_pods_at_once(server: StandaloneApi, after: float = 0.02) -> None:
+    """The least of a kubelet: a pod that is told to go is gone a moment later, unless a finalizer holds it."""
+
+    def observe(change: Change) -> None:
+        metadata = change.obj["metadata"]
+        going = change.resource is PODS and metadata.get("deletionTimestamp") and not metadata.get("finalizers")
+        if going and change.type is ChangeType.MODIFIED:
+            asyncio.get_running_loop().call_later(after, remove, metadata["name"], metadata["namespace"])
+
+    def remove(name: str, namespace: str) -> None:
+        if server.store.get(PODS, name, namespace) is not None:
+            server.store.remove(PODS, name, namespace)
+
+    server.call(lambda: server.store.subscribe(observe))
+
+
+def put(server: StandaloneApi, resource: Resource, obj: Json) -> Json:
+    created: Json = server.call(lambda: server.store.create(resource, with_defaults(resource, obj)))
+    return created
+
+
+def add_node(server: StandaloneApi, name: str, *, ready: bool = True) -> None:
+    status = {"conditions": [{"type": "Ready", "status": str(ready), "message": "kubelet stopped posting"}]}
+    put(server, NODES, {"metadata": {"name": name, "uid": f"uid-{name}"}, "status": status})
+
+
+def add_daemon_set(server: StandaloneApi, name: str) -> None:
+    spec = {"selector": {"matchLabels": {"ds": name}}, "template": {"metadata": {"labels": {"ds": name}}}}
+    put(server, DAEMONSETS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+
+def owner(kind: str, name: str = "owner", api_version: str = "apps/v1") -> Json:
+    return {"apiVersion": api_version, "kind": kind, "name": name, "uid": f"u-{name}", "controller": True}
+
+
+def add_pod(
+    server: StandaloneApi,
+    node: str,
+    name: str,
+    *,
+    owned: Json | None,
+    phase: str = "Running",
+    ready: bool = True,
+    volumes: Sequence[Json] = (),
+    metadata: Json | None = None,
+) -> Json:
+    meta: Json = {"name": name, "namespace": "default", "labels": {"app": name}, **(metadata or {})}
+    if owned is not None:
+        meta["ownerReferences"] = [owned]
+    status = {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}
+    spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": list(volumes)}
+    return put(server, PODS, {"metadata": meta, "spec": spec, "status": status})
+
+
+def add_budget(
+    server: StandaloneApi, name: str, *, allowed: int, needs: int = 1, has: int = 1, app: str = "", stale: bool = False
+) -> None:
+    status = {
+        "observedGeneration": 0 if stale else 1,
+        "desiredHealthy": needs,
+        "currentHealthy": has,
+        "disruptionsAllowed": allowed,
+        "expectedPods": has,
+    }
+    spec = {"minAvailable": needs, "selector": {"matchLabels": {"app": app or name}}}
+    metadata = {"name": name, "namespace": "default", "generation": 1}
+    put(server, BUDGETS, {"metadata": metadata, "spec": spec, "status": status})
+
+
+def allow(server: StandaloneApi, budget: str, allowed: int) -> None:
+    """The budget's controller has counted anew."""
+
+    def change() -> None:
+        found = server.store.get(BUDGETS, budget, "default")
+        assert found is not None
+        status = {**found["status"], "disruptionsAllowed": allowed, "observedGeneration": 1}
+        server.store.put(BUDGETS, {**found, "status": status})
+
+    server.call(change)
+
+
+def pods_on(server: StandaloneApi, node: str) -> set[str]:
+    found = server.call(lambda: list(server.store.items(PODS)))
+    return {pod["metadata"]["name"] for pod in found if pod["spec"].get("nodeName") == node}
+
+
+def ago(seconds: int) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def asked(server: StandaloneApi, verb: str, plural: str, name: str = "") -> list[RequestRecord]:
+    return server.call(lambda: server.server.requests.asked(verb, plural, name))
+
+
+def requests(server: StandaloneApi) -> int:
+    return server.call(lambda: sum(server.server.requests.counts.values()))
+
+
+def kubectl(server: StandaloneApi, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {"KUBECONFIG": str(server.kubeconfig), "HOME": str(home), "PATH": ""}
+    return subprocess.run(
+        [KUBECTL, *arguments], env=environment, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+Shape = Callable[[StandaloneApi, str, str], object]

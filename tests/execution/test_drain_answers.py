@@ -1,0 +1,322 @@
+"""Each answer that an eviction can get, over the real wire, and what the request log says of how it was taken."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.kube import KubeApi
+from rollout.errors import DrainError
+from rollout.execution.drain import drain
+from rollout.execution.eviction import Answer, request_removal
+from rollout.gather.snapshot import read_node_pods
+from rollout.lab.api import discovery
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
+from rollout.lab.api.standalone import StandaloneApi, standalone_api
+from rollout.model.policy import DrainPolicy
+from rollout.model.progress import PodBlocked, PodReleased
+from rollout.model.quantity import Duration
+from tests.execution.conftest import Recorder
+from tests.execution.drains import (
+    add_budget,
+    add_node,
+    add_pod,
+    allow,
+    asked,
+    context_of,
+    end_pods_at_once,
+    owner,
+    pods_on,
+    put,
+    requests,
+)
+
+RS, STATEFUL = owner("ReplicaSet"), owner("StatefulSet")
+QUICK = DrainPolicy(Duration(15))
+NODE = "n1"
+Drain = Callable[..., None]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StandaloneApi]:
+    with standalone_api(tmp_path) as running:
+        end_pods_at_once(running)
+        add_node(running, NODE)
+        yield running
+
+
+@pytest.fixture
+def drained(api: KubeApi, recorder: Recorder) -> Drain:
+    def run(policy: DrainPolicy = QUICK) -> None:
+        drain(context_of(NODE, api, recorder, policy))
+
+    return run
+
+
+def fault(server: StandaloneApi, answer: FaultAnswer, *, requests: int | None = 1, retry_after: int = 1) -> None:
+    rule = ApiFault(answer=answer, resource="pods/eviction", requests=requests, retry_after=retry_after)
+    server.call(lambda: server.server.faults.add(rule))
+
+
+def statuses(server: StandaloneApi, name: str = "") -> list[int]:
+    return [record.status for record in asked(server, "create", "pods/eviction", name)]
+
+
+def disrupted(server: StandaloneApi, budget: str) -> dict[str, str]:
+    found = server.call(lambda: server.store.get(BUDGETS, budget, "default"))
+    assert found is not None
+    return found["status"].get("disruptedPods") or {}
+
+
+def test_accepted_pods_cost_one_request_each_and_the_rest_is_constant(server: StandaloneApi, drained: Drain) -> None:
+    for number in range(40):
+        add_pod(server, NODE, f"p{number}", owned=RS)
+    drained()
+    assert pods_on(server, NODE) == set()
+    assert statuses(server) == [201] * 40
+    assert requests(server) <= 40 + 7
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (FaultAnswer.INTERNAL_ERROR, 500),
+        (FaultAnswer.UNAVAILABLE, 503),
+        (FaultAnswer.TIMEOUT, 504),
+        (FaultAnswer.TOO_MANY_REQUESTS, 429),
+        (FaultAnswer.CONFLICT, 409),
+        (FaultAnswer.DROP, 0),
+    ],
+)
+def test_what_passes_is_tried_again(answer: FaultAnswer, status: int, server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    fault(server, answer, requests=2)
+    drained()
+    assert statuses(server) == [status, status, 201]
+
+
+def test_flow_control_is_heeded_by_all(server: StandaloneApi, drained: Drain) -> None:
+    for number in range(20):
+        add_pod(server, NODE, f"p{number}", owned=RS)
+    fault(server, FaultAnswer.TOO_MANY_REQUESTS, requests=8, retry_after=2)
+    drained()
+    at = [(record.at, record.status) for record in asked(server, "create", "pods/eviction")]
+    refused = [moment for moment, status in at if status == 429]
+    assert len(refused) == 8
+    assert min(moment for moment, status in at if status == 201) - max(refused) >= 1.9
+
+
+def test_a_lost_answer_is_recognized_as_done(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=1)
+    fault(server, FaultAnswer.LOSE_ANSWER)
+    drained()
+    assert pods_on(server, NODE) == set()
+    assert len(statuses(server)) == 1
+    assert set(disrupted(server, "p")) == {"p"}
+
+
+@pytest.mark.parametrize("answer", [FaultAnswer.BAD_REQUEST, FaultAnswer.INVALID])
+def test_what_is_final_ends_the_drain(answer: FaultAnswer, server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    fault(server, answer, requests=None)
+    with pytest.raises(DrainError, match="will not evict default/p"):
+        drained()
+    assert len(statuses(server)) == 1
+
+
+def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_pod(server, NODE, "other", owned=RS)
+    add_budget(server, "one", allowed=1, app="p")
+    add_budget(server, "two", allowed=1, app="p")
+    with pytest.raises(DrainError, match=r"more than one budget.*default/p \(one, two\)"):
+        drained()
+    assert statuses(server) == []
+
+
+def test_the_answer_of_two_budgets_is_final(server: StandaloneApi, api: KubeApi) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "one", allowed=1, app="p")
+    add_budget(server, "two", allowed=1, app="p")
+    (pod,) = read_node_pods(api, NODE).pods
+    assert request_removal(api, pod, QUICK).answer is Answer.REFUSED
+    assert statuses(server) == [500]
+
+
+def test_a_pod_that_is_gone_is_a_success(server: StandaloneApi, api: KubeApi) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    (pod,) = read_node_pods(api, NODE).pods
+    server.call(lambda: server.store.remove(PODS, "p", "default"))
+    assert request_removal(api, pod, QUICK).answer is Answer.GONE
+    assert statuses(server) == [404]
+
+
+def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(server: StandaloneApi, api: KubeApi) -> None:
+    add_pod(server, NODE, "db-0", owned=STATEFUL)
+    add_budget(server, "db-0", allowed=1)
+    (pod,) = read_node_pods(api, NODE).pods
+    server.call(lambda: server.store.remove(PODS, "db-0", "default"))
+    add_node(server, "n2")
+    add_pod(server, "n2", "db-0", owned=STATEFUL)
+    assert request_removal(api, pod, QUICK).answer is Answer.GONE
+    assert statuses(server) == []
+    assert disrupted(server, "db-0") == {}
+    assert pods_on(server, "n2") == {"db-0"}
+
+
+def test_a_conflict_is_looked_into_before_anything_is_sent_again(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    fault(server, FaultAnswer.CONFLICT)
+    drained()
+    log = [record.target.verb for record in server.call(lambda: list(server.server.requests)) if record.target.name]
+    assert log == ["create", "get", "create"]
+
+
+def test_a_namespace_that_is_going_takes_its_pods_along(server: StandaloneApi, drained: Drain) -> None:
+    metadata = {"namespace": "old"}
+    put(server, NAMESPACES, {"metadata": {"name": "old"}})
+    add_pod(server, NODE, "p", owned=RS, metadata=metadata)
+    terminate_namespace(server)
+
+    def go() -> None:
+        time.sleep(1.5)
+        server.call(lambda: server.store.remove(PODS, "p", "old"))
+
+    threading.Thread(target=go).start()
+    drained()
+    assert set(statuses(server)) == {403}
+    assert len(statuses(server)) <= 3
+
+
+def terminate_namespace(server: StandaloneApi) -> None:
+    def change() -> None:
+        found = server.store.get(NAMESPACES, "old")
+        assert found is not None
+        stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        going = {**found, "metadata": {**found["metadata"], **stamp}, "status": {"phase": "Terminating"}}
+        server.store.put(NAMESPACES, going)
+
+    server.call(change)
+
+
+def test_a_closed_budget_costs_no_requests_and_opens_at_once(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    for number in range(5):
+        add_pod(server, NODE, f"p{number}", owned=RS, metadata={"labels": {"app": "web"}})
+    add_budget(server, "web", allowed=0, needs=5, has=5)
+    thread = threading.Thread(target=drained)
+    thread.start()
+    time.sleep(7)
+    assert statuses(server) == []
+    told = [event for event in recorder.events if isinstance(event, PodBlocked)]
+    assert {event.pod for event in told} == {f"default/p{number}" for number in range(5)}
+    first = told[0]
+    assert (first.budget, first.needs, first.has, first.owner) == ("default/web", 5, 5, "ReplicaSet/owner")
+    assert 0 < first.seconds_left < 15
+    events = asked(server, "create", "events")
+    assert len(events) == 5
+    assert all("DrainBlocked" in event.body and '"Warning"' in event.body for event in events)
+    began = time.monotonic()
+    for number in range(1, 6):
+        allow(server, "web", 1)
+        while len(statuses(server)) < number:
+            assert time.monotonic() - began < 5
+            time.sleep(0.02)
+    thread.join()
+    assert statuses(server) == [201] * 5
+    assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
+
+
+def test_a_budget_still_being_processed_is_waited_for(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=1, stale=True)
+    thread = threading.Thread(target=drained)
+    thread.start()
+    time.sleep(2)
+    assert statuses(server) == [429]
+    allow(server, "p", 1)
+    thread.join()
+    assert statuses(server) == [429, 201]
+
+
+def test_no_more_is_asked_than_a_budget_allows(server: StandaloneApi, drained: Drain) -> None:
+    for number in range(6):
+        add_pod(server, NODE, f"p{number}", owned=RS, metadata={"labels": {"app": "web"}})
+    add_budget(server, "web", allowed=6, needs=1, has=7)
+    drained()
+    assert statuses(server) == [201] * 6
+
+
+def test_the_most_constrained_budget_comes_first(server: StandaloneApi, drained: Drain) -> None:
+    for number in range(20):
+        add_pod(server, NODE, f"free-{number}", owned=RS)
+    add_pod(server, NODE, "wide", owned=RS)
+    add_pod(server, NODE, "tight", owned=RS)
+    add_budget(server, "wide", allowed=5)
+    add_budget(server, "tight", allowed=1)
+    drained()
+    order = [record.target.name for record in asked(server, "create", "pods/eviction")]
+    # Eight are under way at once.
+    assert {"tight", "wide"} <= set(order[:8])
+
+
+def test_budgets_that_may_not_be_watched_are_asked_by_evictions(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=0)
+    rule = ApiFault(answer=FaultAnswer.BAD_REQUEST, resource="poddisruptionbudgets", verb="watch")
+    server.call(lambda: server.server.faults.add(rule))
+    with pytest.raises(DrainError, match="default/p: held back by default/p"):
+        drained(DrainPolicy(Duration(4)))
+    assert len(statuses(server)) <= 1
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """What discovery says of evictions: a version, or nothing."""
+    real = discovery.resource_list
+
+    def serve(version: str) -> None:
+        def listed(group: str, of: str) -> object:
+            found = real(group, of)
+            if found is None or group:
+                return found
+            kept = [each for each in found["resources"] if each["name"] != "pods/eviction"]
+            eviction = {"name": "pods/eviction", "kind": "Eviction", "group": "policy", "version": version}
+            return {**found, "resources": [*kept, *([eviction] if version else [])]}
+
+        monkeypatch.setattr("rollout.lab.api.discovery.resource_list", listed)
+        monkeypatch.setattr("rollout.lab.api.endpoints.resource_list", listed, raising=False)
+
+    return serve
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_the_version_that_is_served_is_spoken(
+    version: str, served: Callable[[str], None], server: StandaloneApi, drained: Drain
+) -> None:
+    served(version)
+    add_pod(server, NODE, "p", owned=RS)
+    drained()
+    (record,) = asked(server, "create", "pods/eviction")
+    assert f'"policy/{version}"' in record.body
+
+
+def test_without_evictions_nothing_is_deleted_but_by_the_flag(
+    served: Callable[[str], None], server: StandaloneApi, drained: Drain
+) -> None:
+    served("")
+    add_pod(server, NODE, "p", owned=RS)
+    with pytest.raises(DrainError) as caught:
+        drained()
+    assert "--disable-eviction" in caught.value.hint
+    assert asked(server, "delete", "pods") == []
+    drained(DrainPolicy(Duration(15), disable_eviction=True))
+    assert len(asked(server, "delete", "pods")) == 1
+    assert pods_on(server, NODE) == set()

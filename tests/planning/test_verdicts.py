@@ -1,0 +1,128 @@
+"""What no kubectl can be asked: reasons, all the warnings, selectors, and rules that depend on the time."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.errors import UsageError
+from rollout.model.cluster import DaemonSet, OwnerRef, Pod, PodPhase, Resources
+from rollout.model.policy import DrainPolicy
+from rollout.planning.selector import parse_selector
+from rollout.planning.verdicts import Action, DrainRules, VerdictReason, judge
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+RS = OwnerRef("apps/v1", "ReplicaSet", "web", "u1")
+DS = OwnerRef("apps/v1", "DaemonSet", "agent", "u2")
+AGENT = DaemonSet("default", "agent", "u2")
+
+
+def pod(**changes: Any) -> Pod:
+    plain: dict[str, Any] = {
+        "namespace": "default",
+        "name": "p",
+        "uid": "u",
+        "node": "n",
+        "phase": PodPhase.RUNNING,
+        "ready": True,
+        "labels": {},
+        "owner": RS,
+        "mirror": False,
+        "has_empty_dir": False,
+        "requests": Resources(),
+    }
+    return Pod(**{**plain, **changes})
+
+
+def rules(*daemon_sets: DaemonSet, **flags: Any) -> DrainRules:
+    return DrainRules.of(DrainPolicy(**flags), daemon_sets, now=NOW)
+
+
+def test_every_warning_is_kept() -> None:
+    verdict = judge(pod(owner=DS, has_empty_dir=True), rules(force=True))
+    assert verdict.action is Action.EVICT
+    assert verdict.warnings == ("its DaemonSet agent no longer exists", "its emptyDir data will be lost")
+
+
+def test_a_refusal_keeps_the_warnings_before_it() -> None:
+    verdict = judge(pod(owner=None, has_empty_dir=True), rules())
+    assert (verdict.action, verdict.reason) == (Action.REFUSE, VerdictReason.UNMANAGED)
+    assert verdict.warnings == ("its emptyDir data will be lost",)
+    assert "--force" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "action", "reason"),
+    [
+        ({}, Action.EVICT, VerdictReason.ORDINARY),
+        ({"phase": PodPhase.SUCCEEDED, "owner": None, "has_empty_dir": True}, Action.EVICT, VerdictReason.FINISHED),
+        ({"owner": DS}, Action.LEAVE, VerdictReason.DAEMONSET),
+        ({"owner": DS, "phase": PodPhase.FAILED}, Action.EVICT, VerdictReason.FINISHED),
+        ({"mirror": True, "owner": None}, Action.LEAVE, VerdictReason.MIRROR),
+        ({"deleted_at": "2026-01-01T12:00:30Z", "owner": None}, Action.EVICT, VerdictReason.TERMINATING),
+    ],
+)
+def test_reasons(changes: dict[str, Any], action: Action, reason: VerdictReason) -> None:
+    verdict = judge(pod(**changes), rules(AGENT))
+    assert (verdict.action, verdict.reason) == (action, reason)
+
+
+@pytest.mark.parametrize(("age", "left"), [(-30, False), (0, False), (20, False), (21, True), (100, True)])
+def test_overdue_counts_whole_seconds_and_strictly(age: int, *, left: bool) -> None:
+    deleted = datetime.fromtimestamp(NOW.timestamp() - age, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    verdict = judge(pod(deleted_at=deleted), rules(skip_wait_for_delete_timeout=20))
+    assert (verdict.action is Action.LEAVE) == left
+    assert bool(verdict.warnings) == left
+    assert judge(pod(deleted_at=deleted), rules()).action is Action.EVICT
+
+
+def test_what_the_selector_leaves_is_told_where_the_reboot_would_end_it() -> None:
+    chosen = rules(AGENT, pod_selector="tier=web")
+    assert judge(pod(labels={"tier": "web"}), chosen).action is Action.EVICT
+    left = judge(pod(), chosen)
+    assert (left.action, left.reason) == (Action.LEAVE, VerdictReason.NOT_SELECTED)
+    assert "the reboot ends it" in left.warnings[0]
+    assert judge(pod(owner=DS), chosen).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "matches"),
+    [
+        ("", {}, True),
+        ("a", {"a": ""}, True),
+        ("!a", {"a": ""}, False),
+        ("a=b", {"a": "b"}, True),
+        ("a==b,c!=d", {"a": "b"}, True),
+        ("a in (b, c)", {"a": "c"}, True),
+        ("a notin (b,c)", {"a": "c"}, False),
+        ("example.org/a=", {"example.org/a": ""}, True),
+        ("a=b , c", {"a": "b"}, False),
+    ],
+)
+def test_selectors(text: str, labels: dict[str, str], *, matches: bool) -> None:
+    assert parse_selector(text).matches(labels) == matches
+
+
+@pytest.mark.parametrize("text", ["a=b,", ",", "a in b", "a=b c", "=", "a>1", "-a"])
+def test_what_is_no_selector_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_selector(text)
+
+
+@given(
+    st.builds(
+        pod,
+        owner=st.sampled_from([None, RS, DS]),
+        has_empty_dir=st.booleans(),
+        mirror=st.booleans(),
+        phase=st.sampled_from(PodPhase),
+        deleted_at=st.sampled_from(["", "2026-01-01T11:00:00Z"]),
+    )
+)
+def test_more_flags_never_refuse_more(any_pod: Pod) -> None:
+    allowed = judge(any_pod, rules(AGENT, force=True, delete_emptydir_data=True))
+    assert allowed.action is not Action.REFUSE
+    strict = judge(any_pod, rules(AGENT, delete_emptydir_data=False))
+    assert strict.action in (allowed.action, Action.REFUSE)
