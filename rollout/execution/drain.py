@@ -124,6 +124,7 @@ def _empty(
                 break
             context.guard.check()
             budgets.refresh()
+            evictor.hear(pods.news)
             evictor.start(remaining)
             held.tell()
             waiting.tell(remaining)

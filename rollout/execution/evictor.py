@@ -49,10 +49,15 @@ class _Outage:
     until: float = 0.0
     pause: float = _FIRST_PAUSE
     lasting: bool = False
+    asked_to_wait: bool = False
 
     def goes_on(self, now: float, seconds: float | None) -> None:
-        self.until, self.lasting = now + (seconds or self.pause), True
+        self.until, self.lasting, self.asked_to_wait = now + (seconds or self.pause), True, seconds is not None
         self.pause = min(_LONGEST_OUTAGE_PAUSE, self.pause * 2)
+
+    def may_be_over(self) -> None:
+        if not self.asked_to_wait:
+            self.until = 0.0
 
     def is_over(self) -> None:
         self.pause, self.lasting = _FIRST_PAUSE, False
@@ -79,6 +84,7 @@ class Evictor:
         self._pending: dict[str, _Pending] = {}
         self._running: dict[str, Future[Attempt]] = {}
         self._outage = _Outage()
+        self._news = 0
 
     def has_accepted(self, pod: Pod) -> bool:
         """Whether the server has agreed to this pod's removal."""
@@ -92,6 +98,12 @@ class Evictor:
         """Take in the answers that have come; `DrainError` where one is final."""
         for uid in [uid for uid, future in self._running.items() if future.done()]:
             self._take(self._running.pop(uid).result())
+
+    def hear(self, news: int) -> None:
+        """Take in that the server was heard of: a number that grows whenever it is. An outage may be over then."""
+        if news != self._news:
+            self._news = news
+            self._outage.may_be_over()
 
     def start(self, remaining: Sequence[Pod]) -> None:
         """Ask for as many as may be asked for now; hold back those that their budgets hold back."""
@@ -185,7 +197,10 @@ class Evictor:
 
     def _away(self, attempt: Attempt, pending: _Pending, now: float) -> None:
         pending.again = True
-        pending.put_off(now, attempt.retry_after)
         self._outage.goes_on(now, attempt.retry_after)
-        if attempt.error is not None:
-            self._context.told_of_outage(attempt.error)
+        if attempt.error is None:
+            return
+        if attempt.error.status:
+            # An answer may be about this pod; that there was none is not.
+            pending.put_off(now, attempt.retry_after)
+        self._context.told_of_outage(attempt.error)

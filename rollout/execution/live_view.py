@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
-from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.deadline import Deadline, is_passing, patiently
 from rollout.gather.listing import Listing
 from rollout.gather.snapshot import NODES, PODS, read_node, read_node_pods
 from rollout.gather.watch_events import WatchEvent, WatchEventType, decode_watch_line
@@ -49,7 +49,8 @@ T = TypeVar("T", bound=Identified)
 Told = Callable[[BaseException], None]
 
 _WATCH_SECONDS = 240.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
+_FIRST_RECOVERY, _LONGEST_RECOVERY = 0.25, 2.0
 # A watch that ends sooner was no watch: the next one is put off as after a failure.
 _SHORTEST_WATCH = 1.0
 
@@ -93,7 +94,7 @@ class LiveView(Generic[T]):
         self._thread = threading.Thread(target=self._follow, name="live-view", daemon=True)
 
     def __enter__(self) -> Self:
-        self._relist()
+        self._take(patiently(self._source.list_all, self._deadline, self._told))
         self._thread.start()
         return self
 
@@ -121,13 +122,18 @@ class LiveView(Generic[T]):
             self._seen = self._generation
             return tuple(self._objects.values())
 
+    @property
+    def news(self) -> int:
+        """A number that grows with all that is heard of the server."""
+        with self._changed:
+            return self._generation
+
     def wait(self, seconds: float) -> None:
         """Return when something changed since `items` was last read, or after `seconds`."""
         with self._changed:
             self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
 
-    def _relist(self) -> None:
-        listing = patiently(self._source.list_all, self._deadline, self._told)
+    def _take(self, listing: Listing[T]) -> None:
         with self._changed:
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version
@@ -164,10 +170,17 @@ class LiveView(Generic[T]):
         return time.monotonic() - began >= _SHORTEST_WATCH
 
     def _recover(self) -> None:
-        try:
-            self._relist()
-        except ApiError as error:
-            self._told(error)  # the reader's own deadline ends the wait
+        """List afresh, soon after the server is back: whoever waits for what is seen here has a deadline."""
+        pause = _FIRST_RECOVERY
+        while not self._ended.is_set() and not self._deadline.expired:
+            try:
+                self._take(self._source.list_all())
+            except ApiError as error:
+                self._told(error)
+                self._ended.wait(pause)
+                pause = min(_LONGEST_RECOVERY if is_passing(error) else _LONGEST_PAUSE, pause * 2)
+            else:
+                return
 
     def _watch(self) -> None:
         query = {**self._source.query, "resourceVersion": self._version}
