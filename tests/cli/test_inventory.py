@@ -23,6 +23,8 @@ def ansible(lab: Lab, home: Path, program: str, *arguments: str) -> str:
     """What one of Ansible's programs prints, in an empty home, with the script as its inventory."""
     path = os.pathsep.join((str(ANSIBLE.parent), os.environ["PATH"]))
     environment = {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **lab.environment}
+    # A shared connection's socket would lie in the test's home, whose path may be too long for one.
+    environment["ANSIBLE_SSH_ARGS"] = "-o ControlMaster=no"
     command = [str(ANSIBLE.with_name(program)), "-i", str(SCRIPT), *arguments]
     ended = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
