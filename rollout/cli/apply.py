@@ -1,6 +1,6 @@
 """`rollout apply`."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -76,35 +76,23 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.deciding import decide, load_intent, zones
-    from rollout.cli.gathering import ask_hosts, connect, read_cluster
-    from rollout.cli.permitting import refuse_without_rights
-    from rollout.cli.running import Run, refuse_blocked, rehearse, run, run_options, selected_by
-    from rollout.cli.terminal import show, width
-    from rollout.cli.unfinished import refuse_unfinished
-    from rollout.report.tables import plan_heading, plan_text
+    from rollout.cli.deciding import load_intent
+    from rollout.cli.preparing import prepared
+    from rollout.cli.running import refuse_blocked, rehearse, run
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
-    asked = load_intent(file, selection.selection, gates.added_to(policy.policy))
+    intent = load_intent(file, selection.selection, gates.added_to(policy.policy))
     if file is not None:
         refuse_rules_beside_plan(call)
-    wiring.gates(asked.policy.gates.alerts, local)
-    connections = connect(cluster, asked.selection, ssh)
-    refuse_without_rights(connections, asked.policy.drain, lease.lease_namespace)
-    snapshot = read_cluster(connections)
-    refuse_unfinished(connections, snapshot.nodes, lease.lease_namespace)
-    targets = ask_hosts(snapshot.nodes, connections, asked.selection, ssh)
-    plan = decide(asked, snapshot, targets)
-    if not general.as_json:
-        show(plan_heading(plan) if file else plan_text(plan, zones=zones(snapshot), width=width()))
-    refuse_blocked(plan, only_rivals=ignore_blockers)
-    options = run_options(selected_by(targets, plan.selection), ssh, lease, lock)
-    this = Run(plan, targets, connections, options, stop.stop, journal=journal.journal, local=local)
+    wiring.gates(intent.policy.gates.alerts, local)
+    this = prepared(intent, cluster, ssh, lease, lock, quiet=general.as_json)
+    refuse_blocked(this.plan, only_rivals=ignore_blockers)
     if dry_run:
         rehearse(this, as_json=general.as_json)
         return
-    if plan.waves and not (yes or file):
+    if this.plan.waves and not (yes or file):
         consent.ask()
+    this = replace(this, stop=stop.stop, journal=journal.journal, local=local)
     raise typer.Exit(run(this, as_json=general.as_json))
 
 
