@@ -4,22 +4,15 @@ One Event a pod, brought up to date now and then. It is written beside the drain
 whether it can be written.
 """
 
-import hashlib
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from rollout.errors import ApiConflictError, ApiError
+from rollout.execution.event_writer import EventWriter, NodeNote
 from rollout.ports import ClusterApi
 
 BLOCKED = "DrainBlocked"
-# Events of objects without a namespace stand in this one.
-EVENTS = "/api/v1/namespaces/default/events"
-
-_COMPONENT = "node-rollout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,57 +28,26 @@ class BlockedNote:
 
 
 class NodeEvents:
-    """Writes the Events of one Node. Enter it to begin; leaving it drops what is not written yet."""
+    """Writes the Events of one Node's drain. Enter it to begin, leave it to end."""
 
     def __init__(self, api: ClusterApi, node: str, node_uid: str, run: str) -> None:
-        self._api = api
         self._node = node
         self._node_uid = node_uid
-        self._run = run
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"events-{node}")
+        self._writer = EventWriter(api, run)
 
     def __enter__(self) -> Self:
+        self._writer.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._writer.shutdown(wait=False, cancel_futures=True)
+        self._writer.__exit__(kind, error, trace)
 
     def blocked(self, note: BlockedNote) -> None:
         """Tell of a pod that is held back, in the background."""
-        self._writer.submit(self._write, note)
-
-    def _write(self, note: BlockedNote) -> None:
-        name = f"{self._node}.{hashlib.sha256(f'{self._run}/{note.pod_uid}'.encode()).hexdigest()[:16]}"
-        with suppress(ApiError):
-            if note.count == 1:
-                with suppress(ApiConflictError):
-                    self._api.create(EVENTS, {**self._identity(name), **self._news(note)})
-            else:
-                self._api.patch(f"{EVENTS}/{name}", self._news(note))
-
-    def _identity(self, name: str) -> dict[str, Any]:
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": "default"},
-            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node_uid},
-            "reason": BLOCKED,
-            "type": "Warning",
-            "source": {"component": _COMPONENT},
-            "reportingComponent": _COMPONENT,
-            "reportingInstance": self._run,
-        }
-
-    def _news(self, note: BlockedNote) -> dict[str, Any]:
-        return {
-            "message": f"Pod {note.pod} {note.message}",
-            "firstTimestamp": _written(note.since),
-            "lastTimestamp": _written(note.at),
-            "count": note.count,
-        }
-
-
-def _written(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+        message = f"Pod {note.pod} {note.message}"
+        about = f"{BLOCKED}/{note.pod_uid}"
+        self._writer.tell(
+            NodeNote(self._node, self._node_uid, about, BLOCKED, message, note.at, note.since, warning=True)
+        )

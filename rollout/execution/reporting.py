@@ -1,5 +1,6 @@
 """Telling observers: the engine itself never prints."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from rollout.model.plan import RolloutPlan, Wave
@@ -14,10 +15,23 @@ from rollout.model.progress import (
     PodReleased,
     RunFinished,
     RunResult,
+    StepEvent,
     WaveSettling,
     WaveStarted,
 )
 from rollout.ports import Clock, Observer
+
+
+class Observers:
+    """Several observers as one, told in their order."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def notify(self, event: StepEvent) -> None:
+        """Pass one event on to each."""
+        for observer in self._observers:
+            observer.notify(event)
 
 
 class Reporter:

@@ -10,7 +10,8 @@ from rollout.execution.gates import GatePorts, Gates
 from rollout.execution.gates_of_policy import PolicyGates, Surroundings
 from rollout.execution.lease import LeaseLock, LeaseTerms
 from rollout.execution.node_run import run_node
-from rollout.execution.reporting import Reporter
+from rollout.execution.phase_events import PhaseEvents
+from rollout.execution.reporting import Observers, Reporter
 from rollout.execution.run_record import RunRecord
 from rollout.execution.settle import Health, Settler
 from rollout.execution.wave_run import Allowance, Ledger, WaveRunner
@@ -101,7 +102,8 @@ def execute(
         options.unlock,
     )
     record = RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience)
-    with LeaseLock(ports.api, ports.clock, terms) as lock:
+    with LeaseLock(ports.api, ports.clock, terms) as lock, PhaseEvents(ports.api, plan, report) as events:
+        report = Reporter(Observers((ports.observer, events)), ports.clock)
         told = OutageNotice(report)
         around = Surroundings(plan, ports.api, ports.clock, report, stop, told, options.api_patience)
         gates = PolicyGates(around, ports.gates)
