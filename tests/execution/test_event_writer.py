@@ -1,0 +1,121 @@
+"""Events on Nodes over a real wire: what is written, and that nothing waits for it or fails by it."""
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rollout.adapters.kube import KubeApi
+from rollout.errors import RolloutError
+from rollout.execution.event_writer import EVENTS, EventWriter, NodeNote
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import EVENTS as STORED
+from rollout.lab.api.standalone import StandaloneApi
+
+AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+def note(reason: str = "Draining", *, at: datetime = AT, message: str = "Evicting 3 pods") -> NodeNote:
+    return NodeNote("n1", "uid-n1", reason, reason, message, at, AT)
+
+
+def written(api: KubeApi) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(api.get(EVENTS))["items"]
+    return found
+
+
+def wait_for(api: KubeApi, number: int) -> list[dict[str, Any]]:
+    end = time.monotonic() + 20
+    while len(found := written(api)) < number and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
+def fault(server: StandaloneApi, answer: FaultAnswer) -> None:
+    server.call(lambda: server.server.faults.add(ApiFault(answer=answer, resource="events")))
+
+
+def asked(server: StandaloneApi) -> list[int]:
+    return server.call(lambda: [record.status for record in server.server.requests.asked("create", "events")])
+
+
+def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: KubeApi) -> None:
+    with EventWriter(api, "run-1", last_words=10) as writer:
+        writer.tell(note())
+    (event,) = written(api)
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
+    assert (event["type"], event["reason"], event["message"]) == ("Normal", "Draining", "Evicting 3 pods")
+    assert (event["source"], event["reportingInstance"]) == ({"component": "node-rollout"}, "run-1")
+    assert (event["count"], event["firstTimestamp"]) == (1, "2026-03-04T05:06:07Z")
+
+
+def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: KubeApi) -> None:
+    later = AT + timedelta(minutes=5)
+    with EventWriter(api, "run-1", last_words=10) as writer:
+        writer.tell(note())
+        writer.tell(note(at=later, message="Evicting 2 pods"))
+    with EventWriter(api, "run-1", last_words=10) as resumed:
+        resumed.tell(note(at=later, message="Evicting 1 pod"))
+    with EventWriter(api, "run-2", last_words=10) as another:
+        another.tell(note())
+    first, second = sorted(written(api), key=lambda event: event["reportingInstance"])
+    assert (first["count"], first["message"], first["lastTimestamp"]) == (3, "Evicting 1 pod", "2026-03-04T05:11:07Z")
+    assert first["firstTimestamp"] == "2026-03-04T05:06:07Z"
+    assert second["count"] == 1
+
+
+def test_one_that_has_expired_is_made_anew(api: KubeApi, server: StandaloneApi) -> None:
+    with EventWriter(api, "run-1", last_words=10) as writer:
+        writer.tell(note())
+        (event,) = wait_for(api, 1)
+        server.call(lambda: server.store.remove(STORED, event["metadata"]["name"], "default"))
+        writer.tell(note())
+    (event,) = written(api)
+    assert event["count"] == 1
+
+
+def test_an_outage_only_puts_it_off(api: KubeApi, server: StandaloneApi) -> None:
+    with EventWriter(api, "run-1", last_words=20) as writer:
+        server.outage(None)
+        began = time.monotonic()
+        for reason in ("Cordoned", "Draining", "Drained"):
+            writer.tell(note(reason))
+        assert time.monotonic() - began < 1
+        time.sleep(1)
+        server.come_back()
+        found = wait_for(api, 3)
+    assert [event["reason"] for event in found if event["lastTimestamp"] == "2026-03-04T05:06:07Z"]
+    assert {event["reason"] for event in found} == {"Cordoned", "Draining", "Drained"}
+
+
+@pytest.mark.parametrize("answer", [FaultAnswer.BAD_REQUEST, FaultAnswer.INVALID])
+def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
+    answer: FaultAnswer, api: KubeApi, server: StandaloneApi
+) -> None:
+    fault(server, answer)
+    told: list[RolloutError] = []
+    with EventWriter(api, "run-1", last_words=10, refused=told.append) as writer:
+        for number in range(5):
+            writer.tell(note(f"Reason{number}"))
+    assert len(told) == 1
+    assert len(asked(server)) == 1
+
+
+@pytest.mark.parametrize("answer", [FaultAnswer.HANG, FaultAnswer.UNAVAILABLE, FaultAnswer.DROP])
+def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: KubeApi, server: StandaloneApi) -> None:
+    fault(server, answer)
+    with EventWriter(api, "run-1", last_words=0.5) as writer:
+        writer.tell(note())
+        began = time.monotonic()
+    assert time.monotonic() - began < 3
+
+
+def test_far_too_many_are_dropped_rather_than_kept(api: KubeApi, server: StandaloneApi) -> None:
+    server.outage(None)
+    with EventWriter(api, "run-1") as writer:
+        for number in range(5000):
+            writer.tell(note(f"Reason{number}"))
+        assert writer._waiting.qsize() <= 2000
+    server.come_back()
