@@ -1,13 +1,15 @@
 """One node's run: a step a phase, and what happens when one fails."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from rollout.errors import DrainError, RolloutError
+from rollout.errors import ApiError, DrainError, RolloutError
 from rollout.execution.context import NodeContext
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.drain import drain
 from rollout.execution.failures import NodeFailure, may_be_given_back, outcome_of
+from rollout.execution.last_words import RememberingShell
 from rollout.execution.marking import claim, give_back, leave_failed, mark_phase
 from rollout.execution.node_progress import Progress
 from rollout.execution.reboot import ask_for_reboot, await_boot, await_ready, check_version, last_look
@@ -15,17 +17,22 @@ from rollout.execution.resume import take_up
 from rollout.execution.stopping import until_given_back
 from rollout.execution.transitions import BEFORE_REBOOT, is_final
 from rollout.gather.boot import BootFacts
+from rollout.gather.node_report import NodeReport, read_report
 from rollout.gather.polling import observe
 from rollout.gather.snapshot import read_node
 from rollout.model import marks
 from rollout.model.host import HostFacts, ProbeFailure
-from rollout.model.progress import NodeResult, Outcome, Phase
+from rollout.model.progress import Findings, NodeResult, Outcome, Phase
+
+# How long a report may take when the API server is away too.
+_LOOK_SECONDS = 10.0
 
 
 def run_node(context: NodeContext) -> NodeResult:
     """Take one node from where it stands to done, or to failed; never raises for what may happen to a node."""
     started = context.clock.monotonic()
-    progress = Progress()
+    progress, shell = Progress(), RememberingShell(context.shell)
+    context = replace(context, shell=shell)
     try:
         if context.taken_up:
             progress = take_up(context)
@@ -34,7 +41,7 @@ def run_node(context: NodeContext) -> NodeResult:
             step = _STEPS[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
-        return _failed(context, progress, error, started)
+        return _with_findings(context, _failed(context, progress, error, started), shell)
     context.report.step(context.name, progress.phase)
     seconds = context.clock.monotonic() - started
     return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, version=progress.version)
@@ -142,6 +149,17 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError, start
     return NodeResult(
         context.name, outcome, progress.phase, seconds, message, error.hint, progress.version, left_cordoned
     )
+
+
+def _with_findings(context: NodeContext, result: NodeResult, shell: RememberingShell) -> NodeResult:
+    """The result with what was seen of the node; one that was not touched needs no looking at."""
+    if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
+        return result
+    report = NodeReport()
+    with suppress(ApiError):
+        deadline = Deadline(context.clock, min(_LOOK_SECONDS, context.api_patience))
+        report = patiently(lambda: read_report(context.api, context.name), deadline)
+    return replace(result, findings=Findings(shell.error, report.conditions, report.console))
 
 
 def _clean_up(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:

@@ -20,6 +20,7 @@ from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.drain import must_go
 from rollout.execution.failures import NodeFailure
 from rollout.execution.live_view import watch_node
+from rollout.execution.returning import not_left_to_the_reboot
 from rollout.gather.answer import complaint
 from rollout.gather.boot import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.gather.probe_command import REBOOT_COMMAND
@@ -51,7 +52,7 @@ def _check_empty(context: NodeContext, deadline: Deadline) -> None:
     listing = patiently(lambda: read_node_pods(context.api, context.name), deadline, context.told_of_outage)
     owners = patiently(lambda: read_daemon_sets(context.api), deadline, context.told_of_outage)
     left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners, now=context.clock.now()))
-    if left:
+    if left := not_left_to_the_reboot(left, context.returning):
         raise DrainError(f"{left[0].key} arrived on {context.name} after it was drained")
 
 
@@ -201,7 +202,7 @@ def _no_boot(context: NodeContext, last: str) -> StepError:
     return NodeFailure(
         Outcome.NOT_BACK,
         f"the host is not back within --reboot-timeout {context.policy.reboot_timeout} ({last})",
-        hint="Look at its console; once it is back and Ready: kubectl uncordon " + context.name,
+        hint="Look at its console: firmware, boot loader, a disk or a network that is waited for.",
     )
 
 

@@ -39,10 +39,34 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NodeCondition:
+    """One of a Node's conditions, as the API has it; `since` is its last transition (RFC 3339)."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was seen of a node that failed, for whoever looks at it next; each empty where there is nothing to tell.
+
+    `ssh_error` is why its host did not answer when it was last asked, `conditions` are those of the Node that are not
+    as they should be, `console` says where its machine's console is.
+    """
+
+    ssh_error: str = ""
+    conditions: tuple[NodeCondition, ...] = ()
+    console: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeResult:
     """One node's end. `phase` is the last one it reached; `message` and `hint` are empty for a success.
 
-    `left_cordoned` tells a node that we cordoned and that has to stay so.
+    `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed.
     """
 
     node: str
@@ -53,6 +77,7 @@ class NodeResult:
     hint: str = ""
     version: str = ""
     left_cordoned: bool = False
+    findings: Findings = Findings()
 
     @property
     def succeeded(self) -> bool:

@@ -131,7 +131,16 @@ def _node(result: NodeResult) -> Line:
         "version": result.version,
         "seconds": round(result.seconds, 1),
         "left_cordoned": result.left_cordoned,
+        **_findings(result),
     }
+
+
+def _findings(result: NodeResult) -> Line:
+    """What was seen of a node that failed; nothing for one that did not."""
+    if result.succeeded:
+        return {}
+    found = result.findings
+    return {"ssh_error": found.ssh_error, "conditions": found.conditions, "console": found.console}
 
 
 def _rehearsal(node: Rehearsal) -> Line:
@@ -156,4 +165,6 @@ def _failure(result: NodeResult) -> Line:
         "message": result.message,
         "outcome": result.outcome,
         "hint": result.hint,
+        "left_cordoned": result.left_cordoned,
+        **_findings(result),
     }

@@ -55,10 +55,27 @@ def _failures(failed: Iterable[NodeResult]) -> Iterable[str]:
 
 def _failure_lines(result: NodeResult) -> Iterable[str]:
     yield f"{printable(result.node)} {_verb(result)}: {printable(result.message)}"
+    yield from (f"  {text}" for text in findings(result))
     if result.hint:
         yield f"  hint: {printable(result.hint)}"
     if result.left_cordoned:
-        yield f"  It was left cordoned; once it is well: kubectl uncordon {printable(result.node)}"
+        yield (
+            "  It was left cordoned; once it is well: rollout resume --retry-failed, "
+            f"or kubectl uncordon {printable(result.node)}"
+        )
+
+
+def findings(result: NodeResult) -> Iterable[str]:
+    """What was seen of a node that failed, a line each."""
+    found = result.findings
+    if found.ssh_error:
+        yield f"last SSH error: {printable(found.ssh_error)}"
+    for each in found.conditions:
+        why = ": ".join(printable(part) for part in (each.reason, each.message) if part)
+        since = f" since {printable(each.since)}" if each.since else ""
+        yield f"Node condition {printable(each.type)} is {printable(each.status)}{since}" + (f": {why}" if why else "")
+    if found.console:
+        yield f"console: {printable(found.console)}"
 
 
 def _verb(result: NodeResult) -> str:

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from rollout.execution.rehearsal import Rehearsal
 from rollout.model.progress import (
+    Findings,
+    NodeCondition,
     NodeFinished,
     NodeResult,
     NodeStep,
@@ -23,7 +25,14 @@ from rollout.model.progress import (
 from rollout.report.json_lines import JsonLines
 from tests.report.builders import AT, plan
 
-FAILED = NodeResult("node-2", Outcome.ROLLED_BACK, Phase.READY, 31.25, "it runs the old version", "look", "3975.2.0")
+SEEN = Findings(
+    "the connection was refused",
+    (NodeCondition("Ready", "Unknown", "NodeStatusUnknown", "silent"),),
+    "the console of lab://2",
+)
+FAILED = NodeResult(
+    "node-2", Outcome.ROLLED_BACK, Phase.READY, 31.25, "it runs the old version", "look", "3975.2.0", findings=SEEN
+)
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 
 EVENTS: tuple[StepEvent, ...] = (
@@ -99,6 +108,12 @@ def test_summary_has_every_node_once() -> None:
             "message": "it runs the old version",
             "outcome": "rolled-back",
             "hint": "look",
+            "left_cordoned": False,
+            "ssh_error": "the connection was refused",
+            "conditions": [
+                {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "silent", "since": ""}
+            ],
+            "console": "the console of lab://2",
         }
     ]
     assert summary["skipped"] == ["node-3"]

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from rollout.execution.rehearsal import Rehearsal
 from rollout.model.plan import PlanSummary, PlanWarning
-from rollout.model.progress import NodeResult, NotStarted, Outcome, Phase, RunResult
+from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
 from rollout.planning.status import NodeStatus
 from rollout.report.json_documents import statuses_document
 from rollout.report.rehearsal import rehearsal_text
@@ -97,6 +97,20 @@ def test_summary_names_failures_their_hints_and_who_never_began() -> None:
     assert "kubectl uncordon node-2" in text
     assert "Not started, 1 node failed: node-3" in text
     assert text.splitlines()[-1] == "1 node succeeded, 1 failed, 1 not started."
+
+
+def test_summary_says_what_was_seen_of_a_node_that_failed() -> None:
+    seen = Findings(
+        "node-2 (core@10.0.0.2:22): \x1b[2Jno route",
+        (NodeCondition("Ready", "Unknown", "NodeStatusUnknown", "Kubelet stopped posting", "2026-03-04T05:06:07Z"),),
+        "openstack console log show 1b2c",
+    )
+    failed = NodeResult("node-2", Outcome.NOT_BACK, Phase.REBOOTING, 900, "no answer", findings=seen)
+    lines = summary_text(plan(), RunResult((failed,))).splitlines()
+    assert "  last SSH error: node-2 (core@10.0.0.2:22): \\x1b[2Jno route" in lines
+    told = "NodeStatusUnknown: Kubelet stopped posting"
+    assert f"  Node condition Ready is Unknown since 2026-03-04T05:06:07Z: {told}" in lines
+    assert "  console: openstack console log show 1b2c" in lines
 
 
 def test_a_rehearsal_counts_objections() -> None:

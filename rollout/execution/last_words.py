@@ -1,0 +1,37 @@
+"""A host's shell that remembers why it last failed: what an operator asks first about a host that is not back."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from rollout.errors import SshError
+from rollout.model.host import Host
+from rollout.ports import CommandResult, HostShell
+
+T = TypeVar("T")
+
+
+class RememberingShell:
+    """Passes everything on. `error` says why the host did not answer when it was last asked, empty where it did."""
+
+    def __init__(self, shell: HostShell) -> None:
+        self._shell = shell
+        self.error = ""
+
+    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
+        """As the shell does."""
+        return self._remembering(lambda: self._shell.run(host, command, timeout=timeout))
+
+    def run_if(
+        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+    ) -> CommandResult | None:
+        """As the shell does."""
+        return self._remembering(lambda: self._shell.run_if(host, question, agreed, command, timeout=timeout))
+
+    def _remembering(self, ask: Callable[[], T]) -> T:
+        try:
+            answer = ask()
+        except SshError as error:
+            self.error = str(error)
+            raise
+        self.error = ""
+        return answer
