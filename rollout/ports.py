@@ -3,12 +3,13 @@
 Every implementation is safe to call from many threads at once.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from rollout.errors import SshError
 from rollout.model.host import Host
 from rollout.model.progress import StepEvent
 
@@ -69,7 +70,7 @@ class CommandResult:
 
 
 class HostShell(Protocol):
-    """Runs constant commands on hosts. Raises `SshError` or one of its subclasses."""
+    """Runs constant commands on one host at a time. Raises `SshError` or one of its subclasses."""
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, run `command`, and disconnect, all within `timeout` seconds."""
@@ -78,9 +79,32 @@ class HostShell(Protocol):
     def run_if(
         self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
     ) -> CommandResult | None:
-        """Run `question` and, where `agreed` says so of its answer, `command` on the same connection; else None.
+        """Run `question` and, where `agreed` says so of its answer, `command`; else None.
 
-        No connection outlives a boot: the command reaches the very boot that has answered, or nothing.
+        The answer has to name the host's boot. The command reaches the very boot that has answered, or nothing.
+        """
+        ...
+
+
+class HostExecutor(HostShell, Protocol):
+    """The host side of a rollout, over whatever carries commands to hosts.
+
+    What to ask, when, and what an answer means is decided above, in one place for every implementation.
+    """
+
+    def run_on_all(
+        self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
+    ) -> Generator[tuple[str, CommandResult | SshError]]:
+        """Run `command` on every host, at most `concurrency` at once: each one's answer or failure, as they come.
+
+        Closing the generator ends it: no further host is asked.
+        """
+        ...
+
+    def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
+        """Until it is left, these hosts are going to be asked again and again: keep ready what that takes.
+
+        Leaving it ends what was kept, and whatever is still being asked of them.
         """
         ...
 

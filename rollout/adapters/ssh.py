@@ -9,7 +9,8 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +28,7 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
+from rollout.gather.side_by_side import side_by_side
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
@@ -94,6 +96,16 @@ class ParamikoShell:
             return self._command(command, attempt, deadline) if agreed(answer) else None
 
         return self._connected(host, converse, timeout)
+
+    def run_on_all(
+        self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
+    ) -> Generator[tuple[str, CommandResult | SshError]]:
+        """Every host by itself, in threads."""
+        return side_by_side(hosts, partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
+
+    def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
+        """Nothing is kept: a connection is one question's, and must not outlive a boot."""
+        return nullcontext()
 
     def _command(self, command: str, attempt: "_Attempt", deadline: float) -> CommandResult:
         return attempt.run(command, deadline, self._output_limit)

@@ -12,7 +12,7 @@ from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.policy import Selection
 from rollout.planning.eligibility import excluded_by_name
-from rollout.ports import ClusterApi, HostShell
+from rollout.ports import ClusterApi, HostExecutor
 from rollout.report.text import shortened
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Connections:
     """The adapters one command uses."""
 
     api: ClusterApi
-    shell: HostShell
+    shell: HostExecutor
 
 
 def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
@@ -117,7 +117,7 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     return wiring.as_ssh_config_says(matched.hosts, ssh)
 
 
-def _poll(hosts: Mapping[str, Host], shell: HostShell, ssh: SshOptions) -> Mapping[str, HostObservation]:
+def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:
     from rollout.gather.polling import poll
     from rollout.report.asking import AskingProgress
 

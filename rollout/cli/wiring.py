@@ -10,7 +10,7 @@ from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, SshOptions
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import Host
-from rollout.ports import Clock, ClusterApi, HostShell
+from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
     from rollout.execution.gates import GatePorts
@@ -23,7 +23,7 @@ def cluster_api(options: ClusterOptions) -> ClusterApi:
     return connect(options.kubeconfig, options.context)
 
 
-def host_shell(options: SshOptions) -> HostShell:
+def host_shell(options: SshOptions) -> HostExecutor:
     """SSH to the hosts."""
     from rollout.adapters.known_hosts import HostKeyChecking
     from rollout.adapters.ssh import ParamikoShell

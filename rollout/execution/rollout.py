@@ -20,7 +20,7 @@ from rollout.model import marks
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
-from rollout.ports import Clock, ClusterApi, HostShell, Observer
+from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
 
 __all__ = ["Ports", "RunOptions", "StopRequest", "execute"]
 
@@ -30,7 +30,7 @@ class Ports:
     """The outside world of a rollout."""
 
     api: ClusterApi
-    shell: HostShell
+    shell: HostExecutor
     clock: Clock
     observer: Observer
     gates: GatePorts = field(default_factory=GatePorts)

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
@@ -15,6 +16,7 @@ from rollout.errors import (
 )
 from rollout.gather.polling import observe, poll
 from rollout.gather.probe import PROBE_COMMAND
+from rollout.gather.side_by_side import side_by_side
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.ports import CommandResult
 
@@ -35,6 +37,14 @@ class ScriptedShell:
         self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
     ) -> CommandResult | None:
         raise AssertionError("polling only ever asks")
+
+    def run_on_all(
+        self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
+    ) -> Generator[tuple[str, CommandResult | SshError]]:
+        return side_by_side(hosts, lambda host: self.run(host, command, timeout=timeout), concurrency=concurrency)
+
+    def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         assert command == PROBE_COMMAND
