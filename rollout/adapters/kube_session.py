@@ -7,6 +7,7 @@ of a second to import, hence only when a cluster is really asked for.
 
 import logging
 import os
+import socket
 import ssl
 import threading
 import warnings
@@ -18,6 +19,7 @@ from typing import Any
 
 import urllib3
 import urllib3.exceptions
+from urllib3.connection import HTTPConnection
 
 from rollout.adapters.kubeconfig import Login, find_login
 from rollout.errors import KubeconfigError
@@ -95,12 +97,24 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
     _check_tls(configuration)
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = connections
+    configuration.socket_options = _kept_alive()
     with _translated("the kubeconfig"):
         pool = client.ApiClient(configuration).rest_client.pool_manager
     if not configuration.verify_ssl:
         # The operator asked for it in the kubeconfig; a warning a request helps nobody.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
     return Session(configuration.host, pool, configuration)
+
+
+def _kept_alive() -> list[tuple[int, int, int]]:
+    """Socket options by which an idle watch is not forgotten by what stands in between, and its death is noticed."""
+    wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+    known = {name: seconds for name, seconds in wanted.items() if hasattr(socket, name)}
+    return [
+        *HTTPConnection.default_socket_options,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        *((socket.IPPROTO_TCP, getattr(socket, name), seconds) for name, seconds in known.items()),
+    ]
 
 
 def _check_tls(configuration: Any) -> None:

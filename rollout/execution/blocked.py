@@ -1,5 +1,6 @@
-"""The pods that budgets hold back: who, by which budget, since when; told when it begins, changes, and now and then."""
+"""The pods that are held back: who, by which budget, since when; told when it begins, changes, and now and then."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,24 +13,43 @@ from rollout.model.progress import PodBlocked
 _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
 _BEFORE_EVENT = 5.0
-_EVENT_SECONDS = 300.0
+# Events are forgotten by the server after an hour, unless they are brought up to date.
+_EVENT_SECONDS, _LONGEST_EVENT_SECONDS = 300.0, 1800.0
 # Where a budget holds back a hundred pods of a node, ten say it all.
 _MOST_EVENTS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a pod is held back. `figures`: how many healthy pods the budget needs and has, where known."""
+    """Why a pod is held back. `budget` is empty where it is none that does it.
+
+    `figures`: how many healthy pods the budget needs and has, where known.
+    """
 
     budget: str
     message: str
     figures: tuple[int, int] | None = None
 
+    def __str__(self) -> str:
+        """By whom, and why."""
+        if self.figures:
+            needs, has = self.figures
+            return f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has {has}"
+        return f"{self.budget or 'the API server'}: {self.message}"
+
     @classmethod
     def of(cls, budget: Budget) -> "Reason":
         """What a budget's own status says."""
+        if budget.sync_error:
+            return cls(budget.key, f"cannot count its pods: {budget.sync_error}")
         figures = (budget.desired_healthy, budget.current_healthy)
         return cls(budget.key, f"needs {figures[0]} healthy pods and has {figures[1]}", figures)
+
+    @classmethod
+    def of_several(cls, budgets: Sequence[Budget]) -> "Reason":
+        """That they are several: one of them may be about to take another's place."""
+        names = ", ".join(budget.key for budget in budgets)
+        return cls(names, "no API server evicts a pod that is under more than one budget")
 
 
 @dataclass(slots=True)
@@ -82,7 +102,7 @@ class HeldPods:
     def why(self, pod: Pod) -> str:
         """Why this pod is held back, in words; empty where it is not."""
         hold = self._holds.get(pod.uid)
-        return f"held back by {hold.reason.budget or 'a budget'}, which {hold.reason.message}" if hold else ""
+        return f"held back by {hold.reason}" if hold else ""
 
     def tell(self) -> None:
         """Tell of every hold that is new, has changed, or was not told of for a while."""
@@ -97,7 +117,8 @@ class HeldPods:
 
     def _wants_event(self, hold: _Hold, now: float) -> bool:
         if hold.events:
-            return now - hold.event_at >= _EVENT_SECONDS
+            pause = min(_LONGEST_EVENT_SECONDS, _EVENT_SECONDS * 2.0 ** (hold.events - 1))
+            return now - hold.event_at >= pause
         return now - hold.began >= _BEFORE_EVENT and len(self._told_by_event) < _MOST_EVENTS
 
     def _tell(self, hold: _Hold, now: float) -> None:

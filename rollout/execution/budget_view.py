@@ -20,7 +20,7 @@ from rollout.gather.failure import Status, status_failure
 from rollout.gather.listing import Listing, read_list
 from rollout.gather.snapshot import BUDGETS, OLD_BUDGETS
 from rollout.gather.watch_events import WatchEventType
-from rollout.model.cluster import Budget, Pod
+from rollout.model.cluster import Budget, Pod, PodPhase
 from rollout.planning.budgets import BudgetIndex, bypasses
 from rollout.ports import ClusterApi
 
@@ -56,7 +56,8 @@ class _Account:
     """What is known about a budget beyond its status. Times are monotonic seconds.
 
     Until `until` no more than `expected` is allowed, whatever the status says: it may be older than what was sent. A
-    budget that refused stays `closed` in the version it refused in, except for a rare retry.
+    budget that refused stays `closed` in the version it refused in; one that refused though its status allows it (its
+    controller lags behind) is tried again rarely.
     """
 
     expected: int = 0
@@ -103,6 +104,12 @@ class BudgetView:
         """The budgets that will be asked about this pod."""
         return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
 
+    def forbidding(self, pod: Pod) -> tuple[Budget, ...]:
+        """More than one budget, where a pod that runs is under so many: then no server evicts it, ready or not."""
+        covering = self._index.covering(pod)
+        gone = pod.finished or pod.terminating or pod.phase is PodPhase.PENDING
+        return covering if len(covering) > 1 and not gone else ()
+
     def named(self, key: str) -> Budget | None:
         """The budget of that namespace/name."""
         seen = self._seen.get(key)
@@ -110,9 +117,11 @@ class BudgetView:
 
     def allowance(self, budget: Budget, now: float) -> int:
         """How many evictions it allows now, as far as can be known without asking."""
-        account = self._accounts.setdefault(budget.key, _Account(retry_at=now + _FIRST_RETRY))
-        if account.closed == self._version(budget.key) or not budget.disruptions_allowed:
+        account = self._accounts.setdefault(budget.key, _Account())
+        if not budget.disruptions_allowed:
             account.until = 0.0
+            return 0
+        if account.closed == self._version(budget.key):
             return 1 if now >= account.retry_at else 0
         account.closed = None
         if budget.disruptions_allowed <= account.expected:
@@ -124,15 +133,12 @@ class BudgetView:
         allowed = self.allowance(budget, now)
         account = self._accounts[budget.key]
         account.expected, account.until = max(0, allowed - 1), now + _UNSEEN_SECONDS
-        if now >= account.retry_at:
-            account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
         account.retry_at = now + account.retry_pause
 
-    def allowed(self, key: str, now: float) -> None:
+    def allowed(self, key: str) -> None:
         """An eviction was granted."""
         if key in self._accounts:
             self._accounts[key].retry_pause = _FIRST_RETRY
-            self._accounts[key].retry_at = now + _FIRST_RETRY
 
     def refused(self, key: str, now: float, retry_after: float | None) -> bool:
         """The budget said no: wait for another version of it. Whether it is one that can be seen changing."""
@@ -140,8 +146,14 @@ class BudgetView:
             return False
         account = self._accounts.setdefault(key, _Account())
         account.closed = self._version(key)
-        account.retry_at = now + (retry_after or account.retry_pause)
+        account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
+        account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
         return True
+
+    def resync(self) -> None:
+        """List afresh: an answer has shown that what is seen here is old."""
+        if self._view is not None:
+            self._view.resync()
 
     def _version(self, key: str) -> str:
         seen = self._seen.get(key)

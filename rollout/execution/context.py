@@ -6,6 +6,7 @@ from typing import Protocol
 
 from rollout.execution.gates import Gates, NoGates
 from rollout.execution.reporting import Reporter
+from rollout.gather.probe_command import REBOOT_COMMAND
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
@@ -70,6 +71,7 @@ class NodeContext:
     """One node's run: what was planned for it, where its host is, and the ports.
 
     `run` is the rollout's id, `probe_timeout` in seconds. `taken_up`: an earlier process has begun this node.
+    `returning` are the UIDs of the owners whose pods the drain left, for they come back however often they are evicted.
     """
 
     planned: PlannedNode
@@ -89,6 +91,8 @@ class NodeContext:
     taken_up: bool = False
     gates: Gates = field(default_factory=NoGates)
     started: float = 0.0
+    returning: set[str] = field(default_factory=set)
+    reboot_command: str = REBOOT_COMMAND
 
     @property
     def name(self) -> str:

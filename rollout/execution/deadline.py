@@ -62,7 +62,7 @@ def patiently(
     """
     retrying = Retrying(
         retry=retry_if_exception(passing),
-        wait=_pause,
+        wait=lambda state: min(_pause(state), deadline.remaining),
         stop=lambda _state: deadline.expired,
         before_sleep=(lambda state: told(_failure(state))) if told else None,
         reraise=True,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from rollout.errors import ApiError, DrainError
+from rollout.errors import ApiError, ApiNotFoundError, DrainError
 from rollout.execution.bell import Bell
 from rollout.execution.blocked import HeldPods
 from rollout.execution.budget_view import BudgetView, watch_budgets
@@ -19,12 +19,13 @@ from rollout.execution.eviction_api import CURRENT, find_eviction_version
 from rollout.execution.evictor import AT_ONCE, Evictor
 from rollout.execution.live_view import LiveView, watch_node_pods
 from rollout.execution.node_events import NodeEvents
+from rollout.execution.returning import Returning
 from rollout.gather.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
 from rollout.model.progress import Phase
 from rollout.planning.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
 
-_TICK = 1.0
+_TICK = 0.25
 _NAMED = 5
 _QUIET = 60.0
 _OVERDUE = 30.0
@@ -92,7 +93,7 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
 
 def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
     """No API server evicts a pod of two budgets: known beforehand, no other pod need be moved for nothing."""
-    found = [(pod, guards) for pod in pods if len(guards := budgets.guarding(pod)) > 1]
+    found = [(pod, guards) for pod in pods if (guards := budgets.forbidding(pod))]
     if found:
         listed = _listed([f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in found])
         raise DrainError(
@@ -116,21 +117,36 @@ def _empty(
     ):
         held = HeldPods(context, deadline, events)
         evictor = Evictor(context, budgets, held, pool, bell, version)
-        waiting = _Waiting(context, evictor, held)
-        while remaining := must_go(pods.items(), owners.rules_for(pods.items()), begun=True):
+        waiting, returning = _Waiting(context, evictor, held), _returning(context, pods.items())
+        while remaining := returning.without(_left(pods.items(), owners)):
             evictor.collect()
             if deadline.expired:
-                _give_up(context, owners, waiting)
+                _give_up(context, owners, waiting, returning)
                 break
             context.guard.check()
             budgets.refresh()
             evictor.hear(pods.news)
-            evictor.start(remaining)
+            evictor.start(remaining, age=pods.age)
             held.tell()
             waiting.tell(remaining)
             waiting.doubt(pods, remaining)
             bell.wait(min(_TICK, deadline.remaining))
         held.keep_only(frozenset())
+
+
+def _returning(context: NodeContext, pods: Sequence[Pod]) -> Returning:
+    def told(pod: Pod) -> None:
+        whose = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else "nobody"
+        context.report.notice(
+            f"{context.name}: {pod.key} is left to the reboot, for the pods of {whose} come back to this node "
+            "however often they are evicted"
+        )
+
+    return Returning(frozenset(pod.uid for pod in pods), context.returning, told)
+
+
+def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
+    return must_go(pods, owners.rules_for(pods), begun=True)
 
 
 @dataclass(slots=True)
@@ -174,11 +190,11 @@ class _Waiting:
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
 
-def _give_up(context: NodeContext, owners: _Owners, waiting: _Waiting) -> None:
+def _give_up(context: NodeContext, owners: _Owners, waiting: _Waiting, returning: Returning) -> None:
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
     try:
         fresh = read_node_pods(context.api, context.name).pods
-        remaining = must_go(fresh, owners.rules_for(fresh), begun=True)
+        remaining = returning.without(_left(fresh, owners))
         kubelet = _kubelet(context)
     except ApiError as error:
         raise DrainError(
@@ -192,7 +208,10 @@ def _give_up(context: NodeContext, owners: _Owners, waiting: _Waiting) -> None:
 
 
 def _kubelet(context: NodeContext) -> str:
-    node = read_node(context.api, context.name)
+    try:
+        node = read_node(context.api, context.name)
+    except ApiNotFoundError:
+        return "; the Node is gone, and with it whoever could end them"
     return (
         ""
         if node.is_ready

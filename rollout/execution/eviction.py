@@ -18,7 +18,11 @@ from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi
 
 _TERMINATING = "NamespaceTerminating"
-_FORBIDDEN = 403
+_FORBIDDEN, _TOO_MANY = 403, 429
+# How the API server words the refusal of an admission webhook, whatever the webhook itself says.
+_DENIED = "denied the request"
+# A 504 that is about one budget, which many change at once, and not about the server.
+_BUDGET_CONFLICT = "PodDisruptionBudget"
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
 
@@ -26,12 +30,15 @@ _FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
 class Answer(StrEnum):
     """What became of an eviction.
 
-    `later` is about this pod alone; `away` about the server, or its patience with this client: nobody need ask.
+    `denied`: not now, says whoever was asked beside the budgets (a webhook that moves the pod in its own way, or the
+    end of its namespace), so that asking again soon is of no use. `later` is about this pod alone, and may pass any
+    moment; `away` about the server, or its patience with this client: nobody need ask.
     """
 
     ACCEPTED = "accepted"
     GONE = "gone"
     BLOCKED = "blocked"
+    DENIED = "denied"
     LATER = "later"
     AWAY = "away"
     REFUSED = "refused"
@@ -62,6 +69,7 @@ def request_removal(
     *,
     version: str = CURRENT,
     again: bool = False,
+    certain: bool = False,
     dry_run: bool = False,
 ) -> Attempt:
     """Evict (or, by `--disable-eviction`, delete) exactly this pod.
@@ -72,10 +80,12 @@ def request_removal(
         policy: Grace period, and whether to delete.
         version: The API version of the eviction.
         again: It was asked for before: the pod is read once more first, whatever its name.
+        certain: It was read this very moment: no other pod can have its name yet.
         dry_run: Ask the server, and change nothing.
     """
     try:
-        if (again or _may_have_a_namesake(pod)) and not _still_there(api, pod):
+        doubtful = again or (_may_have_a_namesake(pod) and not certain)
+        if doubtful and not _still_there(api, pod):
             return Attempt(pod, Answer.GONE)
         _send(api, pod, policy, version, dry_run=dry_run)
     except ApiError as error:
@@ -117,9 +127,11 @@ def _meaning(pod: Pod, error: ApiError) -> Attempt:
 
 
 def _postponed(error: ApiError) -> Answer:
-    """Conflicts (the pod was replaced, or the budget updated meanwhile) and a namespace that is going are the pod's."""
+    """Conflicts (the pod was replaced, or its budget updated meanwhile) are the pod's, outages are everybody's."""
     going = error.status == _FORBIDDEN and error.has_cause(_TERMINATING)
-    if going or isinstance(error, ApiConflictError):
+    if going or (error.status == _TOO_MANY and _DENIED in error.message):
+        return Answer.DENIED
+    if isinstance(error, ApiConflictError) or (is_passing(error) and _BUDGET_CONFLICT in error.message):
         return Answer.LATER
     return Answer.AWAY if is_passing(error) else Answer.REFUSED
 

@@ -2,6 +2,9 @@
 
 Trouble of one pod puts that pod off; trouble of the server puts all off, and then one request finds out whether it is
 over. So neither a budget that stays closed nor an outage costs requests for as long as it lasts.
+
+Pods behind a closed budget are asked for all the same, once where it can never open and else very rarely: there are
+webhooks that move a pod in a way of their own when they see that it should go, and the view of a budget may be old.
 """
 
 from collections import Counter
@@ -21,14 +24,18 @@ from rollout.model.cluster import Budget, Pod
 AT_ONCE = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LONGEST_OUTAGE_PAUSE = 15.0
+_FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
 _UNHEEDED = 30.0
+# Who was listed this many real seconds ago is still the one who bears the name.
+_CERTAIN = 1.0
 
 
 @dataclass(slots=True)
 class _Pending:
     """A pod on its way out. Times are monotonic seconds: `due` is when to ask (again), `accepted` when it was granted.
 
-    `again`: an earlier request may have been carried out, or met another pod.
+    `again`: an earlier request may have been carried out, or met another pod. `knocks`: how often it was asked for
+    behind a closed budget; `knocking`: it is now.
     """
 
     due: float = 0.0
@@ -36,10 +43,12 @@ class _Pending:
     tries: int = 0
     again: bool = False
     last: str = ""
+    knocks: int = 0
+    knocking: bool = False
 
-    def put_off(self, now: float, seconds: float | None) -> None:
+    def put_off(self, now: float, seconds: float | None, longest: float = _LONGEST_PAUSE) -> None:
         self.tries += 1
-        self.due = now + (seconds or min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**self.tries))
+        self.due = now + (seconds or min(longest, _FIRST_PAUSE * 2.0**self.tries))
 
 
 @dataclass(slots=True)
@@ -63,6 +72,26 @@ class _Outage:
         self.pause, self.lasting = _FIRST_PAUSE, False
 
 
+@dataclass(slots=True)
+class _Knocks:
+    """When next to ask for one of the pods behind closed budgets, in monotonic seconds; 0: none is known of yet."""
+
+    at: float = 0.0
+    pause: float = _FIRST_KNOCK
+
+    def are_due(self, now: float) -> bool:
+        self.at = self.at or now + self.pause
+        if now < self.at:
+            return False
+        self.pause = min(_LONGEST_KNOCK, self.pause * 2)
+        self.at = now + self.pause
+        return True
+
+
+def _can_never_open(budget: Budget) -> bool:
+    return 0 < budget.expected_pods <= budget.desired_healthy
+
+
 class Evictor:
     """Asks for the pods of one node. Used by one thread; the requests run in the pool."""
 
@@ -84,6 +113,7 @@ class Evictor:
         self._pending: dict[str, _Pending] = {}
         self._running: dict[str, Future[Attempt]] = {}
         self._outage = _Outage()
+        self._knocks = _Knocks()
         self._news = 0
 
     def has_accepted(self, pod: Pod) -> bool:
@@ -105,18 +135,35 @@ class Evictor:
             self._news = news
             self._outage.may_be_over()
 
-    def start(self, remaining: Sequence[Pod]) -> None:
-        """Ask for as many as may be asked for now; hold back those that their budgets hold back."""
+    def start(self, remaining: Sequence[Pod], *, age: float) -> None:
+        """Ask for as many as may be asked for now; hold back those that their budgets hold back.
+
+        `age`: the pods were listed that many seconds ago.
+        """
         self._held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
-        now = self._context.clock.monotonic()
+        now, certain = self._context.clock.monotonic(), age < _CERTAIN
+        shut: list[tuple[Pod, Budget]] = []
         for pod, guards in self._in_order([pod for pod in remaining if self._is_due(pod, now)], now):
             closed = next((guard for guard in guards if self._budgets.allowance(guard, now) <= 0), None)
-            if closed is not None:
+            if several := self._budgets.forbidding(pod):
+                self._held.hold(pod, Reason.of_several(several))
+            elif closed is not None:
                 self._held.hold(pod, Reason.of(closed))
+                shut.append((pod, closed))
             elif self._has_room(now):
                 for guard in guards:
                     self._budgets.sent(guard, now)
-                self._ask(pod)
+                self._ask(pod, certain=certain)
+        if shut and self._has_room(now):
+            self._knock(shut, now, certain=certain)
+
+    def _knock(self, shut: Sequence[tuple[Pod, Budget]], now: float, *, certain: bool) -> None:
+        never = [pod for pod, budget in shut if _can_never_open(budget) and not self._of(pod).knocks]
+        if never or self._knocks.are_due(now):
+            pod = min(never or [pod for pod, _ in shut], key=lambda pod: self._of(pod).knocks)
+            pending = self._of(pod)
+            pending.knocks, pending.knocking = pending.knocks + 1, True
+            self._ask(pod, certain=certain)
 
     def _of(self, pod: Pod) -> _Pending:
         return self._pending.setdefault(pod.uid, _Pending())
@@ -147,7 +194,7 @@ class Evictor:
 
         return sorted(guarded, key=urgency)
 
-    def _ask(self, pod: Pod) -> None:
+    def _ask(self, pod: Pod, *, certain: bool) -> None:
         pending = self._of(pod)
         again = pending.again or pending.accepted is not None
         future = self._pool.submit(
@@ -157,35 +204,47 @@ class Evictor:
             self._context.policy.drain,
             version=self._version,
             again=again,
+            certain=certain,
         )
         self._running[pod.uid] = future
         future.add_done_callback(lambda _done: self._bell.ring())
 
     def _take(self, attempt: Attempt) -> None:
         now, pending = self._context.clock.monotonic(), self._of(attempt.pod)
-        pending.last = attempt.message
+        pending.last, knocking = attempt.message, pending.knocking
+        pending.knocking = False
         if attempt.answer is not Answer.AWAY:
             self._outage.is_over()
         match attempt.answer:
             case Answer.ACCEPTED | Answer.GONE:
-                self._granted(attempt.pod, pending, now)
+                self._granted(attempt.pod, pending, now, surprising=knocking)
             case Answer.BLOCKED:
                 self._blocked(attempt, pending, now)
+            case Answer.DENIED:
+                self._held.hold(attempt.pod, Reason("", attempt.message))
+                pending.again = True
+                pending.put_off(now, attempt.retry_after, _LONGEST_KNOCK)
             case Answer.LATER:
                 pending.again = True
                 pending.put_off(now, attempt.retry_after)
             case Answer.AWAY:
                 self._away(attempt, pending, now)
             case Answer.REFUSED:
-                raise DrainError(f"the API server will not evict {attempt.pod.key}: {attempt.message}")
+                raise DrainError(
+                    f"the API server will not evict {attempt.pod.key}: {attempt.message}",
+                    hint=attempt.error.hint if attempt.error else "",
+                )
             case _:
                 assert_never(attempt.answer)
 
-    def _granted(self, pod: Pod, pending: _Pending, now: float) -> None:
+    def _granted(self, pod: Pod, pending: _Pending, now: float, *, surprising: bool) -> None:
         pending.accepted = now
         self._held.release(pod.uid)
         for guard in self._budgets.guarding(pod):
-            self._budgets.allowed(guard.key, now)
+            self._budgets.allowed(guard.key)
+        if surprising:
+            # It was let go though its budget seemed closed.
+            self._budgets.resync()
 
     def _blocked(self, attempt: Attempt, pending: _Pending, now: float) -> None:
         """Wait for the budget to change; by the clock only where it cannot be seen changing."""

@@ -1,7 +1,7 @@
 """A live view of a few objects: one list, then one watch, in a thread of its own.
 
-Outages are ridden out: the view keeps what it knew, and lists afresh when the server is back or says that the version
-is too old. An object is gone when the server said so, or when a fresh list lacks it.
+Outages are ridden out: the view keeps what it knew, takes a watch up where it broke, and lists afresh only where the
+server answers that this cannot be. An object is gone when the server said so, or when a fresh list lacks it.
 """
 
 import threading
@@ -48,9 +48,11 @@ class Event(Protocol[T_co]):
 T = TypeVar("T", bound=Identified)
 Told = Callable[[BaseException], None]
 
-_WATCH_SECONDS = 240.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 15.0
-_FIRST_RECOVERY, _LONGEST_RECOVERY = 0.25, 2.0
+_WATCH_SECONDS = 600.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0
+# Whoever waits for what is seen here has a deadline: a server that is back is to be found soon. One that is not there
+# costs nothing to look for; one that answers is asked more rarely.
+_LONGEST_AWAY, _LONGEST_ANSWERED = 2.0, 10.0
 # A watch that ends sooner was no watch: the next one is put off as after a failure.
 _SHORTEST_WATCH = 1.0
 
@@ -86,6 +88,8 @@ class LiveView(Generic[T]):
         self._on_change = changed
         self._objects: dict[str, T] = {}
         self._version = ""
+        self._stale = False
+        self._listed_at = float("-inf")
         self._changed = threading.Condition()
         self._generation = 0
         self._seen = 0
@@ -94,7 +98,7 @@ class LiveView(Generic[T]):
         self._thread = threading.Thread(target=self._follow, name="live-view", daemon=True)
 
     def __enter__(self) -> Self:
-        self._take(patiently(self._source.list_all, self._deadline, self._told))
+        patiently(self._list, self._deadline, self._told)
         self._thread.start()
         return self
 
@@ -106,8 +110,7 @@ class LiveView(Generic[T]):
 
     def resync(self) -> None:
         """List afresh: for readers that have reason to doubt a watch that says nothing."""
-        with self._changed:
-            self._version = ""
+        self._stale = True
         self._cut()
 
     def _cut(self) -> None:
@@ -128,15 +131,24 @@ class LiveView(Generic[T]):
         with self._changed:
             return self._generation
 
+    @property
+    def age(self) -> float:
+        """Real seconds since the last list was asked for: what is seen here is no older, whatever a watch does."""
+        return time.monotonic() - self._listed_at
+
     def wait(self, seconds: float) -> None:
         """Return when something changed since `items` was last read, or after `seconds`."""
         with self._changed:
             self._changed.wait_for(lambda: self._generation != self._seen, timeout=seconds)
 
-    def _take(self, listing: Listing[T]) -> None:
+    def _list(self) -> None:
+        began = time.monotonic()
+        listing = self._source.list_all()
         with self._changed:
+            self._listed_at = began
             self._objects = {item.uid: item for item in listing.items}
             self._version = listing.resource_version
+            self._stale = False
             self._tell()
 
     def _tell(self) -> None:
@@ -148,39 +160,33 @@ class LiveView(Generic[T]):
     def _follow(self) -> None:
         pause = _FIRST_PAUSE
         while not self._ended.is_set() and not self._deadline.expired:
-            if self._watch_once():
+            longest = self._attempt()
+            if longest is None:
                 pause = _FIRST_PAUSE
-            else:
+            elif longest:
                 self._ended.wait(pause)
-                pause = min(_LONGEST_PAUSE, pause * 2)
-            if not self._version and not self._ended.is_set():
-                self._recover()
+                pause = min(longest, pause * 2)
 
-    def _watch_once(self) -> bool:
-        """Watch until it ends; whether another may follow at once."""
-        began = time.monotonic()
+    def _attempt(self) -> float | None:
+        """List where what is known is not to be relied on, else watch.
+
+        The longest pause, in seconds, that what happened asks for; none where all is well with the watch.
+        """
+        began, listing = time.monotonic(), self._stale
         try:
+            if listing:
+                self._list()
+                return 0.0
             self._watch()
         except ApiGoneError:
-            self._version = ""
+            self._stale = True
         except ApiError as error:
+            self._stale |= bool(error.status) or not self._version
+            if not error.status and not listing and _lasted(began):
+                return None
             self._told(error)
-            self._version = ""
-            return False
-        return time.monotonic() - began >= _SHORTEST_WATCH
-
-    def _recover(self) -> None:
-        """List afresh, soon after the server is back: whoever waits for what is seen here has a deadline."""
-        pause = _FIRST_RECOVERY
-        while not self._ended.is_set() and not self._deadline.expired:
-            try:
-                self._take(self._source.list_all())
-            except ApiError as error:
-                self._told(error)
-                self._ended.wait(pause)
-                pause = min(_LONGEST_RECOVERY if is_passing(error) else _LONGEST_PAUSE, pause * 2)
-            else:
-                return
+            return _slowest(error)
+        return None if _lasted(began) else _LONGEST_PAUSE
 
     def _watch(self) -> None:
         query = {**self._source.query, "resourceVersion": self._version}
@@ -190,6 +196,8 @@ class LiveView(Generic[T]):
         if self._ended.is_set():
             return
         with stream as lines:
+            with self._changed:
+                self._tell()
             for line in lines:
                 if self._ended.is_set():
                     return
@@ -199,8 +207,7 @@ class LiveView(Generic[T]):
         if event.error is not None:
             raise event.error
         with self._changed:
-            # An empty version means that somebody wants a fresh list: what still arrives does not undo that.
-            self._version = self._version and (event.resource_version or self._version)
+            self._version = event.resource_version or self._version
             if event.object is None:
                 return
             if event.type is WatchEventType.DELETED:
@@ -208,6 +215,16 @@ class LiveView(Generic[T]):
             else:
                 self._objects[event.object.uid] = event.object
             self._tell()
+
+
+def _lasted(began: float) -> bool:
+    return time.monotonic() - began >= _SHORTEST_WATCH
+
+
+def _slowest(error: ApiError) -> float:
+    if error.status == 0:
+        return _LONGEST_AWAY
+    return _LONGEST_ANSWERED if is_passing(error) else _LONGEST_PAUSE
 
 
 def watch_node_pods(

@@ -20,9 +20,9 @@ from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.drain import must_go
 from rollout.execution.failures import NodeFailure
 from rollout.execution.live_view import watch_node
+from rollout.execution.returning import not_left_to_the_reboot
 from rollout.gather.answer import complaint
 from rollout.gather.boot import BOOT_COMMAND, BootFacts, parse_boot
-from rollout.gather.probe_command import REBOOT_COMMAND
 from rollout.gather.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Node, VolumeAttachment
 from rollout.model.progress import Outcome, Phase
@@ -51,7 +51,7 @@ def _check_empty(context: NodeContext, deadline: Deadline) -> None:
     listing = patiently(lambda: read_node_pods(context.api, context.name), deadline, context.told_of_outage)
     owners = patiently(lambda: read_daemon_sets(context.api), deadline, context.told_of_outage)
     left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners, now=context.clock.now()))
-    if left:
+    if left := not_left_to_the_reboot(left, context.returning):
         raise DrainError(f"{left[0].key} arrived on {context.name} after it was drained")
 
 
@@ -116,7 +116,7 @@ def _ask(context: NodeContext) -> CommandResult | None:
         context.guard.check()
         return facts is not None and facts.boot_id == context.planned.boot_id
 
-    return context.shell.run_if(context.host, BOOT_COMMAND, may_reboot, REBOOT_COMMAND, timeout=_SSH_SECONDS)
+    return context.shell.run_if(context.host, BOOT_COMMAND, may_reboot, context.reboot_command, timeout=_SSH_SECONDS)
 
 
 def _ask_again(context: NodeContext) -> bool:

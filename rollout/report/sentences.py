@@ -53,7 +53,7 @@ def _detail(detail: str) -> str:
 def blocked(event: PodBlocked, waited: float) -> str:
     """Which pod waits for which budget, why, for how long it has (in seconds), and for how much longer."""
     owner = f" ({printable(event.owner)})" if event.owner else ""
-    budget = printable(event.budget) or "a disruption budget"
+    budget = printable(event.budget) or "the API server"
     passed = waited - (event.at - event.since).total_seconds()
     times = f"waits {elapsed(waited)}, {elapsed(max(0.0, event.seconds_left - passed))} left"
     return f"{printable(event.pod)}{owner} is held back by {budget}: {_demand(event)}; {times}"

@@ -4,12 +4,13 @@ import asyncio
 import itertools
 import subprocess
 import sysconfig
+import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from rollout.adapters.clock import SystemClock
 from rollout.execution.context import NodeContext, OutageNotice
 from rollout.execution.reporting import Reporter
 from rollout.lab.api.defaulting import with_defaults
@@ -17,6 +18,7 @@ from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, Resource
 from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.store import Change, ChangeType
+from rollout.lab.clock import LabClock
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.ports import ClusterApi, HostShell, Observer
@@ -33,8 +35,11 @@ class Unfenced:
         """Nothing stands in the way."""
 
 
-def context_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy) -> NodeContext:
-    clock = SystemClock()
+def context_of(
+    node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0
+) -> NodeContext:
+    """A node's run, whose time passes `speed` times as fast: its patience and its deadline, not its connections'."""
+    clock = LabClock(speed)
     report = Reporter(observer, clock)
     return NodeContext(
         planned=PlannedNode(node, "boot", f"uid-{node}", "1", "2", 0, 0),
@@ -48,6 +53,26 @@ def context_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolic
         report=report,
         told_of_outage=OutageNotice(report),
     )
+
+
+def remove_pod(server: StandaloneApi, name: str, namespace: str = "default") -> None:
+    """Somebody else has ended it."""
+    server.call(lambda: server.store.remove(PODS, name, namespace))
+
+
+def later(seconds: float, action: Callable[[], object]) -> threading.Timer:
+    """Do it in real seconds, beside the test."""
+    timer = threading.Timer(seconds, action)
+    timer.start()
+    return timer
+
+
+def until(happened: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for it, in real seconds."""
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.01)
 
 
 def end_pods_at_once(server: StandaloneApi, after: float = 0.02) -> None:
@@ -95,28 +120,40 @@ def add_pod(
     ready: bool = True,
     volumes: Sequence[Json] = (),
     metadata: Json | None = None,
+    tolerations: Sequence[Json] = (),
 ) -> Json:
     meta: Json = {"name": name, "namespace": "default", "labels": {"app": name}, **(metadata or {})}
     if owned is not None:
         meta["ownerReferences"] = [owned]
     status = {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]}
-    spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": list(volumes)}
+    spec: Json = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": list(volumes)}
+    spec["tolerations"] = list(tolerations)
     return put(server, PODS, {"metadata": meta, "spec": spec, "status": status})
 
 
 def add_budget(
-    server: StandaloneApi, name: str, *, allowed: int, needs: int = 1, has: int = 1, app: str = "", stale: bool = False
+    server: StandaloneApi,
+    name: str,
+    *,
+    allowed: int,
+    needs: int = 1,
+    has: int = 1,
+    expected: int | None = None,
+    app: str = "",
+    stale: bool = False,
+    spec: Json | None = None,
 ) -> None:
+    """A budget as its controller has counted; by default it expects one pod more than it needs."""
     status = {
         "observedGeneration": 0 if stale else 1,
         "desiredHealthy": needs,
         "currentHealthy": has,
         "disruptionsAllowed": allowed,
-        "expectedPods": has,
+        "expectedPods": needs + 1 if expected is None else expected,
     }
-    spec = {"minAvailable": needs, "selector": {"matchLabels": {"app": app or name}}}
+    demand = {"minAvailable": needs, "selector": {"matchLabels": {"app": app or name}}, **(spec or {})}
     metadata = {"name": name, "namespace": "default", "generation": 1}
-    put(server, BUDGETS, {"metadata": metadata, "spec": spec, "status": status})
+    put(server, BUDGETS, {"metadata": metadata, "spec": demand, "status": status})
 
 
 def allow(server: StandaloneApi, budget: str, allowed: int) -> None:
@@ -153,6 +190,3 @@ def kubectl(server: StandaloneApi, home: Path, *arguments: str) -> subprocess.Co
     return subprocess.run(
         [KUBECTL, *arguments], env=environment, capture_output=True, text=True, timeout=100, check=False
     )
-
-
-Shape = Callable[[StandaloneApi, str, str], object]

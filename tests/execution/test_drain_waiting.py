@@ -1,22 +1,25 @@
-"""Waiting for pods to go: outages, other parties, pods that never end, and what is said when the time is up."""
+"""Waiting for pods to go: other parties, pods that never end or that come back, and what is said at the deadline."""
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters.kube import KubeApi
 from rollout.errors import DrainError
+from rollout.execution.context import NodeContext
 from rollout.execution.drain import drain
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import PODS
+from rollout.lab.api.resources import NODES
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
+from rollout.model.progress import NodeStep, Notice
 from rollout.model.quantity import Duration
 from tests.execution.conftest import Recorder
 from tests.execution.drains import (
+    Json,
     add_budget,
     add_node,
     add_pod,
@@ -24,12 +27,18 @@ from tests.execution.drains import (
     asked,
     context_of,
     end_pods_at_once,
+    later,
     owner,
     pods_on,
-    requests,
+    remove_pod,
+    until,
 )
 
 RS = owner("ReplicaSet")
+SPEED = 20.0
+HELD = {"finalizers": ["example.org/hold"]}
+TOLERANT = ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},)
+Run = Callable[..., NodeContext]
 
 
 @pytest.fixture
@@ -39,70 +48,108 @@ def server(tmp_path: Path) -> Iterator[StandaloneApi]:
         yield running
 
 
-def run(node: str, api: KubeApi, recorder: Recorder, seconds: int) -> None:
-    drain(context_of(node, api, recorder, DrainPolicy(Duration(seconds))))
+@pytest.fixture
+def run(api: KubeApi, recorder: Recorder) -> Run:
+    """Drain a node within so many seconds, which pass twenty times as fast as the wall clock's."""
+
+    def drained(node: str, seconds: int, speed: float = SPEED) -> NodeContext:
+        context = context_of(node, api, recorder, DrainPolicy(Duration(seconds)), speed=speed)
+        drain(context)
+        return context
+
+    return drained
 
 
-def test_an_outage_in_the_middle_is_ridden_out_with_few_requests(
-    server: StandaloneApi, api: KubeApi, recorder: Recorder
-) -> None:
-    add_node(server, "n1")
-    for number in range(30):
-        add_pod(server, "n1", f"p{number}", owned=RS)
-    rule = ApiFault(answer=FaultAnswer.OUTAGE, resource="pods/eviction", from_request=10, duration=3)
-    server.call(lambda: server.server.faults.add(rule))
-    run("n1", api, recorder, 40)
-    assert pods_on(server, "n1") == set()
-    assert requests(server) <= 30 + 30
-
-
-def test_what_another_party_removes_is_gone(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+def test_what_another_party_removes_is_gone(server: StandaloneApi, run: Run) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
-    threading.Timer(1, lambda: server.call(lambda: server.store.remove(PODS, "p", "default"))).start()
+    later(0.3, lambda: remove_pod(server, "p"))
     began = time.monotonic()
-    run("n1", api, recorder, 20)
+    run("n1", 400)
     assert time.monotonic() - began < 4
     assert asked(server, "create", "pods/eviction") == []
 
 
-def test_a_finalizer_is_named_at_the_deadline(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+def test_what_another_party_deletes_is_only_waited_for(server: StandaloneApi, run: Run) -> None:
     add_node(server, "n1")
-    add_pod(server, "n1", "p", owned=RS, metadata={"finalizers": ["example.org/hold"]})
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    add_pod(server, "n1", "p", owned=RS, metadata=going)
+    later(0.3, lambda: remove_pod(server, "p"))
+    run("n1", 400)
+    assert asked(server, "create", "pods/eviction") == []
+
+
+def test_a_finalizer_is_named_while_it_holds_and_at_the_deadline(
+    server: StandaloneApi, run: Run, recorder: Recorder
+) -> None:
+    add_node(server, "n1")
+    add_pod(server, "n1", "p", owned=RS, metadata=HELD)
     began = time.monotonic()
     with pytest.raises(DrainError, match=r"default/p is still terminating \(finalizers: example.org/hold\)"):
-        run("n1", api, recorder, 3)
-    assert time.monotonic() - began < 6
+        run("n1", 80, speed=50)
+    assert time.monotonic() - began < 8
     assert len(asked(server, "create", "pods/eviction")) == 1
+    details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
+    assert details[-1] == "1 pod left, 1 terminating; overdue: default/p (finalizers: example.org/hold)"
 
 
-def test_a_dead_kubelet_is_named_at_the_deadline(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+def test_a_dead_kubelet_is_named_at_the_deadline(server: StandaloneApi, run: Run) -> None:
     add_node(server, "n1", ready=False)
-    add_pod(server, "n1", "p", owned=RS, metadata={"finalizers": ["example.org/hold"]})
+    add_pod(server, "n1", "p", owned=RS, metadata=HELD)
     with pytest.raises(DrainError, match=r"the Node is not Ready.*kubelet stopped posting"):
-        run("n1", api, recorder, 2)
+        run("n1", 20)
 
 
-def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+def test_a_node_that_is_gone_is_named_at_the_deadline(server: StandaloneApi, run: Run) -> None:
+    add_node(server, "n1")
+    add_pod(server, "n1", "p", owned=RS, metadata=HELD)
+    later(0.2, lambda: server.call(lambda: server.store.remove(NODES, "n1")))
+    with pytest.raises(DrainError, match="the Node is gone"):
+        run("n1", 20)
+
+
+def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, run: Run) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
-    threading.Timer(1, lambda: add_pod(server, "n1", "naked", owned=None)).start()
+    later(0.3, lambda: add_pod(server, "n1", "naked", owned=None))
     with pytest.raises(DrainError, match="pods have come that must not be touched: default/naked"):
-        run("n1", api, recorder, 20)
+        run("n1", 400)
 
 
-def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
+    server: StandaloneApi, run: Run, recorder: Recorder
+) -> None:
+    """Held back here, then moved by somebody: its namesake on another node bears the same name and the same budget."""
+    stateful = owner("StatefulSet")
+    add_node(server, "n1")
+    add_node(server, "n2")
+    add_pod(server, "n1", "db-0", owned=stateful)
+    add_pod(server, "n1", "db-1", owned=stateful, metadata={"labels": {"app": "db-0"}})
+    add_budget(server, "db-0", allowed=0, needs=2, has=2)
+    thread = threading.Thread(target=run, args=("n1", 400))
+    thread.start()
+    until(lambda: bool(recorder.events))
+    remove_pod(server, "db-0")
+    add_pod(server, "n2", "db-0", owned=stateful)
+    allow(server, "db-0", 2)
+    thread.join()
+    assert [record.target.name for record in asked(server, "create", "pods/eviction")] == ["db-1"]
+    assert pods_on(server, "n2") == {"db-0"}
+
+
+def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, run: Run) -> None:
     """Whoever is refused waits for the budget, and comes to its turn."""
     for node in ("n1", "n2"):
         add_node(server, node)
         add_pod(server, node, f"web-{node}", owned=RS, metadata={"labels": {"app": "web"}})
     add_budget(server, "web", allowed=1, has=2)
-    drains = [threading.Thread(target=run, args=(node, api, recorder, 20)) for node in ("n1", "n2")]
+    drains = [threading.Thread(target=run, args=(node, 400)) for node in ("n1", "n2")]
     for each in drains:
         each.start()
-    time.sleep(3)
+    until(lambda: len(pods_on(server, "n1") | pods_on(server, "n2")) == 1)
+    time.sleep(0.3)
     assert len(pods_on(server, "n1") | pods_on(server, "n2")) == 1
     allow(server, "web", 1)
     for each in drains:
@@ -112,26 +159,60 @@ def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, api: KubeA
     assert answers in ([201, 201], [201, 201, 429])
 
 
-def test_events_that_cannot_be_written_matter_to_nobody(
-    server: StandaloneApi, api: KubeApi, recorder: Recorder
-) -> None:
+def test_events_that_cannot_be_written_matter_to_nobody(server: StandaloneApi, run: Run) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
     rule = ApiFault(answer=FaultAnswer.INTERNAL_ERROR, resource="events")
     server.call(lambda: server.server.faults.add(rule))
-    threading.Timer(7, lambda: server.call(lambda: server.store.remove(PODS, "p", "default"))).start()
-    run("n1", api, recorder, 20)
-    assert {record.status for record in asked(server, "create", "events")} == {500}
+    threading.Thread(target=lambda: end_once_told(server)).start()
+    run("n1", 400)
+    assert [record.status for record in asked(server, "create", "events")] == [500]
 
 
-def test_a_long_wait_costs_almost_nothing(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
-    """Eighty held-back pods, and not one request more after twelve seconds than after two, but for their Events."""
+def end_once_told(server: StandaloneApi) -> None:
+    until(lambda: len(asked(server, "create", "events")) == 1)
+    remove_pod(server, "p")
+
+
+def come_back(server: StandaloneApi, node: str, times: int, tolerations: tuple[Json, ...]) -> threading.Thread:
+    """A controller that puts its pod back on the node: `again-1` when `again-0` is gone, and so on."""
+
+    def replace() -> None:
+        for number in range(times):
+            until(lambda number=number: f"again-{number}" not in pods_on(server, node))  # type: ignore[misc]
+            add_pod(server, node, f"again-{number + 1}", owned=RS, tolerations=tolerations)
+
+    thread = threading.Thread(target=replace)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(("tolerations", "left"), [(TOLERANT, "again-2"), ((), "again-4")])
+def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
+    tolerations: tuple[Json, ...], left: str, server: StandaloneApi, run: Run, recorder: Recorder
+) -> None:
+    """For as long as there was hope: once where it tolerates cordons, thrice where something names the node."""
     add_node(server, "n1")
-    for number in range(80):
-        add_pod(server, "n1", f"p{number}", owned=RS, metadata={"labels": {"app": "web"}})
-    add_budget(server, "web", allowed=0, needs=80, has=80)
-    with pytest.raises(DrainError, match=r"80 pods left.*held back by default/web.*; and 75 more"):
-        run("n1", api, recorder, 12)
-    assert len(asked(server, "create", "events")) == 10
-    assert requests(server) <= 10 + 9
+    add_pod(server, "n1", "again-0", owned=RS, tolerations=tolerations)
+    other = owner("ReplicaSet", "other")
+    add_pod(server, "n1", "other", owned=other)
+    add_budget(server, "other", allowed=0)
+    number = int(left[-1])
+    replaced = come_back(server, "n1", number, tolerations)
+    later(0.1, lambda: end_when_alone(server, left))
+    context = run("n1", 400)
+    replaced.join()
+    assert pods_on(server, "n1") == {left}
+    names = [record.target.name for record in asked(server, "create", "pods/eviction")]
+    assert names == [f"again-{each}" for each in range(number)]
+    told = [event.message for event in recorder.events if isinstance(event, Notice)]
+    assert [message for message in told if f"default/{left} is left to the reboot" in message] == told
+    assert len(told) == 1
+    assert context.returning == {"u-owner"}
+
+
+def end_when_alone(server: StandaloneApi, left: str) -> None:
+    until(lambda: pods_on(server, "n1") == {left, "other"})
+    time.sleep(0.3)
+    remove_pod(server, "other")

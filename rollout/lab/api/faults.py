@@ -22,6 +22,8 @@ class FaultAnswer(StrEnum):
     BAD_REQUEST = "bad-request"  # 400
     CONFLICT = "conflict"  # 409
     INVALID = "invalid"  # 422
+    DENIED = "denied"  # 429 of an admission webhook: a Status without Retry-After
+    BUDGET_CONFLICT = "budget-conflict"  # 504 of an eviction whose budget could not be updated: with Retry-After
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
     HANG = "hang"  # nothing comes until the fault ends, then the connection breaks

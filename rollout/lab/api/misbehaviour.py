@@ -30,6 +30,11 @@ def faulty_answer(fault: ApiFault) -> Answer | None:  # noqa: PLR0911 - one retu
             return _refusal(StatusError(_CONFLICT, "Conflict", message))
         case FaultAnswer.INVALID:
             return _refusal(StatusError(_INVALID, "Invalid", "the object is invalid: an admission webhook says so"))
+        case FaultAnswer.DENIED:
+            message = 'admission webhook "evictions.lab" denied the request: the pod is being moved'
+            return _refusal(StatusError(_TOO_MANY, "TooManyRequests", message))
+        case FaultAnswer.BUDGET_CONFLICT:
+            return _refusal(_budget_conflict(fault.retry_after))
         case _:
             return None
 
@@ -38,6 +43,17 @@ def _flow_control(retry_after: int) -> Answer:
     """Flow control refuses before the API proper is reached: no Status, only a line of text."""
     text = b"Too many requests, please try again later.\n"
     return Answer(_TOO_MANY, text, _TEXT, {"Retry-After": str(retry_after), "X-Content-Type-Options": "nosniff"})
+
+
+def _budget_conflict(retry_after: int) -> StatusError:
+    message = "Timeout: couldn't update PodDisruptionBudget due to conflicts"
+    return StatusError(
+        _TIMEOUT,
+        "Timeout",
+        message,
+        details={"retryAfterSeconds": retry_after},
+        headers={"Retry-After": str(retry_after)},
+    )
 
 
 def _internal_error() -> StatusError:

@@ -1,0 +1,288 @@
+"""Budgets while a drain waits for them: closed, opened, lagging, made, deleted; who comes first, and what is asked."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.kube import KubeApi
+from rollout.errors import DrainError
+from rollout.execution.drain import drain
+from rollout.lab.api.access import Denial
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import BUDGETS
+from rollout.lab.api.standalone import StandaloneApi, standalone_api
+from rollout.lab.api.watching import Watch
+from rollout.model.policy import DrainPolicy
+from rollout.model.progress import PodBlocked, PodReleased
+from rollout.model.quantity import Duration
+from tests.execution.conftest import Recorder
+from tests.execution.drains import (
+    add_budget,
+    add_node,
+    add_pod,
+    allow,
+    asked,
+    context_of,
+    end_pods_at_once,
+    later,
+    owner,
+    pods_on,
+    remove_pod,
+    until,
+)
+
+RS = owner("ReplicaSet")
+WEB = {"labels": {"app": "web"}}
+NODE = "n1"
+Drain = Callable[..., None]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StandaloneApi]:
+    with standalone_api(tmp_path) as running:
+        end_pods_at_once(running)
+        add_node(running, NODE)
+        yield running
+
+
+@pytest.fixture
+def drained(api: KubeApi, recorder: Recorder) -> Drain:
+    def run(seconds: int = 300, *, speed: float = 20.0) -> None:
+        drain(context_of(NODE, api, recorder, DrainPolicy(Duration(seconds)), speed=speed))
+
+    return run
+
+
+@pytest.fixture
+def draining(drained: Drain) -> Iterator[Callable[..., threading.Thread]]:
+    """A drain beside the test; it has to end."""
+    threads = []
+
+    def start(*arguments: int, speed: float = 20.0) -> threading.Thread:
+        thread = threading.Thread(target=lambda: drained(*arguments, speed=speed))
+        threads.append(thread)
+        thread.start()
+        return thread
+
+    yield start
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def statuses(server: StandaloneApi, name: str = "") -> list[int]:
+    return [record.status for record in asked(server, "create", "pods/eviction", name)]
+
+
+def blocked(recorder: Recorder) -> list[PodBlocked]:
+    return [event for event in recorder.events if isinstance(event, PodBlocked)]
+
+
+def fill(server: StandaloneApi, number: int) -> None:
+    for each in range(number):
+        add_pod(server, NODE, f"p{each}", owned=RS, metadata=WEB)
+
+
+def test_a_closed_budget_costs_no_requests_and_opens_at_once(
+    server: StandaloneApi, draining: Callable[..., threading.Thread], recorder: Recorder
+) -> None:
+    fill(server, 5)
+    add_budget(server, "web", allowed=0, needs=4, has=4)
+    thread = draining(speed=5)
+    until(lambda: len(asked(server, "create", "events")) == 5)
+    assert statuses(server) == []
+    told = blocked(recorder)
+    assert {event.pod for event in told} == {f"default/p{number}" for number in range(5)}
+    first = told[0]
+    assert (first.budget, first.needs, first.has, first.owner) == ("default/web", 4, 4, "ReplicaSet/owner")
+    assert 0 < first.seconds_left < 300
+    events = asked(server, "create", "events")
+    assert all("DrainBlocked" in event.body and '"Warning"' in event.body for event in events)
+    for number in range(1, 6):
+        allow(server, "web", 1)
+        until(lambda number=number: len(statuses(server)) == number, 5)  # type: ignore[misc]
+    thread.join()
+    assert statuses(server) == [201] * 5
+    assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
+
+
+def test_a_budget_still_being_processed_is_waited_for(
+    server: StandaloneApi, draining: Callable[..., threading.Thread]
+) -> None:
+    """Its status allows the eviction, but is older than its specification: the answer says so, and once is enough."""
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=1, stale=True)
+    thread = draining()
+    until(lambda: statuses(server) == [429])
+    later(0.7, lambda: allow(server, "p", 1))
+    thread.join()
+    # Fourteen seconds have passed by the drain's clock, which is longer than the server asked it to wait.
+    assert statuses(server) == [429, 201]
+
+
+def test_no_more_is_asked_than_a_budget_allows(server: StandaloneApi, drained: Drain) -> None:
+    fill(server, 6)
+    add_budget(server, "web", allowed=6, needs=1, has=7)
+    drained()
+    assert statuses(server) == [201] * 6
+
+
+def test_the_most_constrained_budget_comes_first(server: StandaloneApi, drained: Drain) -> None:
+    for number in range(20):
+        add_pod(server, NODE, f"free-{number}", owned=RS)
+    add_pod(server, NODE, "wide", owned=RS)
+    add_pod(server, NODE, "z-tight", owned=RS)
+    add_budget(server, "wide", allowed=5)
+    add_budget(server, "z-tight", allowed=1)
+    slow = ApiFault(answer=FaultAnswer.SLOW, resource="pods/eviction", delay=0.2)
+    server.call(lambda: server.server.faults.add(slow))
+    drained()
+    log = sorted(asked(server, "create", "pods/eviction"), key=lambda record: record.at)
+    # Eight are under way at once.
+    assert {"z-tight", "wide"} <= {record.target.name for record in log[:8]}
+
+
+def test_budgets_that_may_not_be_seen_are_asked_by_evictions(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=0)
+    for verb in ("list", "watch"):
+        server.call(lambda verb=verb: server.server.access.denials.add(Denial(verb, "poddisruptionbudgets")))  # type: ignore[misc]
+    with pytest.raises(DrainError, match="default/p: held back by default/p, which needs 1 healthy pods and has 1"):
+        drained(30)
+    assert 2 <= len(statuses(server)) <= 6
+    assert (blocked(recorder)[0].needs, blocked(recorder)[0].budget) == (1, "default/p")
+
+
+def test_two_budgets_are_known_before_any_pod_is_touched(server: StandaloneApi, drained: Drain) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_pod(server, NODE, "other", owned=RS)
+    add_budget(server, "one", allowed=1, app="p")
+    add_budget(server, "two", allowed=1, app="p")
+    with pytest.raises(DrainError, match=r"no pod was touched.*more than one budget.*default/p \(one, two\)"):
+        drained()
+    assert statuses(server) == []
+
+
+def test_two_budgets_hold_unready_pods_too(server: StandaloneApi, drained: Drain) -> None:
+    """Either of them would let it go, but a server that finds two looks no further."""
+    add_pod(server, NODE, "p", owned=RS, ready=False)
+    for name in ("one", "two"):
+        add_budget(server, name, allowed=0, app="p", spec={"unhealthyPodEvictionPolicy": "AlwaysAllow"})
+    with pytest.raises(DrainError, match="more than one budget"):
+        drained()
+    assert statuses(server) == []
+
+
+def test_a_second_budget_is_made_in_the_middle(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=0)
+    later(0.3, lambda: add_budget(server, "two", allowed=1, app="p"))
+    with pytest.raises(DrainError, match=r"held back by default/p, default/two: .*more than one budget"):
+        drained(20)
+    assert statuses(server) == []
+    assert blocked(recorder)[-1].budget == "default/p, default/two"
+
+
+def test_one_budget_takes_the_place_of_another(
+    server: StandaloneApi, draining: Callable[..., threading.Thread], recorder: Recorder
+) -> None:
+    """As where their names change in an upgrade: for a moment, there are both."""
+    fill(server, 4)
+    add_budget(server, "first", allowed=0, app="web")
+    thread = draining()
+    until(lambda: len(blocked(recorder)) >= 4)
+    add_budget(server, "second", allowed=0, app="web", needs=3, has=3)
+    until(lambda: "default/first, default/second" in {event.budget for event in blocked(recorder)})
+    server.call(lambda: server.store.remove(BUDGETS, "first", "default"))
+    until(lambda: "default/second" in {event.budget for event in blocked(recorder)})
+    assert statuses(server) == []
+    allow(server, "second", 4)
+    thread.join()
+    assert statuses(server) == [201] * 4
+
+
+def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Callable[..., threading.Thread]) -> None:
+    """It holds back whoever was not asked for yet."""
+    add_pod(server, NODE, "other", owned=RS)
+    add_pod(server, NODE, "p", owned=RS)
+    add_budget(server, "p", allowed=0, needs=2, has=2)
+    thread = draining()
+    until(lambda: statuses(server) == [201])
+    add_budget(server, "late", allowed=0)
+    add_pod(server, NODE, "late", owned=RS)
+    until(lambda: len(asked(server, "create", "events")) == 2)
+    assert statuses(server) == [201]
+    for name in ("p", "late"):
+        allow(server, name, 1)
+    thread.join()
+    assert statuses(server) == [201] * 3
+
+
+def test_a_budget_is_deleted_in_the_middle(
+    server: StandaloneApi, draining: Callable[..., threading.Thread], recorder: Recorder
+) -> None:
+    fill(server, 4)
+    add_budget(server, "web", allowed=0)
+    thread = draining()
+    until(lambda: bool(blocked(recorder)))
+    server.call(lambda: server.store.remove(BUDGETS, "web", "default"))
+    thread.join()
+    assert statuses(server) == [201] * 4
+
+
+@pytest.mark.parametrize(
+    ("policy", "has", "goes"), [("AlwaysAllow", 0, True), ("IfHealthyBudget", 1, True), ("IfHealthyBudget", 0, False)]
+)
+def test_unready_pods_go_as_their_budget_says(
+    policy: str, has: int, server: StandaloneApi, drained: Drain, *, goes: bool
+) -> None:
+    add_pod(server, NODE, "p", owned=RS, ready=False)
+    add_budget(server, "p", allowed=0, needs=1, has=has, spec={"unhealthyPodEvictionPolicy": policy})
+    if goes:
+        drained()
+        assert statuses(server) == [201]
+    else:
+        with pytest.raises(DrainError, match="needs 1 healthy pods and has 0"):
+            drained(10)
+        assert statuses(server) == []
+
+
+def test_a_pod_whose_budget_can_never_open_is_asked_for_once(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    """Operators move their pods themselves when they see that an eviction was tried: their budgets allow none."""
+    fill(server, 3)
+    add_budget(server, "web", allowed=0, needs=3, has=3, expected=3)
+    until_asked = threading.Thread(target=lambda: move_what_is_asked_for(server, 3))
+    until_asked.start()
+    drained()
+    until_asked.join()
+    assert pods_on(server, NODE) == set()
+    assert statuses(server) == [429] * 3
+    assert {event.budget for event in blocked(recorder)} <= {"default/web"}
+
+
+def move_what_is_asked_for(server: StandaloneApi, number: int) -> None:
+    until(lambda: len(statuses(server)) == number)
+    for name in pods_on(server, NODE):
+        remove_pod(server, name)
+
+
+def test_a_view_of_budgets_that_is_old_is_found_out(
+    server: StandaloneApi, drained: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watch says nothing, though the budget has long opened: now and then, one pod is asked for all the same."""
+    fill(server, 5)
+    add_budget(server, "web", allowed=0, needs=4, has=4)
+    told = Watch._event
+    monkeypatch.setattr(
+        Watch, "_event", lambda self, change: None if change.resource is BUDGETS else told(self, change)
+    )
+    later(0.3, lambda: allow(server, "web", 5))
+    drained(speed=40)
+    assert statuses(server) == [201] * 5
+    assert len(asked(server, "list", "poddisruptionbudgets")) == 2
