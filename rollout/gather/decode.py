@@ -263,6 +263,11 @@ def _written(number: int | str | None) -> str:
     return "" if number is None else str(number)
 
 
+def namespace(read: wire.Named) -> tuple[str, Mapping[str, str]]:
+    """A namespace's name and labels."""
+    return read.metadata.name, read.metadata.labels or {}
+
+
 def daemon_set(read: wire.Named) -> DaemonSet:
     """A DaemonSet."""
     meta = read.metadata

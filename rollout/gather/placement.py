@@ -8,10 +8,9 @@ from rollout.gather import wire
 from rollout.model.cluster import LabelSelector, Requirement, SelectorOperator
 from rollout.model.placement import (
     ANYWHERE,
-    EVERY_NAMESPACE,
     NodeTerm,
     Placement,
-    Repulsion,
+    PodTerm,
     Spread,
     Toleration,
 )
@@ -37,15 +36,18 @@ class _PodTerm(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     label_selector: wire.Selector | None = None
     namespaces: tuple[str, ...] | None = None
     namespace_selector: wire.Selector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
 
 
-class _PodAntiAffinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+class _PodTerms(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     required_during_scheduling_ignored_during_execution: tuple[_PodTerm, ...] | None = None
 
 
 class _Affinity(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_affinity: _NodeAffinity | None = None
-    pod_anti_affinity: _PodAntiAffinity | None = None
+    pod_affinity: _PodTerms | None = None
+    pod_anti_affinity: _PodTerms | None = None
 
 
 class _Toleration(msgspec.Struct, frozen=True, gc=False):
@@ -60,20 +62,22 @@ class _Spread(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     max_skew: int = 1
     when_unsatisfiable: str = ""
     label_selector: wire.Selector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Placement:
-    """The demands in these parts of a pod's spec, each empty where absent; ValueError where one is not as documented.
-
-    Pod affinity (rather than anti-affinity), and terms that choose namespaces by their labels, are left out of account.
-    """
+    """The demands in these parts of a pod's spec, each empty where absent; ValueError for what is not as documented."""
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=_terms(read.node_affinity),
         tolerations=tuple(_toleration(each) for each in _read(tolerations, tuple[_Toleration, ...]) or ()),
-        repulsions=_repulsions(read.pod_anti_affinity),
+        repulsions=_pod_terms(read.pod_anti_affinity),
+        attractions=_pod_terms(read.pod_affinity),
         spreads=tuple(
-            Spread(each.topology_key, each.max_skew, label_selector(each.label_selector))
+            _spread(each, each.label_selector)
             for each in _read(spreads, tuple[_Spread, ...]) or ()
             if each.when_unsatisfiable == "DoNotSchedule" and each.label_selector is not None
         ),
@@ -120,14 +124,29 @@ def _toleration(read: _Toleration) -> Toleration:
     return Toleration(read.key or "", read.operator or "Equal", read.value or "", read.effect or "")
 
 
-def _repulsions(affinity: _PodAntiAffinity | None) -> tuple[Repulsion, ...]:
+def _pod_terms(affinity: _PodTerms | None) -> tuple[PodTerm, ...]:
     terms = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    return tuple(found for term in terms or () if (found := _repulsion(term)))
+    return tuple(_pod_term(term, term.label_selector) for term in terms or () if term.label_selector is not None)
 
 
-def _repulsion(term: _PodTerm) -> Repulsion | None:
-    by_label = term.namespace_selector
-    if term.label_selector is None or (by_label and (by_label.match_labels or by_label.match_expressions)):
-        return None
-    named = (EVERY_NAMESPACE,) if by_label else term.namespaces or ()
-    return Repulsion(term.topology_key, label_selector(term.label_selector), named)
+def _pod_term(read: _PodTerm, selector: wire.Selector) -> PodTerm:
+    return PodTerm(
+        topology=read.topology_key,
+        selector=label_selector(selector),
+        namespaces=read.namespaces or (),
+        namespace_selector=None if read.namespace_selector is None else label_selector(read.namespace_selector),
+        match_keys=read.match_label_keys or (),
+        mismatch_keys=read.mismatch_label_keys or (),
+    )
+
+
+def _spread(read: _Spread, selector: wire.Selector) -> Spread:
+    return Spread(
+        topology=read.topology_key,
+        max_skew=read.max_skew,
+        selector=label_selector(selector),
+        match_keys=read.match_label_keys or (),
+        min_domains=read.min_domains or 1,
+        ignores_affinity=read.node_affinity_policy == "Ignore",
+        heeds_taints=read.node_taints_policy == "Honor",
+    )

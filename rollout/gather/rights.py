@@ -107,6 +107,7 @@ def plan_rights() -> tuple[Right, ...]:
         Right("list", "apps", "deployments", purpose="see other reboot coordinators", optional=True),
         Right("list", "upgrade.cattle.io", "plans", purpose="see what the upgrade controller is to do", optional=True),
         Right("list", "", "persistentvolumes", purpose="know which nodes volumes attach to", optional=True),
+        Right("list", "", "namespaces", purpose="know which namespaces affinities choose by labels", optional=True),
     )
 
 

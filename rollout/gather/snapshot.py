@@ -3,7 +3,7 @@
 Every function raises `ApiError` or one of its subclasses.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -57,11 +57,13 @@ OLD_BUDGETS = "/apis/policy/v1beta1/poddisruptionbudgets"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
 VOLUMES = "/api/v1/persistentvolumes"
 ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+NAMESPACES = "/api/v1/namespaces"
 KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 VERSION = "/version"
 
 _FORBIDDEN = 403
 _UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
+_UNSEEN_NAMESPACES = "namespaces cannot be seen, so affinities that choose them by their labels count as far as by name"
 _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
 
 T = TypeVar("T")
@@ -103,19 +105,22 @@ def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
         volumes = pool.submit(_optional, partial(read_volumes, api), _UNSEEN_VOLUMES)
         coordinators = pool.submit(read_coordinators, api)
         pods = pool.submit(_read_pods, api)
+        known = pods.result().items
+        namespaces, unseen_namespaces = _namespaces_if_meant(api, known)
         attached, unseen_attachments = attachments.result()
         found, unseen_volumes = volumes.result()
         others, unseen_others = coordinators.result()
         return ClusterSnapshot(
             identity=identity.result(),
             nodes=nodes.result(),
-            pods=pods.result().items,
+            pods=known,
             budgets=budgets.result(),
             daemon_sets=daemon_sets.result(),
             attachments=attached,
-            warnings=(*unseen_attachments, *unseen_volumes, *unseen_others),
+            warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces),
             volumes=found,
             coordinators=others,
+            namespaces=dict(namespaces),
         )
 
 
@@ -187,6 +192,15 @@ def read_volumes(api: ClusterApi) -> tuple[PersistentVolume, ...]:
     return tuple(volume for volume in found if volume is not None)
 
 
+def _namespaces_if_meant(
+    api: ClusterApi, pods: tuple[Pod, ...]
+) -> tuple[tuple[tuple[str, Mapping[str, str]], ...], tuple[str, ...]]:
+    """Namespaces with their labels, where any pod's affinity chooses them by labels: few clusters have such pods."""
+    if not any(pod.placement.chooses_namespaces for pod in pods):
+        return (), ()
+    return _optional(lambda: read_list(api, NAMESPACES, _namespace_page).items, _UNSEEN_NAMESPACES)
+
+
 def _read_if_served(api: ClusterApi, path: str, read_page: Callable[[bytes, str], decode.Page[T]]) -> tuple[T, ...]:
     try:
         return read_list(api, path, read_page).items
@@ -222,6 +236,10 @@ def _budget_page(body: bytes, origin: str) -> decode.Page[Budget]:
 
 def _old_budget_page(body: bytes, origin: str) -> decode.Page[Budget]:
     return decode.page(body, wire.BudgetPage, decode.old_budget, origin)
+
+
+def _namespace_page(body: bytes, origin: str) -> decode.Page[tuple[str, Mapping[str, str]]]:
+    return decode.page(body, wire.NamedPage, decode.namespace, origin)
 
 
 def _daemon_set_page(body: bytes, origin: str) -> decode.Page[DaemonSet]:

@@ -223,7 +223,8 @@ class ClusterIdentity:
 class ClusterSnapshot:
     """Nodes, pods and what constrains them, read once; `warnings` are sentences about what could not be read.
 
-    `volumes` are those that attach to certain nodes only.
+    `volumes` are those that attach to certain nodes only; `namespaces` are labels by name, read where pods' affinities
+    choose namespaces by them.
     """
 
     identity: ClusterIdentity
@@ -235,6 +236,7 @@ class ClusterSnapshot:
     warnings: tuple[str, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     coordinators: tuple[Coordinator, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def node(self, name: str) -> Node | None:
         """The Node of that name."""

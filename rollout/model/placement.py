@@ -1,12 +1,12 @@
 """Where a pod may run: what its specification, and the volumes it uses, demand of a node and of the pods there."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rollout.model.selectors import LabelSelector, Requirement
+from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 
 NAME_FIELD = "metadata.name"
-EVERY_NAMESPACE = "*"
+_KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,43 +52,91 @@ class NodeTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class Repulsion:
-    """A required term of pod anti-affinity: no pod that it selects may be in the same topology.
+class PodTerm:
+    """A required term of pod affinity or anti-affinity: the pods that it selects, and the topology that counts.
 
-    `namespaces` is where it looks: none for the pod's own, `*` for all.
+    It looks in `namespaces` and in those whose labels `namespace_selector` chooses; in the pod's own where neither is
+    given. Of `match_keys` the others must have the values that the pod itself has; of `mismatch_keys` others.
     """
 
     topology: str
     selector: LabelSelector
     namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_keys: tuple[str, ...] = ()
+    mismatch_keys: tuple[str, ...] = ()
 
-    def looks_in(self, namespace: str, own: str) -> bool:
-        """Whether it concerns pods of a namespace, said by a pod of the namespace `own`."""
-        return namespace in (self.namespaces or (own,)) or EVERY_NAMESPACE in self.namespaces
+    def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
+        """What it selects when a pod with these labels says it."""
+        return narrowed(self.selector, labels, self.match_keys, self.mismatch_keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A topology spread constraint that must hold: the selected pods' numbers differ by at most `max_skew`."""
+    """A topology spread constraint that must hold: the selected pods' numbers differ by at most `max_skew`.
+
+    With fewer places than `min_domains` the least number counts as none. Nodes count as places where the pod's node
+    affinity lets it run, unless `ignores_affinity`; and whatever their taints, unless `heeds_taints`.
+    """
 
     topology: str
     max_skew: int
     selector: LabelSelector
+    match_keys: tuple[str, ...] = ()
+    min_domains: int = 1
+    ignores_affinity: bool = False
+    heeds_taints: bool = False
+
+    def selects_for(self, labels: Mapping[str, str]) -> LabelSelector:
+        """What it selects when a pod with these labels says it."""
+        return narrowed(self.selector, labels, self.match_keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a pod demands besides its requests and node selector. `node_terms` None: any node."""
+    """What a pod demands besides its requests and node selector. `node_terms` None: any node.
+
+    No pod that `repulsions` select may be in the same topology; one that each of `attractions` selects must be.
+    """
 
     node_terms: tuple[NodeTerm, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    repulsions: tuple[Repulsion, ...] = ()
+    repulsions: tuple[PodTerm, ...] = ()
+    attractions: tuple[PodTerm, ...] = ()
     spreads: tuple[Spread, ...] = ()
 
     @property
     def minds_others(self) -> bool:
         """Whether it depends on where other pods are."""
-        return bool(self.repulsions or self.spreads)
+        return bool(self.repulsions or self.attractions or self.spreads)
+
+    @property
+    def chooses_namespaces(self) -> bool:
+        """Whether a term looks in namespaces that their labels choose."""
+        return any(
+            term.namespace_selector is not None and term.namespace_selector.requirements
+            for term in (*self.repulsions, *self.attractions)
+        )
+
+    def tolerates(self, taints: Iterable[Taint]) -> bool:
+        """Whether taints that keep pods away let this one in."""
+        return tolerated(taints, self.tolerations)
+
+
+def tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
+    """Whether these tolerations cover every taint that keeps pods away."""
+    return all(
+        any(toleration.covers(taint) for toleration in tolerations) for taint in taints if taint.effect in _KEEPING_AWAY
+    )
+
+
+def narrowed(
+    selector: LabelSelector, labels: Mapping[str, str], same: Iterable[str], different: Iterable[str] = ()
+) -> LabelSelector:
+    """The selector with what the values of a pod's own labels add to it; a label that it lacks adds nothing."""
+    more = [Requirement(key, SelectorOperator.IN, (labels[key],)) for key in same if key in labels]
+    more += [Requirement(key, SelectorOperator.NOT_IN, (labels[key],)) for key in different if key in labels]
+    return LabelSelector((*selector.requirements, *more)) if more else selector
 
 
 ANYWHERE = Placement()

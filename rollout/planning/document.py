@@ -12,6 +12,7 @@ import msgspec
 
 from rollout.errors import PlanFileError, UsageError
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
+from rollout.model.policy import Policy
 from rollout.model.quantity import Count, Duration
 
 _WRITTEN = (Count, Duration)
@@ -57,6 +58,12 @@ def _encode_content(plan: RolloutPlan) -> bytes:
 def encode_plan(plan: RolloutPlan) -> bytes:
     """The plan as JSON for people and files, ending in a newline."""
     return msgspec.json.format(_encode_content(plan), indent=2) + b"\n"
+
+
+def policy_document(policy: Policy) -> dict[str, Any]:
+    """The rules as they stand in a plan's document."""
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy, enc_hook=_encode))
+    return document
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:

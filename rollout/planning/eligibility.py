@@ -118,9 +118,23 @@ def _unknown_status(candidate: Candidate) -> Objection | None:
 
 def _no_sudo(candidate: Candidate) -> Objection | None:
     facts = candidate.facts
-    if facts is None or facts.may_reboot:
+    if facts is None or facts.may_reboot or candidate.policy.reboot_command:
         return None
     return ExclusionReason.NO_SUDO, facts.reboot_refusal or f"{facts.host.user} may not run systemctl reboot"
+
+
+def _inhibited(candidate: Candidate) -> Objection | None:
+    facts = candidate.facts
+    if facts is None or not facts.inhibited_by:
+        return None
+    return ExclusionReason.INHIBITED, f"its shutdown is blocked by {facts.inhibited_by} (see systemd-inhibit --list)"
+
+
+def _shutdown_pending(candidate: Candidate) -> Objection | None:
+    facts = candidate.facts
+    if facts is None or not facts.shutdown_pending:
+        return None
+    return ExclusionReason.SHUTDOWN_PENDING, f"{facts.shutdown_pending} (`shutdown -c` on the host cancels it)"
 
 
 def _rival(candidate: Candidate) -> Objection | None:
@@ -154,6 +168,8 @@ _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _unreachable,
     _unknown_status,
     _no_sudo,
+    _inhibited,
+    _shutdown_pending,
     _rival,
 )
 

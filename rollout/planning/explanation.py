@@ -1,13 +1,13 @@
 """Why one node is where it is in the plan, and what its drain will do, pod by pod."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollout.errors import UsageError
 from rollout.model.plan import Blocker, PlanWarning
 from rollout.planning.drainable import Drainable
 from rollout.planning.packing import Limits
 from rollout.planning.plan import Decisions
-from rollout.planning.waves import Layout, Piece, obstacles
+from rollout.planning.waves import Layout, Piece, Placed, obstacles
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +87,16 @@ def _not_earlier(layout: Layout, index: int, name: str, limits: Limits) -> tuple
             if piece.control_plane and wave.part == own.part:
                 because = ("control-plane nodes go one at a time",)
         else:
-            because = _reasons(wave.pieces, piece, limits)
+            because = _reasons(wave, piece, limits)
         found.append(NotThere(number, because))
     return tuple(found)
 
 
-def _reasons(wave: tuple[Piece, ...], piece: Piece, limits: Limits) -> tuple[str, ...]:
-    return obstacles(wave, piece, limits) or ("it could be there as well; that would not save a wave",)
+def _reasons(wave: Placed, piece: Piece, limits: Limits) -> tuple[str, ...]:
+    refused = wave.refused.get(piece.name)
+    found = obstacles(wave.pieces, piece, replace(limits, size=wave.most))
+    found = (*found, refused) if refused else found
+    return found or ("it could be there as well; that would not save a wave",)
 
 
 def _fates(item: Drainable) -> list[PodFate]:

@@ -1,24 +1,15 @@
-"""The plan played through wave by wave: where the evicted pods can go, and what later waves meet of them."""
+"""Where the pods of a node that is drained can go, and the budgets that will wait for them in vain."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from rollout.model.cluster import Budget, Pod
-from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
+from rollout.model.plan import Blocker, BlockerKind
 from rollout.planning.budgets import BudgetIndex, bypasses
 from rollout.planning.rooms import Rooms
 from rollout.planning.verdicts import Action, PodVerdict
 
 _NEVER_REPLACED = ("DaemonSet", "Node")
-
-
-@dataclass(frozen=True, slots=True)
-class Foresight:
-    """What playing a plan through has shown; `arrivals` counts, by node, the pods that earlier waves moved there."""
-
-    arrivals: Mapping[str, int]
-    warnings: tuple[PlanWarning, ...]
 
 
 def is_replaced(pod: Pod) -> bool:
@@ -29,34 +20,6 @@ def is_replaced(pod: Pod) -> bool:
 def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
     """The pods that these verdicts send elsewhere."""
     return tuple(each.pod for each in verdicts if each.action is Action.EVICT and is_replaced(each.pod))
-
-
-def play_through(waves: Sequence[Sequence[str]], leaving: Mapping[str, Sequence[Pod]], rooms: Rooms) -> Foresight:
-    """Move every pod as its node's turn comes; `leaving` are each node's movable pods. `rooms` ends as the cluster."""
-    residents: dict[str, list[Pod]] = defaultdict(list, {name: list(pods) for name, pods in leaving.items()})
-    arrivals: dict[str, int] = {}
-    warnings: list[PlanWarning] = []
-    for wave in waves:
-        rooms.close(wave)
-        for name in wave:
-            arrivals[name] = sum(pod.node != name for pod in residents[name])
-        going = [(name, pod) for name in wave for pod in residents.pop(name, ())]
-        for _, pod in going:
-            rooms.take_out(pod)
-        for name, pod in going:
-            target = rooms.place(pod)
-            if not target:
-                warnings.append(_homeless(name, pod, rooms))
-            rooms.put(pod, target or name)
-            residents[target or name].append(pod)
-    return Foresight({name: count for name, count in arrivals.items() if count}, tuple(dict.fromkeys(warnings)))
-
-
-def _homeless(node: str, pod: Pod, rooms: Rooms) -> PlanWarning:
-    why = rooms.why_nowhere(pod)
-    return PlanWarning(
-        node, f"pod/{pod.key}", f"{why}: it does not run until the node is back", WarningKind.FITS_NOWHERE
-    )
 
 
 def stuck_budgets(node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, rooms: Rooms) -> tuple[Blocker, ...]:
@@ -86,7 +49,7 @@ def _stuck(node: str, budget: Budget, pods: Sequence[Pod], rooms: Rooms) -> Bloc
     lacking = len(pods) - at_once
     if lacking <= 0:
         return None
-    homeless = _without_place(node, pods, rooms)
+    homeless, why = _without_place(node, pods, rooms)
     if len(pods) - len(homeless) >= lacking:
         return None
     return Blocker(
@@ -94,27 +57,40 @@ def _stuck(node: str, budget: Budget, pods: Sequence[Pod], rooms: Rooms) -> Bloc
         BlockerKind.FITS_NOWHERE,
         f"pdb/{budget.key}",
         f"allows {at_once} of its {len(pods)} pods here to leave before replacements are ready, and they fit nowhere "
-        f"else ({homeless[0].name}: {_why(homeless[0], node, rooms)}): make room on other nodes, relax the budget for "
-        "the while, or use --disable-eviction",
+        f"else ({homeless[0].name}: {why}): make room on other nodes, relax the budget for the while, or use "
+        "--disable-eviction",
     )
 
 
-def _without_place(node: str, pods: Sequence[Pod], rooms: Rooms) -> list[Pod]:
-    """Those of the pods that fit on no other node, all of them moving; nothing stays changed."""
+def _without_place(node: str, pods: Sequence[Pod], rooms: Rooms) -> tuple[list[Pod], str]:
+    """Those of the pods that fit on no other node, all of them moving, and why the first does not; nothing changes."""
     rooms.close((node,))
-    placed: list[Pod] = []
-    homeless: list[Pod] = []
     for pod in pods:
         rooms.take_out(pod)
-        target = rooms.place(pod)
-        rooms.put(pod, target or node)
-        (placed if target else homeless).append(pod)
-    for pod in placed:
-        rooms.take_out(pod)
+    targets = settle(pods, rooms)
+    homeless = [pod for pod in pods if not targets[pod.uid]]
+    why = rooms.why_nowhere(homeless[0]) if homeless else ""
+    for pod in pods:
+        if targets[pod.uid]:
+            rooms.take_out(pod)
         rooms.put(pod, node)
-    return homeless
+    return homeless, why
 
 
-def _why(pod: Pod, node: str, rooms: Rooms) -> str:
-    rooms.close((node,))
-    return rooms.why_nowhere(pod)
+def settle(pods: Sequence[Pod], rooms: Rooms) -> Mapping[str, str]:
+    """Put pods that stand nowhere on nodes, by UID, empty for nowhere; those drawn to others are tried again."""
+    targets: dict[str, str] = {}
+    waiting = list(pods)
+    while waiting:
+        left = []
+        for pod in waiting:
+            targets[pod.uid] = rooms.place(pod)
+            if targets[pod.uid]:
+                rooms.put(pod, targets[pod.uid])
+            else:
+                left.append(pod)
+        drawn = [pod for pod in left if pod.placement.attractions]
+        if len(left) == len(waiting) or not drawn:
+            break
+        waiting = drawn
+    return targets

@@ -150,7 +150,6 @@ class _Packing:
         self._used: list[Counter[str]] = [Counter() for _ in self._groups]
         self._filled: list[Weight] = [_NO_WEIGHT[: len(limits.room)] for _ in self._groups]
         self._barred = [0] * len(items)
-        self._bars = [0] * len(items)
         self._waiting = set(range(len(items)))
         self._sharing: dict[str, list[int]] = defaultdict(list)
         for index, load in enumerate(self._loads):
@@ -159,14 +158,22 @@ class _Packing:
         self._most = {
             budget: max(self._loads[index][budget] for index in sharing) for budget, sharing in self._sharing.items()
         }
-        self._weight = [self._weigh(load) for load in self._loads]
+        self._urgency = self._ranks()
 
     def run(self) -> list[list[int]]:
         while self._waiting:
-            index = max(self._waiting, key=lambda each: (self._bars[each], self._weight[each], -each))
+            index = max(self._waiting, key=self._urgency.__getitem__)
             self._waiting.discard(index)
             self._place(index, self._choose(index))
         return [sorted(group) for group in self._groups if group]
+
+    def _ranks(self) -> list[int]:
+        """By node, how soon it must be placed, as one number: barred groups count for more than any rank."""
+        weights = [self._weigh(load) for load in self._loads]
+        ranks = [0] * len(weights)
+        for rank, index in enumerate(sorted(range(len(weights)), key=lambda each: (weights[each], -each))):
+            ranks[index] = rank
+        return ranks
 
     def _weigh(self, load: Load) -> float:
         """How much a node is in the way of others: the larger its share of a budget, and the more share that budget."""
@@ -206,4 +213,4 @@ class _Packing:
     def _bar(self, index: int, budget: str, used: int, bit: int) -> None:
         if not self._limits.admits(budget, used, self._loads[index][budget]):
             self._barred[index] |= bit
-            self._bars[index] += 1
+            self._urgency[index] += len(self._urgency)

@@ -22,9 +22,9 @@ from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.estimates import Pace, drain_seconds, total, wave_estimate
-from rollout.planning.forecast import Foresight, play_through
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
+from rollout.planning.playing import Foresight, play_through
 from rollout.planning.rivals import rivals
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.waves import Layout, Piece, Placed, lay_out
@@ -80,15 +80,16 @@ def decide(inputs: PlanInputs) -> Decisions:
     limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
     pieces = [_piece(item, owners, forecaster, inputs.policy) for item in drainable]
     layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
+    waves, foresight = play_through(layout.waves, leaving, forecaster.rooms, limits)
     return Decisions(
         inputs,
         {item.node.name: item for item in drainable},
         tuple(sorted(exclusions, key=lambda found: natural_key(found.node))),
         tuple(_start_blockers(inputs, wave_limit, drainable)),
         limits,
-        layout,
+        replace(layout, waves=waves),
         owners,
-        play_through([placed.names for placed in layout.waves], leaving, forecaster.rooms),
+        foresight,
     )
 
 

@@ -1,20 +1,20 @@
 """Which nodes could take a pod: the scheduler's rules, on counted room.
 
-Requests, node selector and affinity, taints, required anti-affinity, strict topology spreads, and the nodes that the
-pod's volumes attach to. What other pods' anti-affinity says of this one, and preferences, are left out of account.
+Requests, node selector and affinity, taints, the nodes that the pod's volumes attach to, and what its neighbours mean
+for it. Preferences are left out of account.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rollout.model.cluster import ClusterSnapshot, LabelSelector, Node, PersistentVolume, Pod, Resources
-from rollout.model.placement import EVERY_NAMESPACE, Repulsion
+from rollout.model.cluster import ClusterSnapshot, Node, PersistentVolume, Pod, Resources
+from rollout.planning.demands import Demand
+from rollout.planning.neighbours import Check, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3
 _USUAL_PODS = 110
-_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 @dataclass(slots=True)
@@ -43,32 +43,15 @@ class Room:
 
 @dataclass(slots=True)
 class _Shape:
-    """Pods that ask the same of a node itself: the nodes they match, and those of them that take new pods.
+    """Pods that ask the same of a node itself: the rooms of the nodes that match them and take new pods.
 
-    `too_much` is the smallest demand that found no room since the last change of what is open.
+    `too_much` is the smallest demand that found no room since the last change of what is open, which is `closing`.
     """
 
-    matching: Sequence[Node]
     rooms: Sequence[Room]
     next: int = 0
     too_much: Resources | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Others:
-    """Where other pods keep one away from: by topology key, the values that are out; `needed` keys must be there."""
-
-    barred: Mapping[str, frozenset[str]]
-    needed: frozenset[str] = frozenset()
-
-    def admit(self, node: Node) -> bool:
-        labels = node.labels
-        return all(key in labels for key in self.needed) and all(
-            labels.get(key) not in values for key, values in self.barred.items()
-        )
-
-
-_NO_OTHERS = _Others({})
+    closing: int = 0
 
 
 @dataclass(slots=True)
@@ -77,55 +60,57 @@ class Rooms:
 
     rooms: Mapping[str, Room]
     volumes: Mapping[str, tuple[PersistentVolume, ...]]
-    bound: Mapping[str, Sequence[Pod]]
+    neighbours: Neighbours
     closed: frozenset[str] = frozenset()
+    _closing: int = 0
     _where: dict[str, str] = field(default_factory=dict)
     _shapes: dict[tuple[object, ...], _Shape] = field(default_factory=dict)
-    _members: dict[tuple[str, Repulsion | LabelSelector], tuple[Pod, ...]] = field(default_factory=dict)
+    _alike: dict[Demand, _Shape] = field(default_factory=dict)
+    _by_label: dict[str, Mapping[str, Sequence[Room]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Rooms":
         """The room that a snapshot shows."""
         rooms = {node.name: _empty(node) for node in sorted(snapshot.nodes, key=lambda node: node.name)}
-        bound: dict[str, list[Pod]] = defaultdict(list)
-        for pod in snapshot.pods:
-            if pod.node in rooms and not pod.finished:
-                rooms[pod.node].account(pod.requests, -1)
-                if not pod.terminating:
-                    bound[pod.namespace].append(pod)
+        standing = [pod for pod in snapshot.pods if pod.node in rooms and not pod.finished]
+        for pod in standing:
+            rooms[pod.node].account(pod.requests, -1)
         volumes: dict[str, list[PersistentVolume]] = defaultdict(list)
         for volume in snapshot.volumes:
             volumes[volume.claim].append(volume)
-        return cls(rooms, {claim: tuple(some) for claim, some in volumes.items()}, bound)
+        staying = (pod for pod in standing if not pod.terminating)
+        neighbours = Neighbours(staying, [room.node for room in rooms.values()], snapshot.namespaces)
+        return cls(rooms, {claim: tuple(some) for claim, some in volumes.items()}, neighbours)
 
     def close(self, names: Iterable[str]) -> None:
         """Let these nodes, and no others, take no pods from now on."""
         self.closed = frozenset(names)
-        for shape in self._shapes.values():
-            shape.too_much = None
+        self._closing += 1
 
     def take_out(self, pod: Pod) -> None:
         """The pod leaves its node."""
         self.rooms[self.node_of(pod)].account(pod.requests, 1)
         self._where[pod.uid] = ""
+        self.neighbours.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
         """The pod, or its replacement, comes to a node."""
         self.rooms[node].account(pod.requests, -1)
         self._where[pod.uid] = node
+        self.neighbours.move(pod, to=node)
 
     def node_of(self, pod: Pod) -> str:
         """Where the pod is by now; empty while it is nowhere."""
         return self._where.get(pod.uid, pod.node)
 
     def place(self, pod: Pod) -> str:
-        """A node that takes the pod, one of the emptier ones; empty where none does."""
+        """A node that takes the pod, which stands nowhere, one of the emptier ones; empty where none does."""
         shape = self._shape(pod)
-        if not pod.placement.minds_others and _exceeds(pod.requests, shape.too_much):
+        if _exceeds(pod.requests, self._too_much(shape)):
             return ""
-        others = self._others(pod, shape)
-        best = max(self._open(pod, shape, others), key=_free_share, default=None)
-        if best is None and not pod.placement.minds_others:
+        checks = self.neighbours.checks(pod, self.closed)
+        best = max(self._open(pod, shape, checks), key=_free_share, default=None)
+        if best is None and not checks:
             shape.too_much = pod.requests
         return best.node.name if best else ""
 
@@ -135,31 +120,39 @@ class Rooms:
         return len(rooms) > len(self.closed) or any(room.node.name not in self.closed for room in rooms)
 
     def why_nowhere(self, pod: Pod) -> str:
-        """What keeps a pod without a place from every node, in a clause."""
-        shape = self._shape(pod)
-        away = {*self.closed, self.node_of(pod), pod.node}
-        elsewhere = [room for room in shape.rooms if room.node.name not in away]
+        """What keeps a pod that stands nowhere from every node, in a clause."""
+        elsewhere = [room for room in self._shape(pod).rooms if room.node.name not in self.closed]
         if not elsewhere:
             held = [volume.name for volume in self._volumes_of(pod)]
             if held and all(self._holds(volume, pod.node) for volume in self._volumes_of(pod)):
                 return f"its volume {held[0]} attaches to no other node that is open"
             return "no other open node matches its node selector, affinity and tolerations"
-        if not any(room.takes(pod.requests) for room in elsewhere):
+        roomy = [room for room in elsewhere if room.takes(pod.requests)]
+        if not roomy:
             return f"no other open node has room for its requests ({in_words(pod.requests)})"
-        return "its anti-affinity or topology spread leaves no other open node"
+        checks = self.neighbours.checks(pod, self.closed)
+        failed = {check.because for room in roomy for check in checks if not check.admits(room.node)}
+        return f"{' and '.join(sorted(failed))} {'leave' if len(failed) > 1 else 'leaves'} no other open node"
+
+    def _too_much(self, shape: _Shape) -> Resources | None:
+        if shape.closing != self._closing:
+            shape.closing, shape.too_much = self._closing, None
+        return shape.too_much
 
     def _holds(self, volume: PersistentVolume, node: str) -> bool:
         known = self.rooms.get(node)
         return known is not None and any(term.holds(node, known.node.labels) for term in volume.node_terms)
 
-    def _open(self, pod: Pod, shape: _Shape, others: _Others) -> Iterator[Room]:
+    def _open(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> Iterator[Room]:
         """The first few rooms that take the pod, from where the last search ended."""
+        if any(check.is_hopeless for check in checks):
+            return
         number, found = len(shape.rooms), 0
         for step in range(number):
             room = shape.rooms[(shape.next + step) % number]
             if room.node.name in self.closed or not room.takes(pod.requests):
                 continue
-            if others is _NO_OTHERS or others.admit(room.node):
+            if not checks or all(check.admits(room.node) for check in checks):
                 yield room
                 found += 1
             if found == _LOOKS:
@@ -167,71 +160,40 @@ class Rooms:
                 return
 
     def _shape(self, pod: Pod) -> _Shape:
+        """The pod's shape: found by identity, for pods of one read share what they say, else by what it says."""
         volumes = self._volumes_of(pod)
         key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
         known = self._shapes.get(key)
         if known is None:
-            matching = [room.node for room in self.rooms.values() if _matches(pod, volumes, room.node)]
-            rooms = [self.rooms[node.name] for node in matching if takes_pods(node) and tolerated(pod, node)]
-            known = self._shapes[key] = _Shape(matching, rooms)
+            known = self._shapes[key] = self._shape_of(Demand.of(pod, volumes))
         return known
+
+    def _shape_of(self, demand: Demand) -> _Shape:
+        if demand not in self._alike:
+            self._alike[demand] = _Shape([room for room in self._likely(demand) if demand.admits(room.node)])
+        return self._alike[demand]
+
+    def _likely(self, demand: Demand) -> Iterable[Room]:
+        """All rooms, or those with a label that the demand names: volumes and pins concern few of many nodes."""
+        named = demand.named_labels
+        if not named:
+            return self.rooms.values()
+        found = (room for key, value in named for room in self._labelled(key).get(value, ()))
+        return {room.node.name: room for room in found}.values()
+
+    def _labelled(self, key: str) -> Mapping[str, Sequence[Room]]:
+        if key not in self._by_label:
+            shelves: dict[str, list[Room]] = defaultdict(list)
+            for room in self.rooms.values():
+                if key in room.node.labels:
+                    shelves[room.node.labels[key]].append(room)
+            self._by_label[key] = shelves
+        return self._by_label[key]
 
     def _volumes_of(self, pod: Pod) -> tuple[PersistentVolume, ...]:
         if not pod.claims or not self.volumes:
             return ()
         return tuple(each for claim in pod.claims for each in self.volumes.get(f"{pod.namespace}/{claim}", ()))
-
-    def _others(self, pod: Pod, shape: _Shape) -> _Others:
-        if not pod.placement.minds_others:
-            return _NO_OTHERS
-        barred: dict[str, set[str]] = defaultdict(set)
-        for term in pod.placement.repulsions:
-            barred[term.topology].update(self._values(term.topology, self._repelling(pod, term), pod))
-        for spread in pod.placement.spreads:
-            members = self._selected(pod.namespace, spread.selector)
-            own = spread.selector.matches(pod.labels)
-            counts = Counter(self._values(spread.topology, members, pod))
-            places = {node.labels[spread.topology] for node in shape.matching if spread.topology in node.labels}
-            least = min((counts[value] for value in places), default=0)
-            barred[spread.topology].update(value for value in places if counts[value] + own - least > spread.max_skew)
-        needed = frozenset(spread.topology for spread in pod.placement.spreads)
-        return _Others({key: frozenset(values) for key, values in barred.items()}, needed)
-
-    def _values(self, topology: str, members: Iterable[Pod], moving: Pod) -> Iterator[str]:
-        """The topology value under each of these pods, the moving one left out."""
-        for member in members:
-            room = self.rooms.get(self.node_of(member)) if member.uid != moving.uid else None
-            if room is not None and topology in room.node.labels:
-                yield room.node.labels[topology]
-
-    def _repelling(self, pod: Pod, term: Repulsion) -> tuple[Pod, ...]:
-        key = (pod.namespace, term)
-        if key not in self._members:
-            names = term.namespaces or (pod.namespace,)
-            within = self.bound if EVERY_NAMESPACE in names else names
-            self._members[key] = tuple(each for name in within for each in self._selected(name, term.selector))
-        return self._members[key]
-
-    def _selected(self, namespace: str, selector: LabelSelector) -> tuple[Pod, ...]:
-        key = (namespace, selector)
-        if key not in self._members:
-            pods = self.bound.get(namespace, ())
-            self._members[key] = tuple(each for each in pods if selector.matches(each.labels))
-        return self._members[key]
-
-
-def takes_pods(node: Node) -> bool:
-    """Whether the scheduler gives this node any pods."""
-    return node.is_ready and not node.unschedulable and not node.deleting
-
-
-def tolerated(pod: Pod, node: Node) -> bool:
-    """Whether the pod puts up with the node's taints."""
-    return not node.taints or all(
-        any(toleration.covers(taint) for toleration in pod.placement.tolerations)
-        for taint in node.taints
-        if taint.effect in _EFFECTS
-    )
 
 
 def in_words(asked: Resources) -> str:
@@ -243,14 +205,6 @@ def in_words(asked: Resources) -> str:
 def _empty(node: Node) -> Room:
     offered = node.allocatable
     return Room(node, offered.cpu_milli, offered.memory, offered.pods or _USUAL_PODS)
-
-
-def _matches(pod: Pod, volumes: Collection[PersistentVolume], node: Node) -> bool:
-    """Whether node selector, node affinity and volumes let the pod run there."""
-    terms = (pod.placement.node_terms, *(volume.node_terms for volume in volumes))
-    return all(node.labels.get(key) == value for key, value in pod.node_selector.items()) and all(
-        some is None or any(term.holds(node.name, node.labels) for term in some) for some in terms
-    )
 
 
 def _exceeds(asked: Resources, bound: Resources | None) -> bool:

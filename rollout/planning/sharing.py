@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex
+from rollout.planning.demands import takes_pods
 from rollout.planning.forecast import is_replaced
 from rollout.planning.packing import Load, Weight
-from rollout.planning.rooms import Rooms, takes_pods
+from rollout.planning.rooms import Rooms
 
 _COMMON = ("Job",)
 

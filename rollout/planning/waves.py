@@ -6,15 +6,15 @@ drains gradually, and shares its wave with no other node of that budget.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Item, Limits, Load, Weight, budget_bound, lower_bound, pack
 from rollout.planning.sharing import is_owner
 
-_NO_ROOM = "with more, the pods would not fit on the nodes that stay open"
+NO_ROOM = "with more, the pods would not fit on the nodes that stay open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,17 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One wave's nodes, why the wave is as it is, and which part of the rollout it belongs to: a clause, or empty."""
+    """One wave's nodes, why the wave is as it is, and which part of the rollout it belongs to: a clause, or empty.
+
+    `most` is how many nodes its part takes at once; `refused` says of nodes of later waves why there was no place for
+    their pods while this one's were away.
+    """
 
     pieces: tuple[Piece, ...]
     because: str
     part: str = ""
+    most: int = 1
+    refused: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,9 +86,9 @@ def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str,
         _in_words(key, limits) for key, need in sorted(piece.load.items()) if not limits.admits(key, used[key], need)
     ]
     if piece.weight and not limits.has_room(_filled(wave, limits), piece.weight):
-        found.append(_NO_ROOM)
+        found.append(NO_ROOM)
     if len(wave) >= limits.size:
-        found.append(f"as many as may be away at once ({limits.size})")
+        found.append(_full(limits))
     return tuple(found)
 
 
@@ -112,7 +118,7 @@ class _Later:
         if first is not None:
             return _in_words(first, self._limits)
         if any(self._weight) and not self._limits.has_room(_filled(wave, self._limits), self._weight):
-            return _NO_ROOM
+            return NO_ROOM
         return "the last of its kind"
 
     def add(self, wave: Sequence[Piece]) -> None:
@@ -134,13 +140,47 @@ def _gradual(wave: Sequence[Piece], limits: Limits) -> str:
 
 def _explained(waves: Sequence[tuple[Piece, ...]], limits: Limits, part: str) -> list[Placed]:
     later, placed = _Later(limits), []
-    prefix = f"{part}: " if part else ""
     for wave in reversed(waves):
-        full = len(wave) >= limits.size
-        why = f"as many as may be away at once ({limits.size})" if full else later.separation(wave)
-        placed.append(Placed(wave, prefix + why + _gradual(wave, limits), part))
+        why = _full(limits) if len(wave) >= limits.size else later.separation(wave)
+        placed.append(_placed(wave, why, part, limits))
         later.add(wave)
     return placed[::-1]
+
+
+def _placed(wave: tuple[Piece, ...], why: str, part: str, limits: Limits) -> Placed:
+    prefix = f"{part}: " if part else ""
+    return Placed(wave, prefix + why + _gradual(wave, limits), part, limits.size)
+
+
+def _full(limits: Limits) -> str:
+    return f"as many as may be away at once ({limits.size})"
+
+
+def joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
+    """A wave with those of the waiting that can go along under its limits, and those that cannot."""
+    own, pieces = replace(limits, size=wave.most), list(wave.pieces)
+    left: list[Piece] = []
+    for piece in waiting:
+        (left if obstacles(pieces, piece, own) else pieces).append(piece)
+    if len(pieces) == len(wave.pieces):
+        return wave, left
+    why = _full(own) if len(pieces) >= wave.most else "filled up with nodes that found no room for their pods before"
+    return _placed(tuple(pieces), why, wave.part, own), left
+
+
+def latecomers(last: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
+    """One more wave of a part, behind its last one, of nodes that could not go along before."""
+    empty = replace(last, pieces=(), refused={})
+    wave, left = joined(empty, waiting, limits)
+    own = replace(limits, size=last.most)
+    return _placed(wave.pieces, "their pods found no room while earlier waves were away", last.part, own), left
+
+
+def without(wave: Placed, refused: Mapping[str, str], limits: Limits) -> Placed:
+    """A wave without the nodes whose pods would find no place, each with its reason."""
+    staying = tuple(piece for piece in wave.pieces if piece.name not in refused)
+    placed = _placed(staying, NO_ROOM, wave.part, replace(limits, size=wave.most))
+    return replace(placed, refused=refused)
 
 
 def _control_plane(pieces: Sequence[Piece], limits: Limits) -> list[Placed]:
@@ -167,8 +207,9 @@ def _ramped(
 
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
     first, rest = _split_canary(pieces, policy.canary)
-    waves = _explained(_packed(first, limits), limits, "canary")
-    bound = lower_bound(_items(first), limits)
+    alone = replace(limits, size=1)
+    waves = [_placed((piece,), "one at a time", "canary", alone) for piece in first]
+    bound = len(first)
     for part, some, narrower in _ramped(rest, limits, ramp):
         groups: dict[str, list[Piece]] = defaultdict(list)
         for piece in some:

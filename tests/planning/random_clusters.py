@@ -3,7 +3,17 @@
 from collections.abc import Iterator
 from random import Random
 
-from rollout.model.cluster import ZONE_LABEL, Budget, Node, Pod, Resources
+from rollout.model.cluster import (
+    ZONE_LABEL,
+    Budget,
+    LabelSelector,
+    Node,
+    Pod,
+    Requirement,
+    Resources,
+    SelectorOperator,
+)
+from rollout.model.placement import ANYWHERE, Placement, PodTerm, Spread
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count
 from rollout.planning.plan import PlanInputs
@@ -12,8 +22,16 @@ from tests.planning.builders import budget, inputs, node, pod
 ZONES = ("a", "b", "c")
 
 
-def random_cluster(seed: int, nodes: int, pods_per_node: int, at_once: int | None = None) -> PlanInputs:
-    """A cluster of so many nodes and about so many pods a node; `at_once` is the limit, otherwise drawn."""
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def random_cluster(
+    seed: int, nodes: int, pods_per_node: int, at_once: int | None = None, *, demanding: bool = False
+) -> PlanInputs:
+    """A cluster of so many nodes and about so many pods a node; `at_once` is the limit, otherwise drawn.
+
+    In a `demanding` one most workloads keep their pods apart, spread them strictly or are drawn to a zone.
+    """
     random = Random(seed)  # noqa: S311 - reproducible, not secret
     offered = Resources(8000, 32 << 30, 250)
     machines = [
@@ -25,18 +43,33 @@ def random_cluster(seed: int, nodes: int, pods_per_node: int, at_once: int | Non
     while len(pods) < nodes * pods_per_node:
         replicas = min(random.choice((1, 2, 2, 3, 3, 5, 8, 20, nodes // 10 or 1)), nodes * pods_per_node - len(pods))
         app = f"app-{len(pods)}"
-        pods += _pods(random, machines, app, replicas)
+        placement = _placement(random, app) if demanding else ANYWHERE
+        pods += _pods(random, machines, app, replicas, placement)
         budgets += _budgets(random, app, replicas)
     limit = at_once or random.choice((1, 3, nodes // 20 or 1, nodes // 10 or 1, nodes // 4))
     return inputs(machines, pods=pods, budgets=budgets, policy=Policy(max_unavailable=Count(limit)))
 
 
-def _pods(random: Random, machines: list[Node], app: str, replicas: int) -> Iterator[Pod]:
+def _placement(random: Random, app: str) -> Placement:
+    """One of what real workloads demand of their neighbours, mostly of their own pods."""
+    own = LabelSelector((Requirement("app", SelectorOperator.IN, (app,)),))
+    kinds = (
+        ANYWHERE,
+        Placement(repulsions=(PodTerm(HOSTNAME, own),)),
+        Placement(spreads=(Spread(HOSTNAME, 1, own),)),
+        Placement(spreads=(Spread(ZONE_LABEL, 1, own),)),
+        Placement(spreads=(Spread(ZONE_LABEL, 1, own), Spread(HOSTNAME, 2, own))),
+        Placement(attractions=(PodTerm(ZONE_LABEL, own),)),
+    )
+    return random.choice(kinds)
+
+
+def _pods(random: Random, machines: list[Node], app: str, replicas: int, placement: Placement) -> Iterator[Pod]:
     places = random.sample(machines, min(replicas, len(machines)))
     asked = Resources(random.choice((10, 20, 50)), random.choice((32, 64, 128)) << 20, 1)
     for index in range(replicas):
         where = places[index % len(places)].name
-        yield pod(f"{app}-{index}", where, app=app, requests=asked)
+        yield pod(f"{app}-{index}", where, app=app, requests=asked, placement=placement)
 
 
 def _budgets(random: Random, app: str, replicas: int) -> Iterator[Budget]:

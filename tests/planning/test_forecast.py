@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from rollout.model.cluster import LabelSelector, Node, Pod, Requirement, Resources, SelectorOperator, Taint
-from rollout.model.placement import NodeTerm, PersistentVolume, Placement, Repulsion, Spread
+from rollout.model.placement import NodeTerm, PersistentVolume, Placement, PodTerm, Spread
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count, Duration
@@ -69,7 +69,7 @@ def test_a_budget_whose_pods_cannot_be_counted_never_allows() -> None:
     [
         ({"node_selector": {HOSTNAME: "w-1"}}, "node selector"),
         ({"requests": Resources(5000, 0, 1)}, "5 CPU"),
-        ({"placement": Placement(repulsions=(Repulsion(HOSTNAME, WEB),))}, "anti-affinity"),
+        ({"placement": Placement(repulsions=(PodTerm(HOSTNAME, WEB),))}, "anti-affinity"),
         ({"placement": Placement(spreads=(Spread(HOSTNAME, 1, WEB),))}, "topology spread"),
     ],
 )

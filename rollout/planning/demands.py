@@ -1,0 +1,57 @@
+"""What a pod asks of a node itself, whatever else runs there: labels, taints, and what its volumes attach to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rollout.model.cluster import Node, PersistentVolume, Pod, SelectorOperator
+from rollout.model.placement import NodeTerm, Toleration, tolerated
+
+_Named = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Equal for pods that ask the same. Of each of `alternatives`, one term must hold."""
+
+    labels: tuple[tuple[str, str], ...]
+    alternatives: tuple[tuple[NodeTerm, ...], ...]
+    tolerations: tuple[Toleration, ...]
+
+    @classmethod
+    def of(cls, pod: Pod, volumes: Sequence[PersistentVolume]) -> "Demand":
+        """What this pod, with these volumes, asks."""
+        own = pod.placement.node_terms
+        terms = tuple(volume.node_terms for volume in volumes)
+        labels = tuple(sorted(pod.node_selector.items()))
+        return cls(labels, terms if own is None else (own, *terms), pod.placement.tolerations)
+
+    def admits(self, node: Node) -> bool:
+        """Whether such a pod may be given to the node, room or not."""
+        return (
+            takes_pods(node)
+            and all(node.labels.get(key) == value for key, value in self.labels)
+            and all(any(term.holds(node.name, node.labels) for term in terms) for terms in self.alternatives)
+            and (not node.taints or tolerated(node.taints, self.tolerations))
+        )
+
+    @property
+    def named_labels(self) -> _Named:
+        """Labels of which a node must have at least one; none where it cannot be said so simply."""
+        if self.labels:
+            return self.labels[:1]
+        return next((named for terms in self.alternatives if (named := _named(terms))), ())
+
+
+def _named(terms: Sequence[NodeTerm]) -> _Named:
+    found = [_named_by(term) for term in terms]
+    return tuple(label for labels in found for label in labels) if all(found) else ()
+
+
+def _named_by(term: NodeTerm) -> _Named:
+    sure = next((each for each in term.labels if each.operator is SelectorOperator.IN), None)
+    return tuple((sure.key, value) for value in sure.values) if sure else ()
+
+
+def takes_pods(node: Node) -> bool:
+    """Whether the scheduler gives this node any pods."""
+    return node.is_ready and not node.unschedulable and not node.deleting

@@ -1,0 +1,260 @@
+"""What the pods that stand somewhere mean for one that looks for a place.
+
+Required affinity and anti-affinity, the anti-affinity that others have against it, and strict topology spreads: each
+becomes a check of how many certain pods stand where a node does. Preferences are left out of account.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rollout.model.cluster import LabelSelector, Node, Pod, SelectorOperator
+from rollout.model.placement import Placement, PodTerm, Spread
+from rollout.planning.tallies import Places, Tally
+
+_ANY_NUMBER = 1 << 30
+_Meant = tuple[str, LabelSelector, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Between `least` and `most` of the tally's pods must stand where the node does. `needed`: it must have the key."""
+
+    tally: Tally
+    because: str
+    least: int = 0
+    most: int = _ANY_NUMBER
+    needed: bool = False
+
+    def admits(self, node: Node) -> bool:
+        """Whether it lets the pod run there."""
+        value = node.labels.get(self.tally.places.topology)
+        if value is None:
+            return not self.needed
+        return self.least <= self.tally.counts.get(value, 0) <= self.most
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it admits no node at all; False is no promise."""
+        return self.needed and not self.tally.reaches(self.most)
+
+
+@dataclass(slots=True, eq=False)
+class _Kind:
+    """Pods that say and are the same, as far as others mind: those of one owner, mostly.
+
+    `counted` are the tallies that they are part of, `shunned` those of pods that keep them away.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    placement: Placement
+    node_selector: Mapping[str, str]
+    pods: list[Pod] = field(default_factory=list)
+    counted: list[Tally] = field(default_factory=list)
+    shunned: list[Tally] = field(default_factory=list)
+    demands: "_Demands | None" = None
+
+    def matches(self, node: Node) -> bool:
+        """Whether node selector and node affinity let these pods run there."""
+        terms = self.placement.node_terms
+        return all(node.labels.get(key) == value for key, value in self.node_selector.items()) and (
+            terms is None or any(term.holds(node.name, node.labels) for term in terms)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Demands:
+    """A kind's own terms, each with what it counts; `joins_itself` is whether its pods satisfy their own affinity."""
+
+    repulsions: tuple[Tally, ...]
+    attractions: tuple[Tally, ...]
+    joins_itself: bool
+    spreads: tuple[tuple[Spread, Tally, int], ...]
+
+
+class Neighbours:
+    """All pods that stand somewhere, as far as any pod minds. Costs nothing where none does."""
+
+    def __init__(
+        self, pods: Iterable[Pod], nodes: Sequence[Node], namespaces: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        self._nodes = nodes
+        self._namespaces = namespaces or {}
+        self._kinds = _kinds_of(pods)
+        self._kind_of = {pod.uid: kind for kind in self._kinds for pod in kind.pods}
+        self._by_label, self._spaces = _index(self._kinds)
+        self._where: dict[str, str] = {}
+        self._places: dict[tuple[object, ...], Places] = {}
+        self._tallies: dict[tuple[object, ...], Tally] = {}
+        self._carriers: dict[tuple[object, ...], Tally] = {}
+        for kind in self._kinds:
+            self._let_shun(kind)
+
+    def move(self, pod: Pod, *, to: str) -> None:
+        """The pod is on this node from now on; empty: nowhere."""
+        kind = self._kind_of.get(pod.uid)
+        if kind is None:
+            return
+        before = self._where.get(pod.uid, pod.node)
+        self._where[pod.uid] = to
+        for tally in kind.counted:
+            if before:
+                tally.move(before, -1)
+            if to:
+                tally.move(to, 1)
+
+    def checks(self, pod: Pod, closed: frozenset[str]) -> tuple[Check, ...]:
+        """What a node must pass to take the pod, which itself stands nowhere just now."""
+        kind = self._kind_of.get(pod.uid)
+        if kind is None or not (kind.placement.minds_others or kind.shunned):
+            return ()
+        if kind.demands is None:
+            kind.demands = self._demands(kind)
+        return tuple(_checks(kind, kind.demands, closed))
+
+    def _let_shun(self, kind: _Kind) -> None:
+        """Tell those whom this kind keeps away; kinds with the same term are counted together."""
+        for term in kind.placement.repulsions:
+            meant = self._meant(term, kind)
+            carriers = self._carriers.get(meant)
+            if carriers is None:
+                carriers = self._carriers[meant] = Tally(self._places_of(term.topology))
+                for other in self._selected(meant):
+                    other.shunned.append(carriers)
+            self._fill(carriers, [kind])
+
+    def _demands(self, kind: _Kind) -> _Demands:
+        placement = kind.placement
+        drawn = [self._meant(term, kind) for term in placement.attractions]
+        return _Demands(
+            tuple(self._tally(self._meant(term, kind)) for term in placement.repulsions),
+            tuple(self._tally(meant) for meant in drawn),
+            all(kind in self._selected(meant) for meant in drawn),
+            tuple(self._spread(spread, kind) for spread in placement.spreads),
+        )
+
+    def _tally(self, meant: _Meant) -> Tally:
+        if meant not in self._tallies:
+            tally = self._tallies[meant] = Tally(self._places_of(meant[0]))
+            self._fill(tally, self._selected(meant))
+        return self._tallies[meant]
+
+    def _spread(self, spread: Spread, kind: _Kind) -> tuple[Spread, Tally, int]:
+        selector, places = spread.selects_for(kind.labels), self._places_for(spread, kind)
+        key = (id(places), kind.namespace, selector)
+        if key not in self._tallies:
+            tally = self._tallies[key] = Tally(places)
+            self._fill(tally, self._within(kind.namespace, selector))
+        return spread, self._tallies[key], int(selector.matches(kind.labels))
+
+    def _fill(self, tally: Tally, counted: Iterable[_Kind]) -> None:
+        for kind in counted:
+            kind.counted.append(tally)
+            for pod in kind.pods:
+                if where := self._where.get(pod.uid, pod.node):
+                    tally.move(where, 1)
+
+    def _places_of(self, topology: str) -> Places:
+        if (topology,) not in self._places:
+            self._places[topology,] = Places.of(topology, self._nodes)
+        return self._places[topology,]
+
+    def _places_for(self, spread: Spread, kind: _Kind) -> Places:
+        """The nodes that a spread counts: with all the keys that the pod is spread by, and open to it as it says."""
+        placement, keys = kind.placement, tuple(dict.fromkeys(each.topology for each in kind.placement.spreads))
+        chosen = None if spread.ignores_affinity else (tuple(kind.node_selector.items()), placement.node_terms)
+        tolerations = placement.tolerations if spread.heeds_taints else None
+        if len(keys) == 1 and chosen in (None, ((), None)) and tolerations is None:
+            return self._places_of(spread.topology)
+        key = (spread.topology, keys, chosen, tolerations)
+        if key not in self._places:
+            counting = (node for node in self._nodes if _counts(node, spread, kind))
+            self._places[key] = Places.of(spread.topology, counting)
+        return self._places[key]
+
+    def _meant(self, term: PodTerm, kind: _Kind) -> _Meant:
+        """A term as a kind means it: topology, selector and namespaces."""
+        return term.topology, term.selects_for(kind.labels), tuple(self._looked_in(term, kind.namespace))
+
+    def _selected(self, meant: _Meant) -> list[_Kind]:
+        _topology, selector, namespaces = meant
+        return [each for name in namespaces for each in self._within(name, selector)]
+
+    def _looked_in(self, term: PodTerm, own: str) -> Iterable[str]:
+        """The namespaces that a term means; those that are chosen by labels are known only as far as they were read."""
+        if term.namespace_selector is None:
+            return term.namespaces or (own,)
+        chosen = {name for name in self._spaces if term.namespace_selector.matches(self._labels_of(name))}
+        return sorted(chosen | set(term.namespaces))
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str]:
+        """A namespace's labels; the one for its name is always there."""
+        return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
+
+    def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_Kind]:
+        demanded = next((each for each in selector.requirements if each.operator is SelectorOperator.IN), None)
+        if demanded is None:
+            candidates: Iterable[_Kind] = self._spaces.get(namespace, ())
+        else:
+            shelves = (self._by_label.get((namespace, demanded.key, value), ()) for value in demanded.values)
+            candidates = (kind for shelf in shelves for kind in shelf)
+        return (kind for kind in candidates if selector.matches(kind.labels))
+
+
+def _checks(kind: _Kind, demands: _Demands, closed: frozenset[str]) -> Iterator[Check]:
+    for tally in demands.repulsions:
+        yield Check(tally, "its anti-affinity", most=0)
+    for tally in kind.shunned:
+        yield Check(tally, "another pod's anti-affinity", most=0)
+    first = demands.joins_itself and not any(tally.total for tally in demands.attractions)
+    for tally in demands.attractions:
+        yield Check(tally, "its pod affinity", least=0 if first else 1, needed=True)
+    for spread, tally, own in demands.spreads:
+        most = _least(spread, tally, closed) + spread.max_skew - own
+        yield Check(tally, "its topology spread", most=most, needed=True)
+
+
+def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
+    """The number that no place may exceed by more than the skew."""
+    places = tally.places.among(closed) if spread.heeds_taints else tally.places.values
+    if len(places) < spread.min_domains:
+        return 0
+    return min((tally.counts.get(value, 0) for value in places), default=0) if spread.heeds_taints else tally.least()
+
+
+def _counts(node: Node, spread: Spread, kind: _Kind) -> bool:
+    return (
+        all(each.topology in node.labels for each in kind.placement.spreads)
+        and (spread.ignores_affinity or kind.matches(node))
+        and (not spread.heeds_taints or kind.placement.tolerates(node.taints))
+    )
+
+
+def _kinds_of(pods: Iterable[Pod]) -> list[_Kind]:
+    """The kinds of these pods; none where no pod minds any other."""
+    known = tuple(pods)
+    if not any(pod.placement.minds_others for pod in known):
+        return []
+    kinds: dict[tuple[object, ...], _Kind] = {}
+    for pod in known:
+        selector = tuple(pod.node_selector.items())
+        key = (pod.namespace, tuple(pod.labels.items()), id(pod.placement), selector)
+        kind = kinds.get(key)
+        if kind is None:
+            kind = kinds[key] = _Kind(pod.namespace, pod.labels, pod.placement, pod.node_selector)
+        kind.pods.append(pod)
+    return list(kinds.values())
+
+
+def _index(
+    kinds: Iterable[_Kind],
+) -> tuple[Mapping[tuple[str, str, str], Sequence[_Kind]], Mapping[str, Sequence[_Kind]]]:
+    """Kinds by namespace, label and value, and by namespace."""
+    by_label: dict[tuple[str, str, str], list[_Kind]] = defaultdict(list)
+    spaces: dict[str, list[_Kind]] = defaultdict(list)
+    for kind in kinds:
+        spaces[kind.namespace].append(kind)
+        for key, value in kind.labels.items():
+            by_label[kind.namespace, key, value].append(kind)
+    return by_label, spaces
