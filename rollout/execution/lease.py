@@ -27,6 +27,8 @@ from rollout.model import marks
 from rollout.ports import Clock, ClusterApi
 
 _RENEWALS_PER_DURATION = 3
+# What is sent at the last moment still has a way to go: an act must begin while this share of the duration lasts.
+_SURE_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +111,22 @@ class LeaseLock:
 
     def check(self) -> None:
         """Return only while the Lease is surely ours; `FencedError` where it is not."""
-        if self._lost_to is None and self._clock.monotonic() - self._renewed_at >= self._terms.seconds:
+        if self._lost_to is None and not self._is_surely_ours():
             patiently(self._renew, Deadline(self._clock, self._terms.patience))
         if self._lost_to is not None:
             raise FencedError(
                 f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
                 hint="Nothing further is done by this process; see who runs the other rollout.",
             )
+
+    def _is_surely_ours(self) -> bool:
+        return self._clock.monotonic() - self._renewed_at < self._terms.seconds * _SURE_SHARE
+
+    def _is_mine(self, lease: _Lease | None) -> bool:
+        """Whether it is this very process's: user, machine and process id may be alike in two containers."""
+        if lease is None or lease.held_by != self._terms.holder:
+            return False
+        return lease.spec.acquire_time == self._acquired
 
     def _acquire(self) -> None:
         lease = self._read()
@@ -133,7 +144,7 @@ class LeaseLock:
             self._note(self._patiently(write))
         except ApiConflictError as error:
             current = self._read()
-            if current is None or current.held_by != self._terms.holder:
+            if current is None or not self._is_mine(current):
                 raise self._taken(current.held_by if current else "somebody", "") from error
             self._version, self._renewed_at = current.metadata.resource_version, self._clock.monotonic()
 
@@ -212,7 +223,7 @@ class LeaseLock:
     def _retake(self) -> bytes | None:
         """After a conflict: an unanswered renewal of ours may have succeeded; another holder means it is lost."""
         current = self._read()
-        if current is None or current.held_by != self._terms.holder:
+        if current is None or not self._is_mine(current):
             self._lost_to = current.held_by if current else ""
             return None
         return self._api.replace(self._path, self._body(current.metadata.resource_version))

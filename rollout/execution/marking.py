@@ -127,12 +127,12 @@ def _write(context: NodeContext, change: Callable[[Node], dict[str, Any] | None]
     """Read, decide, write; again where the Node changed in between. No change: no write."""
     deadline = Deadline(context.clock, context.api_patience)
     for _attempt in range(_ATTEMPTS):
+        context.guard.check()
         node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
         body = change(node)
         if body is None:
             return node
         body["metadata"]["resourceVersion"] = node.resource_version
-        context.guard.check()
         try:
             patiently(lambda: _patch(context, body), deadline, context.told_of_outage)  # noqa: B023 - called at once
         except ApiConflictError:
@@ -142,4 +142,6 @@ def _write(context: NodeContext, change: Callable[[Node], dict[str, Any] | None]
 
 
 def _patch(context: NodeContext, body: dict[str, Any]) -> bytes:
+    """One attempt. An outage that is waited out may have cost us the Lease: whether we still may is asked each time."""
+    context.guard.check()
     return context.api.patch(f"/api/v1/nodes/{context.name}", body)

@@ -6,8 +6,9 @@ Loading it takes longer than most of the runs live; apart from that the children
 import multiprocessing
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
@@ -41,6 +42,11 @@ class Machine:
 
     context: ForkServerContext
     directory: Path
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def next_number(self) -> int:
+        """A number that no command has had yet."""
+        return next(self.numbers)
 
     def start(self, number: int, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkServerProcess:
         home = self.directory / f"home-{number}"

@@ -80,3 +80,18 @@ def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(api: K
         server.outage(2.5)
         held.check()
         assert lease(api)["holderIdentity"] == "ann"
+
+
+def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:
+    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10, unlock="run-of-ann")
+    with lock(api, "ann", seconds=1) as first, LeaseLock(api, SystemClock(), terms) as second:
+        with pytest.raises(FencedError):
+            wait_for_a_fence(first)
+        second.check()
+
+
+def wait_for_a_fence(held: LeaseLock) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        held.check()
+        time.sleep(0.1)

@@ -1,0 +1,94 @@
+"""A process that has lost the Lease: whatever it was about to do, it does no more."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import LEASES, NODES
+from rollout.lab.api.store import Json
+from rollout.lab.hosts.faults import HostFaults, SshFault
+from rollout.lab.lab import Lab
+from tests.apply.conftest import command
+
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--max-unavailable",
+    "1",
+    "--control-plane",
+    "exclude",
+    "--lease-duration",
+    "1s",
+)
+PREFIX = "node-rollout.dev/"
+Start = Callable[[str, int], Lab]
+
+
+def phases(lab: Lab) -> list[str]:
+    nodes: list[Json] = lab.call(lambda: list(lab.store.items(NODES)))
+    found = [(node["metadata"].get("annotations") or {}).get(PREFIX + "phase") for node in nodes]
+    return [phase for phase in found if phase]
+
+
+def wait_until(reached: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def steal(lab: Lab) -> None:
+    """The Lease is somebody else's."""
+
+    def do() -> None:
+        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+        assert lease is not None
+        lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": "thief"}})
+
+    lab.call(do)
+
+
+@pytest.mark.parametrize("phase", ["cordoned", "draining", "rebooting", "booted"])
+def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Start, tmp_path: Path, phase: str) -> None:
+    """Its Node stands as it was read, and so would take the write: the one who holds the Lease now has not come to it."""
+    lab = started("default", 4)
+    away = ApiFault(answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="nodes")
+    process = command(lab, tmp_path, *APPLY)
+    wait_until(lambda: phase in phases(lab))
+    lab.call(lambda: lab.faults.add(away))
+    time.sleep(2.5)
+    steal(lab)
+    time.sleep(0.5)
+    before = phases(lab)
+    lab.call(lab.faults.clear)
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4, stderr
+    assert phases(lab) == before
+    assert lab.scoreboard().cordons_left
+
+
+def test_a_host_that_was_out_of_reach_is_not_asked_to_reboot_once_the_lease_is_lost(
+    started: Start, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    process = command(lab, tmp_path, *APPLY)
+    wait_until(lambda: "draining" in phases(lab))
+
+    def close(fault: SshFault) -> None:
+        for machine in lab.machines.values():
+            machine.inflict(HostFaults(ssh=fault))
+
+    lab.call(lambda: close(SshFault.CLOSED))
+    wait_until(lambda: "rebooting" in phases(lab))
+    steal(lab)
+    time.sleep(1)
+    lab.call(lambda: close(SshFault.NONE))
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4, stderr
+    time.sleep(0.5)
+    assert set(lab.scoreboard().reboots.values()) == {0}

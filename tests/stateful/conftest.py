@@ -1,0 +1,21 @@
+"""How much is tried: little by default, much with `--hypothesis-profile=thorough`."""
+
+from hypothesis import HealthCheck, Phase, settings
+
+from tests.crash.conftest import machine  # noqa: F401 - a fixture
+
+QUICK = settings(
+    max_examples=7,
+    stateful_step_count=10,
+    deadline=None,
+    database=None,
+    # Processes and clocks are real: a failure need not come again, and looking for a smaller one would prove nothing.
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+settings.register_profile("thorough", QUICK, max_examples=60, stateful_step_count=16)
+
+
+def profile() -> settings:
+    """The settings asked for on the command line, if they are ours."""
+    return settings.get_profile("thorough") if settings.get_current_profile_name() == "thorough" else QUICK

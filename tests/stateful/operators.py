@@ -1,0 +1,135 @@
+"""Operators who run the program, each on a machine that knows nothing, and what the program told them."""
+
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from os import kill
+
+import msgspec
+
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
+from rollout.lab.api.store import Json
+from rollout.lab.lab import Lab
+from tests.crash.conftest import Machine
+from tests.stateful.witness import RUN, annotations
+
+_FLAGS = ("--yes", "-o", "json")
+# Real seconds: short where the lab's time is fast.
+RULES = (
+    *("--drain-timeout", "4s", "--reboot-timeout", "3s", "--ready-timeout", "3s", "--settle-timeout", "3s"),
+    *("--max-failures", "100%", "--control-plane", "exclude"),
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a command has said: its exit code (negative: killed by that signal) and its lines."""
+
+    code: int
+    text: str
+    lines: tuple[Json, ...]
+
+    @property
+    def planned(self) -> frozenset[str]:
+        plans = [line["plan"] for line in self.lines if line["type"] == "plan"]
+        return frozenset(node["name"] for plan in plans for wave in plan["waves"] for node in wave["nodes"])
+
+    @property
+    def summary(self) -> Json | None:
+        return next((line for line in self.lines if line["type"] == "summary"), None)
+
+    @property
+    def ends(self) -> Mapping[str, Json]:
+        return {line["node"]: line for line in self.lines if line["type"] == "node_finished"}
+
+
+@dataclass
+class Operators:
+    """One command at a time; `start` takes whichever fits what stands on the cluster."""
+
+    lab: Lab
+    machine: Machine
+    limit: int
+    flags: tuple[str, ...] = ()
+    process: ForkServerProcess | None = None
+    command: str = ""
+    told: list[Told] = field(default_factory=list)
+    _number: int = 0
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.is_alive()
+
+    def start(self, *extra: str) -> None:
+        """Apply where nothing stands, else resume."""
+        if self.process is None:
+            fresh = not stands(self.lab)
+            self.run_one("apply" if fresh else "resume", *(self._rules if fresh else ()), *extra)
+
+    def run_one(self, command: str, *flags: str) -> None:
+        """Start a command, at once in possession of the lock."""
+        held = held_by(self.lab)
+        unlock = ("--force-unlock", held) if held else ()
+        self._number, self.command = self.machine.next_number(), command
+        arguments = (command, *_FLAGS, *unlock, *flags)
+        self.process = self.machine.start(self._number, arguments, self.lab.environment)
+
+    @property
+    def _rules(self) -> tuple[str, ...]:
+        return (*RULES, "--max-unavailable", str(self.limit), *self.flags)
+
+    def send(self, number: int) -> None:
+        """A signal to the process, if it lives."""
+        if self.process is not None and self.process.pid is not None and self.process.is_alive():
+            kill(self.process.pid, number)
+
+    def ended(self, seconds: float = 0) -> Told | None:
+        """What the command has told, once it has ended; None while it runs, or where there is none."""
+        if self.process is None:
+            return None
+        self.process.join(seconds)
+        if self.process.exitcode is None:
+            return None
+        written = self.machine.output(self._number)
+        text = written.read_text() if written.exists() else ""
+        lines = tuple(
+            msgspec.json.decode(line) for line in text.splitlines() if line.startswith("{") and line[-1] == "}"
+        )
+        told = Told(self.process.exitcode, text, lines)
+        self.process = None
+        self.told.append(told)
+        return told
+
+    def kill(self) -> Told | None:
+        """kill -9."""
+        self.send(signal.SIGKILL)
+        return self.ended(10)
+
+
+def stands(lab: Lab) -> bool:
+    """Whether a rollout stands on the cluster that has to be gone on with."""
+    record = lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
+    return bool(marked(lab)) or (record is not None and annotations(record).get("node-rollout.dev/ended") != "true")
+
+
+def marked(lab: Lab) -> dict[str, Mapping[str, str]]:
+    """Nodes with our marks."""
+    nodes = lab.call(lambda: list(lab.store.items(NODES)))
+    return {node["metadata"]["name"]: annotations(node) for node in nodes if RUN in annotations(node)}
+
+
+def held_by(lab: Lab) -> str:
+    """The run whose Lease is held."""
+    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
+    return annotations(lease).get(RUN, "") if lease and lease["spec"].get("holderIdentity") else ""
+
+
+def await_change(lab: Lab, wanted: str, seconds: float) -> None:
+    """Return once a node carries this phase, or after real seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if any(marks.get("node-rollout.dev/phase") == wanted for marks in marked(lab).values()):
+            return
+        time.sleep(0.02)

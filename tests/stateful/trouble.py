@@ -1,0 +1,215 @@
+"""What can befall a cluster while a rollout is under way: by the network, by machines, and by other people."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+
+from rollout.adapters.kube import connect
+from rollout.errors import ApiError
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import LEASES, NODES, PODS
+from rollout.lab.api.store import Json
+from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, SshFault
+from rollout.lab.hosts.machine import Machine, Power
+from rollout.lab.lab import Lab
+from rollout.lab.world.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
+from tests.stateful.witness import Witness
+
+_ANSWERS = (
+    FaultAnswer.TOO_MANY_REQUESTS,
+    FaultAnswer.INTERNAL_ERROR,
+    FaultAnswer.UNAVAILABLE,
+    FaultAnswer.TIMEOUT,
+    FaultAnswer.CONFLICT,
+    FaultAnswer.DROP,
+    FaultAnswer.LOSE_ANSWER,
+    FaultAnswer.SLOW,
+    FaultAnswer.HANG,
+)
+STORMS = tuple(answer.value for answer in _ANSWERS)
+SICKNESSES = {
+    "slow to answer": HostFaults(answer_delay_seconds=20),
+    "slow to boot": HostFaults(reboot=RebootFault.SLOW),
+    "never back": HostFaults(reboot=RebootFault.NEVER_RETURNS),
+    "ignores reboots": HostFaults(reboot=RebootFault.IGNORED),
+    "rolls back": HostFaults(reboot=RebootFault.ROLLS_BACK),
+    "closes ssh": HostFaults(ssh=SshFault.CLOSED),
+    "refuses the key": HostFaults(ssh=SshFault.KEY_REFUSED),
+    "talks garbage": HostFaults(garbage=True),
+}
+
+
+class Trouble:
+    """Makes it, in one lab, under the eyes of one witness. Times are simulated seconds."""
+
+    def __init__(self, lab: Lab, witness: Witness) -> None:
+        self._lab = lab
+        self._witness = witness
+        self._api = connect(lab.kubeconfig, None)
+        self._outages: list[asyncio.Task[None]] = []
+        self.network = False
+
+    # The network.
+
+    def outage(self, seconds: float) -> None:
+        """The API server is away."""
+        self.network = True
+
+        async def begin() -> None:
+            self._outages.append(asyncio.create_task(self._lab.api.outage(seconds)))
+
+        self._lab.run(begin)
+
+    def storm(self, answer: str, seconds: float, probability: float) -> None:
+        """The API server answers that way for a while."""
+        self.network = True
+        fault = ApiFault(answer=FaultAnswer(answer), duration=seconds, probability=probability, delay=20)
+        self._lab.call(lambda: self._lab.faults.add(fault))
+
+    # Machines.
+
+    def sicken(self, node: str, sickness: str) -> None:
+        """A host gets something."""
+        self._lab.call(lambda: self._machine(node).inflict(SICKNESSES[sickness]))
+
+    def heal(self, node: str) -> None:
+        """It is well again."""
+
+        def mend() -> None:
+            machine = self._machine(node)
+            machine.inflict(HEALTHY)
+            machine.power_on()
+
+        self._lab.call(mend)
+
+    def cut_power(self, node: str, seconds: float) -> None:
+        """A host loses its power, for a while."""
+
+        def cut() -> None:
+            machine = self._machine(node)
+            with self._witness.others():
+                machine.cut_power()
+            asyncio.get_running_loop().call_later(machine.clock.scaled(seconds), machine.power_on)
+
+        self._lab.call(cut)
+
+    def reboot(self, node: str) -> None:
+        """Somebody else reboots a host, by hand."""
+
+        def do() -> None:
+            machine = self._machine(node)
+            if machine.power is Power.RUNNING and machine.faults.reboot is not RebootFault.IGNORED:
+                self._witness.rebooting_by_others.add(node)
+                machine.reboot()
+
+        self._lab.call(do)
+
+    def _machine(self, node: str) -> Machine:
+        return self._lab.machines[node]
+
+    # Other people.
+
+    def set_cordon(self, node: str, *, cordoned: bool) -> None:
+        """Somebody cordons or uncordons, as kubectl does: nothing is written where nothing changes."""
+
+        def change(found: Json) -> Json:
+            rest = {key: value for key, value in spec_of(found).items() if key != "unschedulable"}
+            return {**found, "spec": {**rest, **({"unschedulable": True} if cordoned else {})}}
+
+        self._on_node(node, change)
+
+    def _on_node(self, node: str, change: Callable[[Json], Json]) -> None:
+        def do() -> None:
+            found = self._lab.store.get(NODES, node)
+            if found is not None and (changed := change(found)) != found:
+                with self._witness.others():
+                    self._lab.store.put(NODES, changed)
+
+        self._lab.call(do)
+
+    def delete_node(self, node: str) -> None:
+        """Somebody deletes a Node; its kubelet registers it anew when it next reports, or boots."""
+
+        def do() -> None:
+            if self._lab.store.get(NODES, node) is not None:
+                self._lab.store.remove(NODES, node)
+
+        self._lab.call(do)
+
+    def report_soon(self, node: str, seconds: float) -> None:
+        """Its kubelet reports sooner than it would have."""
+
+        def do() -> None:
+            kubelet = self._lab.world.kubelets.get(node)
+            if kubelet is not None:
+                asyncio.get_running_loop().call_later(self._lab.world.cluster.clock.scaled(seconds), kubelet.report)
+
+        self._lab.call(do)
+
+    def evict(self, number: int) -> None:
+        """Somebody drains elsewhere: asks for a pod's eviction, as its budgets allow."""
+        pod = self._pod(number)
+        if pod is None:
+            return
+        meta = pod["metadata"]
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": meta["name"]}}
+        with suppress(ApiError):
+            self._api.create(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/eviction", body)
+
+    def delete_pod(self, number: int) -> None:
+        """Somebody deletes a pod, whatever its budgets say."""
+        pod = self._pod(number)
+        if pod is None:
+            return
+
+        def do() -> None:
+            found = self._lab.world.cluster.current(PODS, pod)
+            if found is not None and not is_deleting(found):
+                self._witness.excuse(found)
+                self._lab.world.cluster.delete_pod(found)
+
+        self._lab.call(do)
+
+    def _pod(self, number: int) -> Json | None:
+        def find() -> list[Json]:
+            pods = self._lab.store.items(PODS)
+            return [pod for pod in pods if phase(pod) == "Running" and not is_daemon(pod) and not is_mirror(pod)]
+
+        pods = sorted(self._lab.call(find), key=lambda pod: str(pod["metadata"]["name"]))
+        return pods[number % len(pods)] if pods else None
+
+    def steal_lease(self) -> None:
+        """Somebody else holds the Lease from now on."""
+        self._hold_lease("thief@elsewhere/1")
+
+    def drop_lease(self) -> None:
+        """The thief lets go of it."""
+        self._hold_lease("")
+
+    def _hold_lease(self, holder: str) -> None:
+        def do() -> None:
+            lease = self._lab.store.get(LEASES, "node-rollout", "kube-system")
+            if lease is not None and lease["spec"].get("holderIdentity"):
+                self._lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": holder}})
+
+        self._lab.call(do)
+
+    # The end of it.
+
+    def end(self) -> None:
+        """The network is well, machines are on and well, and every kubelet has reported; what people did stands."""
+        self.network = False
+        self._lab.call(self._lab.faults.clear)
+        for task in self._outages:
+            self._lab.call(task.cancel)
+        self._lab.run(self._lab.api.come_back)
+        for node in self._lab.machines:
+            self.heal(node)
+            self.report_soon(node, 0)
+
+
+def decoded(line: str) -> Json:
+    found: Json = msgspec.json.decode(line)
+    return found
