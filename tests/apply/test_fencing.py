@@ -14,16 +14,8 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import command
 
 APPLY = (
-    "apply",
-    "--yes",
-    "-o",
-    "json",
-    "--max-unavailable",
-    "1",
-    "--control-plane",
-    "exclude",
-    "--lease-duration",
-    "1s",
+    *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
+    *("--lease-duration", "1s"),
 )
 PREFIX = "node-rollout.dev/"
 Start = Callable[[str, int], Lab]
@@ -55,7 +47,7 @@ def steal(lab: Lab) -> None:
 
 @pytest.mark.parametrize("phase", ["cordoned", "draining", "rebooting", "booted"])
 def test_a_write_that_an_outage_held_up_is_not_made_up_for(started: Start, tmp_path: Path, phase: str) -> None:
-    """Its Node stands as it was read, and so would take the write: the one who holds the Lease now has not come to it."""
+    """Its Node stands as it was read, and so would take the write: whoever holds the Lease has not come to it yet."""
     lab = started("default", 4)
     away = ApiFault(answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="nodes")
     process = command(lab, tmp_path, *APPLY)
