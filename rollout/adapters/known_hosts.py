@@ -1,33 +1,28 @@
-"""Host keys on file, in OpenSSH's format.
-
-paramiko's own reader compares each new line with all before it, hashes every entry for each look-up, keeps
-one key a type and host, and knows neither patterns nor `@revoked`: at hundreds of hosts it costs more than the
-connections, and it would accept a revoked key. This one reads the file once into an index.
-"""
+"""The decision about a key that a host shows: known, certified, new, changed, revoked."""
 
 import base64
-import binascii
-import hashlib
-import hmac
 import threading
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from pathlib import Path
 
+from cryptography.hazmat.primitives.serialization import SSHCertificate
+
+from rollout.adapters.host_certificates import ALGORITHMS, authority_of, refusal
+from rollout.adapters.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import DEFAULT_SSH_PORT, Host
 
-_HASHED = "|1|"
-_REVOKED = "@revoked"
-_USER_FILE = Path("~/.ssh/known_hosts")
-_SYSTEM_FILE = Path("/etc/ssh/ssh_known_hosts")
+USER_FILE = Path("~/.ssh/known_hosts")
+SYSTEM_FILE = Path("/etc/ssh/ssh_known_hosts")
 
 
 class HostKeyChecking(StrEnum):
-    """What becomes of a host whose key is not on file; one with another key on file is refused by the first two."""
+    """What becomes of a host whose key is not on file; one with another key on file is refused by the first two.
+
+    A host that shows two different keys in one run is refused by all of them.
+    """
 
     STRICT = "strict"
     ACCEPT_NEW = "accept-new"
@@ -35,26 +30,11 @@ class HostKeyChecking(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HostKey:
-    """A public key: its type as known_hosts writes it (`ssh-ed25519`), and the bytes of the key."""
+class Shown:
+    """What a host has proved to have: a key, and perhaps a certificate for it."""
 
-    type: str
-    blob: bytes
-
-    @property
-    def fingerprint(self) -> str:
-        """`SHA256:…`, as `ssh-keygen -l` prints it."""
-        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode()
-        return f"SHA256:{digest.rstrip('=')}"
-
-
-@dataclass(frozen=True, slots=True)
-class _HashedName:
-    salt: bytes
-    digest: bytes
-
-    def matches(self, name: str) -> bool:
-        return hmac.digest(self.salt, name.encode(), "sha1") == self.digest
+    key: HostKey
+    certificate: SSHCertificate | None = None
 
 
 class KnownHosts:
@@ -63,50 +43,73 @@ class KnownHosts:
     New keys go to the first file. Safe to use from many threads. Errors do not name the host: the caller does.
     """
 
-    def __init__(self, file: Path | None, checking: HostKeyChecking) -> None:
-        """Read the file, or OpenSSH's two where it is None; `InputError` where a named one cannot be read."""
+    def __init__(self, files: Sequence[Path], checking: HostKeyChecking) -> None:
+        """Read the files, or OpenSSH's two where none is named; `InputError` where named ones cannot be read."""
         self.checking = checking
-        self._file = (file or _USER_FILE).expanduser()
+        self._file = (files[0] if files else USER_FILE).expanduser()
         self._lock = threading.Lock()
-        self._plain: defaultdict[str, list[HostKey]] = defaultdict(list)
-        self._hashed: list[tuple[_HashedName, HostKey]] = []
-        self._patterns: list[tuple[str, HostKey]] = []
-        self._revoked: set[bytes] = set()
+        self._index = Index()
         # Each hashed line costs a digest, and each connection asks twice.
-        self._found: dict[str, tuple[HostKey, ...]] = {}
+        self._found: dict[str, tuple[Entry, ...]] = {}
         if checking is not HostKeyChecking.OFF:
-            self._read(self._file, must_exist=file is not None and checking is HostKeyChecking.STRICT)
-            if file is None:
-                self._read(_SYSTEM_FILE, must_exist=False)
+            named = [file.expanduser() for file in files]
+            strictly = checking is HostKeyChecking.STRICT and not any(file.exists() for file in named)
+            for file in named or (self._file, SYSTEM_FILE):
+                self._index.read(file, must_exist=bool(named) and strictly)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
         """Every key on file for this address and port."""
+        return tuple(entry.key for entry in self._entries(_name(host)))
+
+    def algorithms(self, host: Host) -> tuple[str, ...]:
+        """Types of key and certificate to ask the host for first: those that can be decided on."""
         name = _name(host)
+        certified = ALGORITHMS if self._index.authorities.find(name) else ()
+        return (*certified, *dict.fromkeys(entry.key.type for entry in self._entries(name)))
+
+    def verify(self, host: Host, shown: Shown) -> None:
+        """Accept the key or raise `HostKeyError`; writes a new one to the file under accept-new."""
+        with self._lock:
+            if self.checking is not HostKeyChecking.OFF:
+                self._check_revoked(shown)
+                why_not = self._uncertified(host, shown)
+                if why_not is None:
+                    return
+            else:
+                why_not = ""
+            self._decide(host, shown.key, why_not)
+
+    def _decide(self, host: Host, key: HostKey, uncertified: str) -> None:
+        known = self._entries(_name(host))
+        if any(entry.key == key for entry in known):
+            return
+        if known:
+            raise _changed(host, key, known, self._file)
+        if self.checking is HostKeyChecking.STRICT:
+            raise _unknown(host, key, self._file, uncertified)
+        if self.checking is HostKeyChecking.ACCEPT_NEW:
+            self._append(host, key)
+        self._found[_name(host)] = (Entry(key),)
+
+    def _entries(self, name: str) -> tuple[Entry, ...]:
         if name not in self._found:
-            self._found[name] = self._search(name)
+            self._found[name] = self._index.hosts.find(name)
         return self._found[name]
 
-    def _search(self, name: str) -> tuple[HostKey, ...]:
-        found = list(self._plain.get(name, ()))
-        found += [key for hashed, key in self._hashed if hashed.matches(name)]
-        found += [key for pattern, key in self._patterns if _matches(pattern, name)]
-        return tuple(found)
+    def _check_revoked(self, shown: Shown) -> None:
+        signer = {authority_of(shown.certificate)} if shown.certificate else set()
+        for blob in {shown.key.blob} | signer:
+            if blob in self._index.revoked:
+                raise _revoked(self._index.revoked[blob])
 
-    def verify(self, host: Host, shown: HostKey) -> None:
-        """Accept the key or raise `HostKeyError`; writes a new one to the file under accept-new."""
-        if self.checking is HostKeyChecking.OFF:
-            return
-        with self._lock:
-            known = self.keys(host)
-            if shown.blob in self._revoked:
-                raise _revoked(shown, self._file)
-            if shown in known:
-                return
-            if known:
-                raise _changed(host, shown, known, self._file)
-            if self.checking is HostKeyChecking.STRICT:
-                raise _unknown(host, shown, self._file)
-            self._append(host, shown)
+    def _uncertified(self, host: Host, shown: Shown) -> str | None:
+        """None where a certificate speaks for the host; else why none does. Its key may be on file all the same."""
+        if shown.certificate is None:
+            return ""
+        signer = authority_of(shown.certificate)
+        if not any(entry.key.blob == signer for entry in self._index.authorities.find(_name(host))):
+            return "no @cert-authority line for it has the key that signed its certificate"
+        return refusal(shown.certificate, (host.known_as or host.address).lower()) or None
 
     def _append(self, host: Host, key: HostKey) -> None:
         line = f"{_name(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
@@ -119,78 +122,14 @@ class KnownHosts:
                 f"its new host key cannot be written to {self._file}: {error.strerror}",
                 hint="Name a writable file with --known-hosts.",
             ) from error
-        self._found[_name(host)] = (key,)
-
-    def _read(self, file: Path, *, must_exist: bool) -> None:
-        try:
-            text = file.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError as error:
-            if not must_exist:
-                return
-            raise InputError(
-                f"known hosts file {file}: no such file",
-                hint="Name another with --known-hosts, or collect keys with ssh-keyscan.",
-            ) from error
-        except OSError as error:
-            raise InputError(f"known hosts file {file}: {error.strerror}") from error
-        for names, key in _entries(text.splitlines()):
-            self._index(names, key)
-
-    def _index(self, names: str, key: HostKey | None) -> None:
-        if key is None:
-            return
-        if names == _REVOKED:
-            self._revoked.add(key.blob)
-        elif names.startswith(_HASHED):
-            hashed = _hashed(names)
-            if hashed:
-                self._hashed.append((hashed, key))
-        elif any(mark in names for mark in "*?!"):
-            self._patterns.append((names, key))
-        else:
-            for name in names.split(","):
-                self._plain[name.lower()].append(key)
 
 
-def _entries(lines: Iterable[str]) -> Iterator[tuple[str, HostKey | None]]:
-    """Names and key of each line; the name of a revoked key is `@revoked`: it is refused from every host.
-
-    Lines of certificate authorities are skipped: hosts are told by their own keys here.
-    """
-    for line in lines:
-        fields = line.split()
-        if not fields or fields[0].startswith("#") or fields[0] == "@cert-authority":
-            continue
-        if fields[0] == _REVOKED:
-            yield _REVOKED, _key(fields[2:])
-        else:
-            yield fields[0], _key(fields[1:])
-
-
-def _key(fields: list[str]) -> HostKey | None:
-    """The key of `type base64 …`; None where a line is damaged: it speaks for no host, as in OpenSSH."""
+def read_known_hosts(files: Sequence[str], checking: HostKeyChecking) -> KnownHosts:
+    """Those that a host's own configuration names; `HostKeyError` where they cannot be read."""
     try:
-        return HostKey(fields[0], base64.b64decode(fields[1], validate=True))
-    except (IndexError, binascii.Error):
-        return None
-
-
-def _hashed(name: str) -> _HashedName | None:
-    try:
-        salt, digest = name.removeprefix(_HASHED).split("|")
-        return _HashedName(base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True))
-    except (ValueError, binascii.Error):
-        return None
-
-
-def _matches(patterns: str, name: str) -> bool:
-    """Whether OpenSSH's pattern list names it: any match counts, unless a `!` pattern matches."""
-    wanted = [pattern.lower() for pattern in patterns.split(",")]
-    # Brackets are literal in known_hosts ([host]:port), and a class in fnmatch.
-    literal = [pattern.replace("[", "[[]") for pattern in wanted]
-    if any(fnmatchcase(name, pattern[1:]) for pattern in literal if pattern.startswith("!")):
-        return False
-    return any(fnmatchcase(name, pattern) for pattern in literal if not pattern.startswith("!"))
+        return KnownHosts([Path(file) for file in files], checking)
+    except InputError as error:
+        raise HostKeyError(error.message, hint=error.hint) from error
 
 
 def _name(host: Host) -> str:
@@ -205,17 +144,21 @@ def _ends_line(file: Path) -> bool:
     return not data or data.endswith(b"\n")
 
 
-def _unknown(host: Host, shown: HostKey, file: Path) -> HostKeyError:
+def _unknown(host: Host, shown: HostKey, file: Path, uncertified: str) -> HostKeyError:
+    why = f" (its certificate does not help: {uncertified})" if uncertified else ""
     return HostKeyError(
-        f"its host key is unknown: {shown.type} {shown.fingerprint}",
+        f"its host key is unknown: {shown.type} {shown.fingerprint}{why}",
         hint=f"If that is its fingerprint: ssh-keyscan -p {host.port} {host.address} >> {file}"
         " (or --host-key-checking accept-new)",
     )
 
 
-def _changed(host: Host, shown: HostKey, known: tuple[HostKey, ...], file: Path) -> HostKeyError:
-    same_type = [key for key in known if key.type == shown.type]
-    expected = ", ".join(f"{key.type} {key.fingerprint}" for key in same_type or known)
+def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path) -> HostKeyError:
+    same_type = [entry for entry in known if entry.key.type == shown.type]
+    expected = ", ".join(
+        f"{entry.key.type} {entry.key.fingerprint} ({entry.place or 'shown earlier in this run'})"
+        for entry in same_type or known
+    )
     return HostKeyError(
         f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is {expected}",
         hint="Somebody may be listening in. If the host was reinstalled:"
@@ -223,8 +166,8 @@ def _changed(host: Host, shown: HostKey, known: tuple[HostKey, ...], file: Path)
     )
 
 
-def _revoked(shown: HostKey, file: Path) -> HostKeyError:
+def _revoked(entry: Entry) -> HostKeyError:
     return HostKeyError(
-        f"its host key is revoked: {shown.type} {shown.fingerprint}",
-        hint=f"{file} names it as @revoked: give the host a new key.",
+        f"its host key is revoked: {entry.key.type} {entry.key.fingerprint}",
+        hint=f"{entry.place} names it as @revoked: give the host a new key.",
     )

@@ -5,45 +5,43 @@ becomes part of a command; the caller's constant text is all that is run.
 """
 
 import logging
-import shlex
-import socket
+import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import paramiko
 
-from rollout.adapters.known_hosts import HostKey, HostKeyChecking, KnownHosts
-from rollout.adapters.ssh_connection import Connection
-from rollout.adapters.ssh_keys import KeyRing
-from rollout.errors import (
-    HostKeyError,
-    InputError,
-    SshAuthError,
-    SshError,
-    SshTimeoutError,
-    SshUnreachableError,
-)
+from rollout.adapters.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
+from rollout.adapters.ssh_attempt import Attempt, named
+from rollout.adapters.ssh_connection import Patience
+from rollout.adapters.ssh_keys import KeyRing, Keys
+from rollout.adapters.ssh_passphrase import Ask
+from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.side_by_side import side_by_side
-from rollout.model.host import Host
+from rollout.model.host import Host, Identities
 from rollout.ports import CommandResult
 
 T = TypeVar("T")
 
 OUTPUT_LIMIT = 1 << 20
 CONNECT_TIMEOUT = 15.0
+_PATIENCE = Patience()
+# A host that has too many logins under way hangs up at once; how long to wait before each next try.
+_TURNED_AWAY = (0.25, 0.5, 1.0, 2.0)
 
 
 class ParamikoShell:
     """Runs commands on hosts; safe to call from many threads.
 
     `key_file` is for hosts that name none themselves; with neither, the agent and OpenSSH's default keys are
-    tried. `known_hosts` None means OpenSSH's own files. `connect_timeout` (seconds) bounds connection and
-    login within the deadline of each call. Raises `InputError` where a file named here cannot be used.
+    tried. `key_passphrase` is tried on every encrypted key, and `ask` is asked for others. `known_hosts` None means
+    OpenSSH's own files. `connect_timeout` (seconds) bounds connection and login within the deadline of each call.
+    Raises `InputError` where a file named here cannot be used.
     """
 
     def __init__(
@@ -53,21 +51,33 @@ class ParamikoShell:
         host_key_checking: HostKeyChecking = HostKeyChecking.STRICT,
         key_file: Path | None = None,
         key_passphrase: str | None = None,
+        ask: Ask | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         output_limit: int = OUTPUT_LIMIT,
+        patience: Patience = _PATIENCE,
     ) -> None:
         # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
-        self._known_hosts = KnownHosts(known_hosts, host_key_checking)
+        self._known_hosts = KnownHosts((known_hosts,) if known_hosts else (), host_key_checking)
         self._known_hosts_named = known_hosts is not None
-        self._others: dict[str, KnownHosts] = {}
+        self._others: dict[tuple[str, ...], KnownHosts] = {}
         self._lock = threading.Lock()
-        self._keys = KeyRing(key_passphrase)
+        self._keys = KeyRing((key_passphrase,) if key_passphrase else (), ask)
         self._key_file = str(key_file) if key_file is not None else None
         self._connect_timeout = connect_timeout
         self._output_limit = output_limit
+        self._patience = patience
         if self._key_file is not None:
             self._check_key(self._key_file)
+
+    def unlock(self, hosts: Iterable[Host]) -> None:
+        """Ask for the passphrases that logging in to these hosts will want, before anything else is on the screen.
+
+        What cannot be used is told later, of each host.
+        """
+        for file, identities in dict.fromkeys((host.key_file or self._key_file, host.identities) for host in hosts):
+            with suppress(SshAuthError), self._keys.candidates(file, identities):
+                pass
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Connect, log in, run the command and disconnect, all within `timeout` seconds.
@@ -91,7 +101,7 @@ class ParamikoShell:
         Errors are those of `run`, and whatever `agreed` raises.
         """
 
-        def converse(attempt: "_Attempt", deadline: float) -> CommandResult | None:
+        def converse(attempt: Attempt, deadline: float) -> CommandResult | None:
             answer = self._command(question, attempt, deadline)
             return self._command(command, attempt, deadline) if agreed(answer) else None
 
@@ -107,160 +117,62 @@ class ParamikoShell:
         """Nothing is kept: a connection is one question's, and must not outlive a boot."""
         return nullcontext()
 
-    def _command(self, command: str, attempt: "_Attempt", deadline: float) -> CommandResult:
+    def _command(self, command: str, attempt: Attempt, deadline: float) -> CommandResult:
         return attempt.run(command, deadline, self._output_limit)
 
-    def _connected(self, host: Host, talk: "Callable[[_Attempt, float], T]", timeout: float) -> T:
+    def _connected(self, host: Host, talk: Callable[[Attempt, float], T], timeout: float) -> T:
         """The result of `talk` with a host that is known and has let us in."""
+        try:
+            # Before the clock starts: an operator may have to enter a passphrase.
+            with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
+                return self._talk(host, keys, talk, timeout)
+        except SshError as error:
+            raise type(error)(named(host, error.message), hint=error.hint) from error
+
+    def _talk(self, host: Host, keys: Keys, talk: Callable[[Attempt, float], T], timeout: float) -> T:
         started = time.monotonic()
         deadline = started + timeout
-        attempt = _Attempt(host, min(deadline, started + (host.connect_timeout or self._connect_timeout)))
+        soon = min(deadline, started + (host.connect_timeout or self._connect_timeout))
+        attempt = Attempt(host, soon, self._patience)
         try:
-            self._open(attempt)
+            self._reach(attempt, many_keys=len(keys) > 1)
+            attempt.log_in(keys)
             return talk(attempt, deadline)
-        except SshError as error:
-            raise type(error)(_named(host, error.message), hint=error.hint) from error
         except (OSError, EOFError, paramiko.SSHException) as error:
+            attempt.close()
             raise attempt.failure(error, started) from error
         finally:
             attempt.close()
 
-    def _open(self, attempt: "_Attempt") -> None:
-        host = attempt.host
-        with self._keys.candidates(host.key_file or self._key_file) as keys:
-            attempt.connect(many_keys=len(keys) > 1)
-            attempt.check_host_key(self._known_hosts_of(host))
-            attempt.log_in(keys)
+    def _reach(self, attempt: Attempt, *, many_keys: bool) -> None:
+        """Connect, and see that it is the host; again, where it hangs up before it has said who it is."""
+        known_hosts = self._known_hosts_of(attempt.host)
+        for pause in _TURNED_AWAY:
+            try:
+                attempt.connect(many_keys=many_keys)
+                return attempt.check_host_key(known_hosts)
+            except (OSError, EOFError, paramiko.SSHException):
+                attempt.close()
+                if not attempt.was_turned_away or attempt.seconds_left <= pause:
+                    raise
+                # Not all of those that were turned away at the same moment.
+                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody is to guess nothing
+        attempt.connect(many_keys=many_keys)
+        return attempt.check_host_key(known_hosts)
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
-        """The file named by flag before the one of the host's configuration, as everywhere."""
-        if host.known_hosts is None or self._known_hosts_named:
+        """The file named by flag before those of the host's configuration, as everywhere."""
+        if not host.known_hosts or self._known_hosts_named:
             return self._known_hosts
         with self._lock:
             if host.known_hosts not in self._others:
-                self._others[host.known_hosts] = _read_known_hosts(host.known_hosts, self._known_hosts.checking)
+                self._others[host.known_hosts] = read_known_hosts(host.known_hosts, self._known_hosts.checking)
             return self._others[host.known_hosts]
 
     def _check_key(self, file: str) -> None:
+        """A file that only the agent has the private key of will do as well."""
         try:
-            self._keys.load(file)
+            with self._keys.candidates(file, Identities()):
+                pass
         except SshAuthError as error:
             raise InputError(error.message, hint=error.hint) from error
-
-
-def _read_known_hosts(file: str, checking: HostKeyChecking) -> KnownHosts:
-    try:
-        return KnownHosts(Path(file), checking)
-    except InputError as error:
-        raise HostKeyError(error.message, hint=error.hint) from error
-
-
-class _Attempt:
-    """One call's connection, and how far it has come: the sentence of a failure says where it happened."""
-
-    def __init__(self, host: Host, deadline: float) -> None:
-        self.host = host
-        self._deadline = deadline
-        self._doing = "connecting"
-        self._connection: Connection | None = None
-
-    @property
-    def _open(self) -> Connection:
-        if self._connection is None:
-            raise EOFError("not connected")
-        return self._connection
-
-    def connect(self, *, many_keys: bool) -> None:
-        self._connection = Connection(self.host, deadline=self._deadline, many_keys=many_keys)
-        self._doing = "agreeing on keys"
-
-    def check_host_key(self, known_hosts: KnownHosts) -> None:
-        known_types = tuple(key.type for key in known_hosts.keys(self.host))
-        shown = self._open.handshake(known_types)
-        known_hosts.verify(self.host, HostKey(shown.get_name(), shown.asbytes()))
-
-    def log_in(self, keys: tuple[paramiko.PKey, ...]) -> None:
-        self._doing = "logging in"
-        if not keys:
-            raise SshAuthError(
-                "there is no key to log in with", hint="Name one with --ssh-key, or add one to ssh-agent."
-            )
-        for key in keys:
-            try:
-                further = self._open.authenticate(self.host.user, key)
-            except paramiko.AuthenticationException:
-                if not self._open.is_open:
-                    raise
-            else:
-                return _no_further(further)
-        tried = ", ".join(key.fingerprint for key in keys)
-        raise SshAuthError(
-            f"the host refuses user {self.host.user} with key {tried}",
-            hint=f"Is that key in ~{self.host.user}/.ssh/authorized_keys of the host? Other user: --ssh-user",
-        )
-
-    def run(self, command: str, deadline: float, output_limit: int) -> CommandResult:
-        self._doing = "running the command"
-        self._deadline = deadline
-        self._open.extend(deadline)
-        return self._open.run(command, limit=output_limit)
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    def failure(self, error: Exception, started: float) -> SshError:
-        """What an exception of paramiko or the socket means here."""
-        if isinstance(error, TimeoutError) or time.monotonic() >= self._deadline:
-            seconds = self._deadline - started
-            return SshTimeoutError(
-                _named(self.host, f"no answer within {seconds:.3g} s while {self._doing}"),
-                hint=f"Is {self.host.address} the host's address, and does a firewall let port {self.host.port} pass?",
-            )
-        sentence, hint = _cause(error, self._doing, self.host)
-        return SshUnreachableError(_named(self.host, sentence), hint=hint)
-
-
-def _no_further(methods: Sequence[str]) -> None:
-    if methods:
-        raise SshAuthError(
-            f"the host wants more than a key: {', '.join(methods)}", hint="Exempt this user in its sshd_config."
-        )
-
-
-def _cause(error: Exception, doing: str, host: Host) -> tuple[str, str]:
-    """A sentence and a hint for an exception that is neither a time-out nor a refusal of the login."""
-    port = f"Is sshd running there, on port {host.port}?"
-    ended = f"the host ended the connection while {doing}", "It may be going down; try again."
-    if host.proxy and doing == "agreeing on keys":
-        return "what it is reached through ended the connection", f"Try it by hand: {shlex.join(host.proxy)}"
-    causes: tuple[tuple[type[Exception], tuple[str, str]], ...] = (
-        (ConnectionRefusedError, ("the connection was refused", port)),
-        (socket.gaierror, (f"the name {host.address} does not resolve", "Give its address in an inventory.")),
-        (
-            paramiko.ssh_exception.IncompatiblePeer,
-            (f"no SSH algorithm in common: {error}", "The host's sshd is too old or too strict."),
-        ),
-        (paramiko.AuthenticationException, ended),
-        (EOFError, ended),
-        (ConnectionError, ended),
-        (paramiko.ChannelException, ("the host opens no session", "Its sshd may forbid commands for this user.")),
-        (OSError, (f"{getattr(error, 'strerror', '') or error} while {doing}", "Is there a route to the host?")),
-    )
-    found = next((told for kind, told in causes if isinstance(error, kind)), None)
-    return found or _ssh_cause(str(error), doing, port)
-
-
-def _ssh_cause(text: str, doing: str, port: str) -> tuple[str, str]:
-    """The same for paramiko's one exception for everything else, which only its text tells apart."""
-    if "banner" in text or "protocol version" in text:
-        return "what answers there does not speak SSH, or closed at once", port
-    if text == "Channel closed.":
-        return "the host runs no commands over SSH", "Its sshd may forbid commands for this user."
-    return f"{text or 'SSH failed'} while {doing}", ""
-
-
-def _named(host: Host, sentence: str) -> str:
-    """The sentence with the host in front."""
-    where = f"{host.user}@{host.address}" + ("" if host.port == 22 else f":{host.port}")  # noqa: PLR2004 - SSH's
-    return f"{host.name} ({where}): {sentence}"

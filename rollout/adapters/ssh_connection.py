@@ -1,32 +1,34 @@
 """One SSH connection of paramiko with one deadline over everything that happens on it.
 
 paramiko has a time-out for most waits, but not for all (the answer to an exec request is waited for without
-end), and measures each on its own. Here the deadline sits in the socket: once it has passed, the
-transport's thread sees the end of the connection, closes down and wakes whoever waits for it.
+end), and measures each on its own. Here the deadline is the socket's.
 """
 
 import contextlib
-import os
 import select
-import signal
-import socket
-import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import paramiko
 from paramiko.packet import Packetizer
 from paramiko.transport import ServiceRequestingTransport
-from typing_extensions import Buffer, override
+from typing_extensions import override
 
-from rollout.errors import SshError
+from rollout.adapters.host_certificates import read_certificate
+from rollout.adapters.known_hosts import Shown
+from rollout.adapters.known_hosts_file import HostKey
+from rollout.adapters.ssh_sockets import Relay, connect, through
+from rollout.errors import SshError, SshTimeoutError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 _CHUNK = 65536
 _NO_STATUS = -1
 _JOIN_SECONDS = 5.0
-_INSTANT = 0.001
+# What comes before a login is a few kilobytes of keys and a banner.
+_HANDSHAKE_ALLOWANCE = 1 << 18
+_CERTIFICATE = "-cert-v01@openssh.com"
 # Longer than any deadline: the socket's is to be the one that counts.
 _NEVER = 24 * 3600.0
 
@@ -38,36 +40,6 @@ _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 
 class OutputLimitError(SshError):
     """A command printed more than anything sane does."""
-
-
-class DeadlineSocket(socket.socket):
-    """A TCP socket that ends when its deadline (of `time.monotonic`) has passed."""
-
-    deadline: float
-
-    @property
-    def seconds_left(self) -> float:
-        """Until the deadline, at least 0."""
-        return max(0.0, self.deadline - time.monotonic())
-
-    @override
-    def recv(self, size: int, flags: int = 0, /) -> bytes:
-        """As usual; the end of the stream after the deadline."""
-        return super().recv(size, flags) if self.seconds_left else b""
-
-    @override
-    def send(self, data: Buffer, flags: int = 0, /) -> int:
-        """As usual; an error after the deadline, and not a time-out, which would be tried again."""
-        if not self.seconds_left:
-            raise EOFError("deadline")
-        return super().send(data, flags)
-
-    @override
-    def close(self) -> None:
-        """Close it, and wake a thread that reads from it at once rather than at its next look."""
-        with contextlib.suppress(OSError):
-            self.shutdown(socket.SHUT_RDWR)
-        super().close()
 
 
 class _TimerlessPacketizer(Packetizer):
@@ -94,27 +66,42 @@ class _ManyKeysTransport(ServiceRequestingTransport):
             self._service_userauth_accepted = True
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds of silence after which a host is asked whether it is still there, and those it then has to say so."""
+
+    silence: float = 10.0
+    answer: float = 20.0
+
+
 class Connection:
     """A connection from TCP to the last byte. Every method may raise paramiko's and the socket's exceptions."""
 
-    def __init__(self, host: Host, *, deadline: float, many_keys: bool) -> None:
-        self._proxy: subprocess.Popen[bytes] | None = None
+    def __init__(self, host: Host, *, deadline: float, many_keys: bool, patience: Patience) -> None:
+        self._relay: Relay | None = None
+        self._patience = patience
         if host.proxy:
-            self._socket, self._proxy = through(host.proxy, deadline)
+            self._socket, self._relay = through(host.proxy, deadline, _HANDSHAKE_ALLOWANCE)
         else:
-            self._socket = connect(host.address, host.port, deadline)
+            self._socket = connect(host.address, host.port, deadline, _HANDSHAKE_ALLOWANCE)
         kind = _ManyKeysTransport if many_keys else paramiko.Transport
         self._transport = kind(self._socket, packetizer_class=_TimerlessPacketizer)
         self._transport.banner_timeout = self._transport.auth_timeout = _NEVER
 
-    def handshake(self, known_types: tuple[str, ...]) -> paramiko.PKey:
-        """Agree on keys, preferring host keys of these types; the key that the host proved to have."""
+    def handshake(self, known_types: tuple[str, ...]) -> Shown:
+        """Agree on keys, asking for host keys and certificates of these types first; what the host proved to have."""
         options = self._transport.get_security_options()
         options.kex = _first(_FAST_KEX, tuple(options.kex))
         options.ciphers = _first(_FAST_CIPHERS, tuple(options.ciphers))
-        options.key_types = _first(_signatures(known_types), tuple(options.key_types))
+        certified = tuple(name for name in known_types if name.endswith(_CERTIFICATE))
+        options.key_types = (*certified, *_first(_signatures(known_types), tuple(options.key_types)))
         self._transport.start_client()
-        return self._transport.get_remote_server_key()
+        key = self._transport.get_remote_server_key()
+        blob = key.public_blob
+        return Shown(
+            HostKey(key.get_name(), key.asbytes()),
+            read_certificate(blob.key_type, blob.key_blob) if blob is not None else None,
+        )
 
     def authenticate(self, user: str, key: paramiko.PKey) -> Sequence[str]:
         """Log in with this key; the methods that the host wants besides, as a rule none."""
@@ -125,12 +112,25 @@ class Connection:
         """Whether the host is still there."""
         return self._transport.is_active()
 
-    def extend(self, deadline: float) -> None:
-        """Set another deadline."""
-        self._socket.deadline = deadline
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the host sent more than any sane one does."""
+        return self._socket.is_flooded
 
-    def run(self, command: str, *, limit: int) -> CommandResult:
+    @property
+    def greeting(self) -> bytes:
+        """The first that it sent."""
+        return self._socket.greeting
+
+    @property
+    def complaint(self) -> str:
+        """What the command that it is reached through complained of; known once it is closed."""
+        return self._relay.complaint if self._relay is not None else ""
+
+    def run(self, command: str, *, deadline: float, limit: int) -> CommandResult:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above `limit` bytes of output."""
+        # Twice the limit: what carries the output is counted as well.
+        self._socket.limit(deadline, 2 * limit + _HANDSHAKE_ALLOWANCE)
         channel = self._transport.open_session(timeout=_NEVER)
         try:
             channel.exec_command(command)
@@ -142,11 +142,30 @@ class Connection:
 
     def _result(self, channel: paramiko.Channel, limit: int) -> CommandResult:
         stdout, stderr = self._output(channel, limit)
-        channel.status_event.wait(self._socket.seconds_left)
+        while not channel.status_event.wait(min(self._socket.seconds_left, self._patience.silence)):
+            self._confirm_alive()
+        if self._socket.is_flooded:
+            raise _too_much(limit)
         if not self._socket.seconds_left:
             raise TimeoutError("deadline")
         status = None if channel.exit_status == _NO_STATUS else channel.exit_status
         return CommandResult(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+
+    def _confirm_alive(self) -> None:
+        """Ask a silent host for a sign of life; `SshTimeoutError` where none comes, `TimeoutError` at the deadline."""
+        deadline = self._socket.deadline
+        if not self._socket.seconds_left:
+            raise TimeoutError("deadline")
+        until = time.monotonic() + self._patience.answer
+        self._socket.deadline = min(deadline, until)
+        self._transport.global_request("keepalive@openssh.com", wait=True)
+        self._socket.deadline = deadline
+        if not self._transport.is_active() and until <= time.monotonic() < deadline:
+            silence = self._patience.silence + self._patience.answer
+            raise SshTimeoutError(
+                f"the host has gone silent: nothing within {silence:.3g} s while running the command",
+                hint="Is it up, and is the network to it?",
+            )
 
     def close(self) -> None:
         """End it, and wait for its thread."""
@@ -154,11 +173,8 @@ class Connection:
         self._transport.close()
         if self._transport.ident is not None:
             self._transport.join(_JOIN_SECONDS)
-        if self._proxy is not None:
-            # With whatever it has started: a shell, or further jumps.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._proxy.pid, signal.SIGKILL)
-            self._proxy.wait()
+        if self._relay is not None:
+            self._relay.end()
 
     def _output(self, channel: paramiko.Channel, limit: int) -> tuple[bytes, bytes]:
         """Both streams until their end: read together, since a full one would stop the other."""
@@ -174,50 +190,14 @@ class Connection:
                 stderr += channel.recv_stderr(_CHUNK)
             elif ended:
                 return bytes(stdout), bytes(stderr)
-            elif not poller.poll(self._socket.seconds_left * 1000):
-                raise TimeoutError("deadline")
+            elif not poller.poll(min(self._socket.seconds_left, self._patience.silence) * 1000):
+                self._confirm_alive()
             if len(stdout) + len(stderr) > limit:
-                raise OutputLimitError(f"the host printed more than {limit} bytes")
+                raise _too_much(limit)
 
 
-def through(command: Sequence[str], deadline: float) -> tuple[DeadlineSocket, "subprocess.Popen[bytes]"]:
-    """A connection to the input and output of a local command, and the command.
-
-    In a session of its own: it can ask nothing on the operator's terminal, and does not hear an interrupt before we do.
-    """
-    near, far = socket.socketpair()
-    with far:
-        ours = DeadlineSocket(near.family, near.type, near.proto, fileno=near.detach())
-        ours.deadline = deadline
-        ours.settimeout(ours.seconds_left or _INSTANT)
-        try:
-            process = subprocess.Popen(  # noqa: S603 - the operator's own configuration says it
-                command, stdin=far.fileno(), stdout=far.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
-            )
-        except OSError:
-            ours.close()
-            raise
-    return ours, process
-
-
-def connect(address: str, port: int, deadline: float) -> DeadlineSocket:
-    """A TCP connection to the first of the name's addresses that answers, all within the deadline."""
-    failure: OSError = TimeoutError("deadline")
-    for family, kind, protocol, _, target in socket.getaddrinfo(address, port, type=socket.SOCK_STREAM):
-        candidate = DeadlineSocket(family, kind, protocol)
-        candidate.deadline = deadline
-        try:
-            # Never 0, which would mean not to block.
-            candidate.settimeout(candidate.seconds_left or _INSTANT)
-            candidate.connect(target)
-        except OSError as error:
-            candidate.close()
-            failure = error
-        else:
-            # Small packets back and forth are all there is.
-            candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return candidate
-    raise failure
+def _too_much(limit: int) -> OutputLimitError:
+    return OutputLimitError(f"the host printed more than {limit} bytes")
 
 
 def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:

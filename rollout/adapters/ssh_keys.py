@@ -1,46 +1,65 @@
-"""The operator's private keys: read and decrypted once, every way in which that fails told plainly.
+"""What the operator logs in with: key files, decrypted once, their certificates, and the agent's keys.
 
-Where no key file is given, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
+Where no key file is named, the agent's keys and OpenSSH's default files are tried, as `ssh` does.
 """
 
-import os
-import socket
-import stat
+import copy
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
 
 import paramiko
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from paramiko.pkey import UnknownKeyType
-from paramiko.ssh_exception import PasswordRequiredException
+from paramiko.agent import AgentKey
+from paramiko.pkey import PublicBlob
 
+from rollout.adapters.ssh_agent import agent_keys
+from rollout.adapters.ssh_key_files import (
+    LockedKeyError,
+    certified_key,
+    read_private_key,
+    read_public_half,
+    read_user_certificate,
+)
+from rollout.adapters.ssh_passphrase import PASSPHRASE_VARIABLE, Ask
 from rollout.errors import SshAuthError
+from rollout.model.host import Identities
 
-PASSPHRASE_VARIABLE = "ROLLOUT_SSH_KEY_PASSPHRASE"  # noqa: S105 - the name of the variable
+__all__ = ["PASSPHRASE_VARIABLE", "KeyRing", "Keys"]
 
 _DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
-_OPEN_TO_OTHERS = 0o077
 # sshd ends the connection at the sixth refusal.
 _MOST_TRIED = 5
+_MOST_ASKED = 3
+
+Keys = tuple[paramiko.PKey, ...]
 
 
 class KeyRing:
-    """Private keys by file. Safe to use from many threads; each file is read once, also where that failed."""
+    """Private keys by file. Safe to use from many threads; each file is read once, also where that failed.
 
-    def __init__(self, passphrase: str | None) -> None:
-        self._passphrase = passphrase
+    `passphrases` are tried on every key that wants one; then `ask` is, if there is anybody to ask.
+    """
+
+    def __init__(self, passphrases: Iterable[str] = (), ask: Ask | None = None) -> None:
+        self._passphrases = [passphrase for passphrase in passphrases if passphrase]
+        self._ask = ask
         self._lock = threading.Lock()
         self._loaded: dict[str, paramiko.PKey | SshAuthError] = {}
+        self._unasked: set[str] = set()
 
-    def load(self, file: str) -> paramiko.PKey:
+    @property
+    def passphrases(self) -> tuple[str, ...]:
+        """Those that were given, and those that were entered."""
+        return tuple(self._passphrases)
+
+    def load(self, file: str, *, may_ask: bool = True) -> paramiko.PKey:
         """The key in a file; `SshAuthError` says why it cannot be used."""
+        # Held while somebody is asked: nobody wants to enter one passphrase for each thread.
         with self._lock:
-            if file not in self._loaded:
-                self._loaded[file] = self._read(Path(file).expanduser())
+            if file not in self._loaded or (may_ask and file in self._unasked):
+                self._loaded[file] = self._read(file, may_ask=may_ask)
             key = self._loaded[file]
         if isinstance(key, SshAuthError):
             # A fresh one a caller: raising adds the traceback of each thread to the object.
@@ -48,101 +67,135 @@ class KeyRing:
         return key
 
     @contextmanager
-    def candidates(self, file: str | None) -> Iterator[tuple[paramiko.PKey, ...]]:
-        """Keys to try in order: the file's alone, else the agent's and the default files'."""
-        if file is not None:
-            yield (self.load(file),)
+    def candidates(self, named: str | None, identities: Identities) -> Iterator[Keys]:
+        """Keys to try in order: of the named file alone, else of the identities, else the agent's and OpenSSH's own.
+
+        `SshAuthError` where there are files and none of them can be used.
+        """
+        certificates = tuple(read_user_certificate(Path(file).expanduser()) for file in identities.certificates)
+        if named and (key := self._open(named)) is not None:
+            yield tuple(_certified(key, (*certificates, *_beside(named))))
             return
-        # An agent answers one request at a time, so each connection has its own line to it.
-        with ExitStack() as opened:
-            yield tuple(islice((*_agent_keys(opened), *self._defaults()), _MOST_TRIED))
+        with agent_keys(identities.agent) as held:
+            found = self._named(named, held, certificates) if named else self._any(identities, held, certificates)
+            yield tuple(islice(_distinct(found), _MOST_TRIED))
 
-    def _defaults(self) -> Iterator[paramiko.PKey]:
-        for file in _DEFAULT_FILES:
-            if Path(file).expanduser().is_file():
-                with suppress(SshAuthError):
-                    yield self.load(file)
+    def _open(self, file: str) -> paramiko.PKey | None:
+        """The key where it opens without a question."""
+        with suppress(SshAuthError):
+            return self.load(file, may_ask=False)
+        return None
 
-    def _read(self, file: Path) -> paramiko.PKey | SshAuthError:
+    def _named(self, file: str, held: Keys, certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
+        key = _held(file, held) or self.load(file)
+        yield from _certified(key, (*certificates, *_beside(file)))
+
+    def _any(self, identities: Identities, held: Keys, certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
+        """What needs no question goes first; without any of that, the operator is asked."""
+        files = identities.files or tuple(file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
+        found = False
+        for key, file in self._ready(files, held):
+            found = True
+            yield from _certified(key, (*certificates, *_beside(file)))
+        for key in () if identities.only else held:
+            found = True
+            yield from _certified(key, certificates)
+        if not found:
+            yield from self._asked_for(files, certificates)
+
+    def _ready(self, files: tuple[str, ...], held: Keys) -> Iterator[tuple[paramiko.PKey, str]]:
+        for file in files:
+            if (key := _held(file, held)) is not None:
+                yield key, file
+        for file in files:
+            if (key := self._open(file)) is not None:
+                yield key, file
+
+    def _asked_for(self, files: tuple[str, ...], certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
+        failures = []
+        for file in files:
+            try:
+                yield from _certified(self.load(file), (*certificates, *_beside(file)))
+            except SshAuthError as error:
+                failures.append(error)
+            else:
+                return
+        if failures:
+            raise failures[0]
+
+    def _read(self, file: str, *, may_ask: bool) -> paramiko.PKey | SshAuthError:
+        path = Path(file).expanduser()
+        self._unasked.discard(file)
         try:
-            if _too_open(file):
-                return SshAuthError(
-                    f"key file {file}: others may read it", hint=f"Run: chmod 600 {file} (ssh refuses it as well)"
-                )
-            return self._parse(file)
-        except OSError as error:
-            return SshAuthError(f"key file {file}: {error.strerror}", hint="Name another with --ssh-key.")
+            return read_private_key(path, None)
+        except LockedKeyError:
+            if not may_ask:
+                self._unasked.add(file)
+            return self._unlocked(path, may_ask=may_ask)
+        except SshAuthError as error:
+            return error
 
-    def _parse(self, file: Path) -> paramiko.PKey | SshAuthError:
-        try:
-            return _load(file, None)
-        except (TypeError, PasswordRequiredException):
-            return self._decrypt(file)
-        except (ValueError, paramiko.SSHException, UnknownKeyType):
-            return SshAuthError(f"key file {file}: {_what_it_is(file)}", hint="Name a private key with --ssh-key.")
-
-    def _decrypt(self, file: Path) -> paramiko.PKey | SshAuthError:
-        if not self._passphrase:
+    def _unlocked(self, file: Path, *, may_ask: bool) -> paramiko.PKey | SshAuthError:
+        tried = False
+        for passphrase in chain(self.passphrases, self._entered(file) if may_ask else ()):
+            tried = True
+            with suppress(LockedKeyError):
+                key = read_private_key(file, passphrase)
+                if passphrase not in self._passphrases:
+                    self._passphrases.append(passphrase)
+                return key
+        if not tried:
             return SshAuthError(
                 f"key file {file}: it is encrypted", hint=f"Set {PASSPHRASE_VARIABLE}, or use ssh-agent."
             )
-        try:
-            return _load(file, self._passphrase.encode())
-        except (TypeError, ValueError, paramiko.SSHException):
-            return SshAuthError(
-                f"key file {file}: the passphrase does not open it", hint=f"It comes from {PASSPHRASE_VARIABLE}."
-            )
+        return SshAuthError(
+            f"key file {file}: the passphrase does not open it",
+            hint=f"It comes from {PASSPHRASE_VARIABLE}, or was entered.",
+        )
+
+    def _entered(self, file: Path) -> Iterator[str]:
+        for _ in range(_MOST_ASKED):
+            passphrase = self._ask(file) if self._ask is not None else None
+            if passphrase is None:
+                return
+            yield passphrase
 
 
-def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
-    """The key; paramiko misreads OpenSSH's format where a comment is empty and nothing pads it, so not it alone."""
-    try:
-        # Bytes, whatever the annotation says: the library underneath takes nothing else.
-        return paramiko.PKey.from_path(file, passphrase)  # type: ignore[arg-type]
-    except PasswordRequiredException:
-        raise
-    except paramiko.SSHException:
-        key = serialization.load_ssh_private_key(file.read_bytes(), passphrase)
-        if isinstance(key, ec.EllipticCurvePrivateKey):
-            return paramiko.ECDSAKey(vals=(key, key.public_key()))
-        if isinstance(key, rsa.RSAPrivateKey):
-            return paramiko.RSAKey(key=key)
-        raise
+def _held(file: str, held: Keys) -> paramiko.PKey | None:
+    """The agent's key of this file: it needs no passphrase."""
+    if not held or (public := read_public_half(Path(file).expanduser())) is None:
+        return None
+    return next((key for key in held if key.asbytes() == public), None)
 
 
-def _agent_keys(opened: ExitStack) -> tuple[paramiko.PKey, ...]:
-    """The running agent's keys; none where there is no agent or it makes no sense."""
-    if not _agent_listens(os.environ.get("SSH_AUTH_SOCK", "")):
-        return ()
-    try:
-        agent = paramiko.Agent()
-        opened.callback(agent.close)
-        return agent.get_keys()
-    except (paramiko.SSHException, OSError):
-        return ()
+def _beside(file: str) -> tuple[PublicBlob, ...]:
+    """The certificate that lies beside a key file, as `ssh` looks for it."""
+    base = file.removesuffix(".pub")
+    path = Path(f"{base}-cert.pub").expanduser()
+    return (read_user_certificate(path),) if path.is_file() else ()
 
 
-def _agent_listens(path: str) -> bool:
-    """Whether somebody listens there: paramiko finds out as well, but then forgets to close its socket."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.connect(path)
-    except OSError:
-        return False
-    return True
+def _certified(key: paramiko.PKey, certificates: Iterable[PublicBlob]) -> Iterator[paramiko.PKey]:
+    """The key with each certificate that is for it, and then by itself."""
+    for certificate in certificates:
+        if certified_key(certificate) == key.asbytes():
+            with_it = _copied(key)
+            # Logging in looks for a certificate here, whatever the annotation says.
+            with_it.public_blob = certificate
+            yield with_it
+    yield key
 
 
-def _too_open(file: Path) -> bool:
-    """Whether OpenSSH would refuse it: ours, and not for us alone."""
-    status = file.stat()
-    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
-    return ours and bool(stat.S_IMODE(status.st_mode) & _OPEN_TO_OTHERS)
+def _copied(key: paramiko.PKey) -> paramiko.PKey:
+    # The agent's keys look up attributes in a way that copying does not survive.
+    return AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
 
 
-def _what_it_is(file: Path) -> str:
-    start = file.read_bytes()[:64]
-    if start.startswith((b"ssh-", b"ecdsa-", b"sk-")):
-        return "it is a public key"
-    if start.startswith(b"PuTTY-User-Key-File"):
-        return "it is a PuTTY key; convert it with puttygen -O private-openssh"
-    return "it is no private key that can be used (ed25519, ecdsa and rsa can)"
+def _distinct(keys: Iterable[paramiko.PKey]) -> Iterator[paramiko.PKey]:
+    """Each key and certificate once: the agent may hold what is on file as well."""
+    seen = set[bytes]()
+    for key in keys:
+        shown = key.public_blob.key_blob if key.public_blob is not None else key.asbytes()
+        if shown not in seen:
+            seen.add(shown)
+            yield key

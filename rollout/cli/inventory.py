@@ -9,6 +9,8 @@ from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rollout.gather.node_inventory import Connection
 
 ListOption = Annotated[
@@ -65,5 +67,12 @@ def _connection(ssh: SshOptions) -> "Connection":
     return Connection(
         key_file=str(ssh.ssh_key.absolute()) if ssh.ssh_key else "",
         known_hosts=str(ssh.known_hosts.absolute()) if ssh.known_hosts else "",
-        ssh_config=str(ssh.ssh_config.absolute()) if ssh.ssh_config else "",
+        ssh_config=_configuration(ssh.ssh_config),
     )
+
+
+def _configuration(file: "Path | None") -> str:
+    """As OpenSSH's own -F takes it; `none` is no file."""
+    if file is None or str(file) == "none":
+        return "none" if file else ""
+    return str(file.absolute())

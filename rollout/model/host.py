@@ -8,12 +8,25 @@ DEFAULT_SSH_USER = "core"
 
 
 @dataclass(frozen=True, slots=True)
+class Identities:
+    """What an OpenSSH configuration has the operator log in with: private keys, certificates, and the agent's socket.
+
+    `agent` None is the usual agent, and empty none at all; `only` leaves out what else the agent holds.
+    """
+
+    files: tuple[str, ...] = ()
+    certificates: tuple[str, ...] = ()
+    agent: str | None = None
+    only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Host:
     """How one machine is reached.
 
     `name` is the inventory's name for it, or the Node's where the Nodes are the inventory. `proxy` is a local command
     whose input and output are the connection; `known_as` the name to look its host key up by, and `known_hosts` the
-    file to look in, where they are not the address and the usual one; `connect_timeout` is in seconds.
+    files to look in, where they are not the address and the usual ones; `connect_timeout` is in seconds.
     """
 
     name: str
@@ -23,8 +36,9 @@ class Host:
     key_file: str | None = None
     proxy: tuple[str, ...] = ()
     known_as: str = ""
-    known_hosts: str | None = None
+    known_hosts: tuple[str, ...] = ()
     connect_timeout: float | None = None
+    identities: Identities = Identities()
 
 
 class UpdateOperation(StrEnum):
@@ -68,7 +82,8 @@ class HostFacts:
     """Everything one probe learnt of a host that answered.
 
     `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
-    `systemctl reboot`, `reboot_refusal` why not.
+    `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
+    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none.
     """
 
     host: Host
@@ -81,6 +96,8 @@ class HostFacts:
     locksmithd_active: bool
     may_reboot: bool
     reboot_refusal: str = ""
+    inhibited_by: str = ""
+    shutdown_pending: str = ""
 
 
 class ProbeFailureKind(StrEnum):

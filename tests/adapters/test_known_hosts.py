@@ -11,7 +11,8 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from rollout.adapters.known_hosts import HostKey, HostKeyChecking, KnownHosts
+from rollout.adapters.known_hosts import HostKeyChecking, KnownHosts, Shown
+from rollout.adapters.known_hosts_file import HostKey
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import Host
 
@@ -29,7 +30,7 @@ def host_key(key: asyncssh.SSHKey) -> HostKey:
 
 def known(folder: Path, text: str, checking: HostKeyChecking = HostKeyChecking.STRICT) -> KnownHosts:
     (folder / "known_hosts").write_text(text)
-    return KnownHosts(folder / "known_hosts", checking)
+    return KnownHosts([folder / "known_hosts"], checking)
 
 
 def keys(found: Iterable[HostKey]) -> set[bytes]:
@@ -99,7 +100,7 @@ def test_hashed_by_openssh(tmp_path: Path) -> None:
     file.write_text(f"192.0.2.1 {line(KEYS[0])}\n[192.0.2.1]:2222 {line(KEYS[1])}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
     assert "192.0.2.1" not in file.read_text()
-    read = KnownHosts(file, HostKeyChecking.STRICT)
+    read = KnownHosts([file], HostKeyChecking.STRICT)
     assert keys(read.keys(Host("h", "192.0.2.1"))) == {KEYS[0].public_data}
     assert keys(read.keys(Host("h", "192.0.2.1", 2222))) == {KEYS[1].public_data}
     assert read.keys(Host("h", "192.0.2.2")) == ()
@@ -114,14 +115,14 @@ def test_fingerprint() -> None:
 def test_revoked_key_is_refused_even_where_it_is_listed(tmp_path: Path, checking: HostKeyChecking) -> None:
     file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n@revoked * {line(KEYS[0])}\n", checking)
     with pytest.raises(HostKeyError, match="is revoked"):
-        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
+        file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
 
 
 @pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
 def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecking) -> None:
     file = known(tmp_path, f"192.0.2.1 {line(RSA)}\n", checking)
     with pytest.raises(HostKeyError, match="has changed") as caught:
-        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
+        file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
     assert RSA.get_fingerprint() in caught.value.message
     assert "ssh-keygen -R '192.0.2.1'" in caught.value.hint
 
@@ -129,12 +130,12 @@ def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecki
 def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
     file = known(tmp_path, f"other.example {line(KEYS[0])}", HostKeyChecking.ACCEPT_NEW)
     hosts = [Host(f"h{number}", f"192.0.2.{number}", 2222) for number in range(40)]
-    threads = [threading.Thread(target=file.verify, args=(host, host_key(KEYS[1]))) for host in hosts]
+    threads = [threading.Thread(target=file.verify, args=(host, Shown(host_key(KEYS[1])))) for host in hosts]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    read = KnownHosts(tmp_path / "known_hosts", HostKeyChecking.STRICT)
+    read = KnownHosts([tmp_path / "known_hosts"], HostKeyChecking.STRICT)
     assert all(keys(read.keys(host)) == {KEYS[1].public_data} for host in hosts)
     assert keys(read.keys(Host("other", "other.example"))) == {KEYS[0].public_data}
     assert len((tmp_path / "known_hosts").read_text().splitlines()) == 41
@@ -142,24 +143,24 @@ def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
 
 def test_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    file = KnownHosts(tmp_path / "file" / "known_hosts", HostKeyChecking.OFF)
+    file = KnownHosts([tmp_path / "file" / "known_hosts"], HostKeyChecking.OFF)
     file.checking = HostKeyChecking.ACCEPT_NEW
     with pytest.raises(HostKeyError, match="cannot be written"):
-        file.verify(Host("h", "192.0.2.1"), host_key(KEYS[0]))
+        file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
 
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        KnownHosts(tmp_path / "missing", HostKeyChecking.STRICT)
+        KnownHosts([tmp_path / "missing"], HostKeyChecking.STRICT)
     with pytest.raises(InputError, match="Is a directory"):
-        KnownHosts(tmp_path, HostKeyChecking.ACCEPT_NEW)
-    assert KnownHosts(tmp_path / "missing", HostKeyChecking.ACCEPT_NEW).keys(Host("h", "192.0.2.1")) == ()
+        KnownHosts([tmp_path], HostKeyChecking.ACCEPT_NEW)
+    assert KnownHosts([tmp_path / "missing"], HostKeyChecking.ACCEPT_NEW).keys(Host("h", "192.0.2.1")) == ()
 
 
 def test_openssh_files_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert KnownHosts(None, HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1")) == ()
+    assert KnownHosts([], HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1")) == ()
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "known_hosts").write_text(f"192.0.2.1 {line(KEYS[0])}\n")
-    found = KnownHosts(None, HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1"))
+    found = KnownHosts([], HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1"))
     assert keys(found) == {KEYS[0].public_data}

@@ -134,7 +134,7 @@ def test_absent_bus(site: Site) -> None:
 def test_password_for_sudo(site: Site) -> None:
     facts = facts_of(site, site.add("worker-1", HostFaults(sudo=SudoFault.PASSWORD)))
     assert facts.update.needs_reboot
-    assert facts.reboot_refusal.endswith("a password is required")
+    assert "a password is required" in facts.reboot_refusal
 
 
 def test_bad_hosts_spoil_nobody(site: Site) -> None:

@@ -1,0 +1,153 @@
+"""OpenSSH's known_hosts files as an index: by plain name, by hashed name, by pattern.
+
+paramiko's own reader compares each new line with all before it, hashes every entry for each look-up, keeps
+one key a type and host, and knows neither patterns nor markers: at hundreds of hosts it costs more than the
+connections, and it would accept a revoked key. This one reads each file once.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rollout.errors import InputError
+
+_HASHED = "|1|"
+_REVOKED = "@revoked"
+_AUTHORITY = "@cert-authority"
+
+
+@dataclass(frozen=True, slots=True)
+class HostKey:
+    """A public key: its type as known_hosts writes it (`ssh-ed25519`), and the bytes of the key."""
+
+    type: str
+    blob: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """`SHA256:…`, as `ssh-keygen -l` prints it."""
+        digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode()
+        return f"SHA256:{digest.rstrip('=')}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A key and the line that it stands in; `place` is empty where no file has it."""
+
+    key: HostKey
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _HashedName:
+    salt: bytes
+    digest: bytes
+
+    def matches(self, name: str) -> bool:
+        return hmac.digest(self.salt, name.encode(), "sha1") == self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Entries by the names of hosts."""
+
+    _plain: defaultdict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
+    _hashed: list[tuple[_HashedName, Entry]] = field(default_factory=list)
+    _patterns: list[tuple[str, Entry]] = field(default_factory=list)
+
+    def add(self, names: str, entry: Entry) -> None:
+        """Put it under the first field of its line."""
+        if names.startswith(_HASHED):
+            hashed = _hashed(names)
+            if hashed:
+                self._hashed.append((hashed, entry))
+        elif any(mark in names for mark in "*?!"):
+            self._patterns.append((names, entry))
+        else:
+            for name in names.split(","):
+                self._plain[name.lower()].append(entry)
+
+    def find(self, name: str) -> tuple[Entry, ...]:
+        """Every entry of this name, in lower case."""
+        found = list(self._plain.get(name, ()))
+        found += [entry for hashed, entry in self._hashed if hashed.matches(name)]
+        found += [entry for pattern, entry in self._patterns if matches(pattern, name)]
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """All files together: hosts' keys, authorities' keys, and keys that nobody may show any more."""
+
+    hosts: Names = field(default_factory=Names)
+    authorities: Names = field(default_factory=Names)
+    revoked: dict[bytes, Entry] = field(default_factory=dict)
+
+    def read(self, file: Path, *, must_exist: bool) -> None:
+        """Add a file; `InputError` where it cannot be read."""
+        for number, line in enumerate(_text(file, must_exist=must_exist).splitlines(), 1):
+            marker, names, key = _fields(line)
+            if key is None:
+                continue
+            entry = Entry(key, f"{file}:{number}")
+            if marker == _REVOKED:
+                self.revoked[key.blob] = entry
+            elif marker == _AUTHORITY:
+                self.authorities.add(names, entry)
+            elif not marker:
+                self.hosts.add(names, entry)
+
+
+def matches(patterns: str, name: str) -> bool:
+    """Whether OpenSSH's pattern list names it: any match counts, unless a `!` pattern matches."""
+    wanted = [pattern.lower() for pattern in patterns.split(",")]
+    # Brackets are literal in known_hosts ([host]:port), and a class in fnmatch.
+    literal = [pattern.replace("[", "[[]") for pattern in wanted]
+    if any(fnmatchcase(name, pattern[1:]) for pattern in literal if pattern.startswith("!")):
+        return False
+    return any(fnmatchcase(name, pattern) for pattern in literal if not pattern.startswith("!"))
+
+
+def _text(file: Path, *, must_exist: bool) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError as error:
+        if not must_exist:
+            return ""
+        raise InputError(
+            f"known hosts file {file}: no such file",
+            hint="Name another with --known-hosts, or collect keys with ssh-keyscan.",
+        ) from error
+    except OSError as error:
+        raise InputError(f"known hosts file {file}: {error.strerror}") from error
+
+
+def _fields(line: str) -> tuple[str, str, HostKey | None]:
+    """Marker, names and key; no key where a line is empty, a comment or damaged: it speaks for no host."""
+    words = iter(line.split())
+    first = next(words, "#")
+    if first.startswith("#"):
+        return "", "", None
+    marker, names = (first, next(words, "")) if first.startswith("@") else ("", first)
+    return marker, names, _key(words)
+
+
+def _key(words: Iterator[str]) -> HostKey | None:
+    try:
+        return HostKey(next(words), base64.b64decode(next(words), validate=True))
+    except (StopIteration, binascii.Error):
+        return None
+
+
+def _hashed(name: str) -> _HashedName | None:
+    try:
+        salt, digest = name.removeprefix(_HASHED).split("|")
+        return _HashedName(base64.b64decode(salt, validate=True), base64.b64decode(digest, validate=True))
+    except (ValueError, binascii.Error):
+        return None

@@ -1,0 +1,68 @@
+"""The operator's ssh-agent: its keys and certificates, and signatures by them.
+
+paramiko's own agent client connects to `SSH_AUTH_SOCK` alone, forgets to close its socket where nobody answers, and
+offers a certificate that the agent holds as the bare key.
+"""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import paramiko
+from paramiko.agent import AgentKey, AgentSSH
+from typing_extensions import override
+
+VARIABLE = "SSH_AUTH_SOCK"
+_CERTIFICATE = "-cert-v01@openssh.com"
+
+
+class _Agent(AgentSSH):
+    """A line to an agent. It answers one request at a time, so each connection to a host has its own."""
+
+    def __init__(self, line: socket.socket) -> None:
+        super().__init__()
+        self._connect(line)  # type: ignore[attr-defined]
+
+
+class _Certified(AgentKey):
+    """A certificate that the agent has the key of: shown whole, and signed for by its own name."""
+
+    @override
+    def asbytes(self) -> bytes:
+        return bytes(self.blob)
+
+
+@contextmanager
+def agent_keys(path: str | None) -> Iterator[tuple[AgentKey, ...]]:
+    """The keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
+    try:
+        line = _connected(str(Path(path).expanduser()) if path is not None else os.environ.get(VARIABLE, ""))
+    except OSError:
+        yield ()
+        return
+    with line:
+        yield _keys(line)
+
+
+def _connected(path: str) -> socket.socket:
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        line.connect(path)
+    except OSError:
+        line.close()
+        raise
+    return line
+
+
+def _keys(line: socket.socket) -> tuple[AgentKey, ...]:
+    try:
+        agent = _Agent(line)
+    except (paramiko.SSHException, OSError):
+        return ()
+    return tuple(_usable(agent, key) for key in agent.get_keys())
+
+
+def _usable(agent: _Agent, key: AgentKey) -> AgentKey:
+    return _Certified(agent, key.blob, key.comment) if key.name.endswith(_CERTIFICATE) else key
