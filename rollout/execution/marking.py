@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.errors import ApiConflictError, FencedError, StepError
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, FencedError, StepError
 from rollout.execution.context import NodeContext
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.recovery import last_result
@@ -21,6 +21,10 @@ from rollout.model.quantity import Duration
 
 _ATTEMPTS = 10
 _TAKEN_AWAY: dict[str, str | None] = dict.fromkeys(marks.TRANSIENT)
+
+
+class MarksGoneError(StepError):
+    """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
 
 
 def claim(context: NodeContext, staged_version: str) -> Node:
@@ -115,12 +119,35 @@ def _check_free(context: NodeContext, node: Node) -> None:
 
 def _ours(context: NodeContext, node: Node) -> Node:
     run = node.annotations.get(marks.RUN)
-    if run != context.run:
+    if run == context.run:
+        return node
+    if run:
         raise FencedError(
-            f"the Node {node.name} is marked by {'the rollout ' + run if run else 'no rollout'} now, not by this one",
+            f"the Node {node.name} is marked by the rollout {run} now, not by this one",
             hint="Nothing further is done to this node.",
         )
-    return node
+    raise MarksGoneError(
+        f"our marks on the Node {node.name} are gone: somebody has taken them away, or deleted the Node",
+        hint="Nothing further is done to this node.",
+    )
+
+
+def is_marked(context: NodeContext) -> bool:
+    """Whether this run's mark stands on the Node; not where that cannot be seen."""
+    try:
+        return read_node(context.api, context.name).annotations.get(marks.RUN) == context.run
+    except ApiError:
+        return False
+
+
+def stays_cordoned(context: NodeContext) -> bool:
+    """Whether the Node is cordoned, whoever did it; that it cannot be seen counts as such, that it is gone does not."""
+    try:
+        return read_node(context.api, context.name).unschedulable
+    except ApiNotFoundError:
+        return False
+    except ApiError:
+        return True
 
 
 def _write(context: NodeContext, change: Callable[[Node], dict[str, Any] | None]) -> Node:

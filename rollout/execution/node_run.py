@@ -10,7 +10,15 @@ from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.drain import drain
 from rollout.execution.failures import NodeFailure, may_be_given_back, outcome_of
 from rollout.execution.last_words import RememberingShell
-from rollout.execution.marking import claim, give_back, leave_failed, mark_phase
+from rollout.execution.marking import (
+    MarksGoneError,
+    claim,
+    give_back,
+    is_marked,
+    leave_failed,
+    mark_phase,
+    stays_cordoned,
+)
 from rollout.execution.node_progress import Progress
 from rollout.execution.reboot import ask_for_reboot, await_boot, await_ready, check_version, last_look
 from rollout.execution.resume import take_up
@@ -70,6 +78,8 @@ def _check_as_planned(context: NodeContext, facts: HostFacts) -> None:
         Deadline(context.clock, context.api_patience),
         context.told_of_outage,
     )
+    if node.annotations.get(marks.RUN) == context.run:
+        raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has begun it meanwhile: rollout resume")
     if not node.is_ready:
         raise NodeFailure(Outcome.SKIPPED, f"not begun: the Node is not Ready any more {node.ready_message}".rstrip())
     if any(node.annotations.get(annotation) == "true" for annotation in marks.PAUSE_ANNOTATIONS):
@@ -137,9 +147,11 @@ _STEPS: Mapping[Phase, Callable[[NodeContext, Progress], Progress]] = {
 def _failed(context: NodeContext, progress: Progress, error: RolloutError, started: float) -> NodeResult:
     outcome = outcome_of(error)
     message, left_cordoned = error.message, False
-    if progress.marked and outcome is not Outcome.FENCED:
+    if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         try:
             left_cordoned = not _clean_up(context, progress, outcome)
+        except (MarksGoneError, ApiNotFoundError):
+            left_cordoned = stays_cordoned(context)
         except RolloutError as further:
             message += f"; and its marks could not be taken away: {further.message}"
             left_cordoned = True
@@ -160,6 +172,13 @@ def _with_findings(context: NodeContext, result: NodeResult, shell: RememberingS
         deadline = Deadline(context.clock, min(_LOOK_SECONDS, context.api_patience))
         report = patiently(lambda: read_report(context.api, context.name), deadline)
     return replace(result, findings=Findings(shell.error, report.conditions, report.console))
+
+
+def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
+    """A claim that was given up before its answer came may stand there nevertheless."""
+    if progress.marked or context.taken_up or outcome is Outcome.SKIPPED:
+        return progress.marked
+    return is_marked(context)
 
 
 def _clean_up(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
