@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from rollout.errors import ApiError, DrainError, RolloutError
+from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.context import NodeContext
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.drain import drain
