@@ -100,11 +100,10 @@ def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> S
 
 def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> Mapping[str, Host]:
     from rollout.gather.hosts import SshDefaults, match_hosts
-    from rollout.gather.inventory import read_inventory
 
     # the key stays with the shell: it is checked once there, and a host's own goes before it
-    defaults = SshDefaults(user=ssh.ssh_user, port=ssh.ssh_port, key_file=None)
-    inventory = read_inventory(ssh.inventory, defaults) if ssh.inventory else None
+    defaults = SshDefaults(user=ssh.ssh_user or "", port=ssh.ssh_port or 0, key_file=None)
+    inventory = wiring.inventory(ssh, defaults)
     for warning in inventory.warnings if inventory else ():
         say(f"warning: {warning}")
     matched = match_hosts(nodes, inventory, defaults)
@@ -121,6 +120,7 @@ def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Ma
     from rollout.gather.polling import poll
     from rollout.report.asking import AskingProgress
 
+    wiring.unlock(shell, hosts)
     with AskingProgress(error_console(), len(hosts)) as progress:
         return poll(
             hosts,

@@ -45,6 +45,13 @@ class HostKeys(StrEnum):
     OFF = "off"
 
 
+class Executor(StrEnum):
+    """What carries commands to the hosts."""
+
+    SSH = "ssh"
+    ANSIBLE = "ansible"
+
+
 @dataclass(frozen=True, slots=True)
 class GeneralOptions:
     """How to print, and where settings come from."""
@@ -171,6 +178,16 @@ def _names(values: list[str] | None) -> tuple[str, ...]:
 class SshOptions:
     """How the hosts are reached."""
 
+    executor: Annotated[
+        Executor,
+        typer.Option(
+            "--executor",
+            envvar="ROLLOUT_EXECUTOR",
+            show_envvar=False,
+            help="What carries commands to the hosts: rollout's own SSH, or Ansible with your inventory's ways.",
+            rich_help_panel=SSH,
+        ),
+    ] = Executor.SSH
     inventory: Annotated[
         Path | None,
         typer.Option(
@@ -184,18 +201,18 @@ class SshOptions:
         ),
     ] = None
     ssh_user: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--ssh-user",
             envvar="ROLLOUT_SSH_USER",
             show_envvar=False,
             metavar="USER",
-            help="User.",
+            help=f"User. Default: the SSH configuration's, else {DEFAULT_SSH_USER}.",
             rich_help_panel=SSH,
         ),
-    ] = DEFAULT_SSH_USER
+    ] = None
     ssh_port: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--ssh-port",
             envvar="ROLLOUT_SSH_PORT",
@@ -203,10 +220,10 @@ class SshOptions:
             metavar="PORT",
             min=1,
             max=65535,
-            help="Port.",
+            help=f"Port. Default: the SSH configuration's, else {DEFAULT_SSH_PORT}.",
             rich_help_panel=SSH,
         ),
-    ] = DEFAULT_SSH_PORT
+    ] = None
     ssh_key: Annotated[
         Path | None,
         typer.Option(
@@ -225,7 +242,7 @@ class SshOptions:
             envvar="ROLLOUT_KNOWN_HOSTS",
             show_envvar=False,
             metavar="FILE",
-            help="Host keys to trust. Default: ~/.ssh/known_hosts.",
+            help="Host keys to trust. Default: the SSH configuration's, else ~/.ssh/known_hosts.",
             rich_help_panel=SSH,
         ),
     ] = None
@@ -236,7 +253,7 @@ class SshOptions:
             envvar="ROLLOUT_SSH_CONFIG",
             show_envvar=False,
             metavar="FILE",
-            help="OpenSSH client configuration to go by. Default: none.",
+            help="OpenSSH client configuration to go by, or none. Default: ~/.ssh/config.",
             rich_help_panel=SSH,
         ),
     ] = None

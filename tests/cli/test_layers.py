@@ -12,6 +12,7 @@ from rollout.cli.flattening import flattened
 from rollout.cli.gate_options import GateOptions, LocalGateOptions
 from rollout.cli.options import (
     ClusterOptions,
+    Executor,
     GeneralOptions,
     HostKeys,
     LeaseOptions,
@@ -112,6 +113,7 @@ SAMPLES = [
     path("ssh-key"),
     path("known-hosts"),
     path("ssh-config"),
+    sample("executor", "ansible ssh ansible", (Executor.ANSIBLE, Executor.SSH, Executor.ANSIBLE)),
     sample("host-key-checking", "off accept-new strict", tuple(HostKeys(w) for w in ("off", "accept-new", "strict"))),
     stretch("probe-timeout"),
     number("probe-concurrency"),
