@@ -55,7 +55,9 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         if found is None:
             return Aborted(run, (), {})
         undoing = _Undoing(hosts, ports, options, lock, report, wait)
-        results = undoing.all((*found.begun, *found.failed))
+        nodes = (*found.begun, *found.failed)
+        with ports.shell.attending(hosts[each.node.name] for each in nodes if each.node.name in hosts):
+            results = undoing.all(nodes)
         RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience).end(complete=True)
     left = {result.node: result.message for result in results if result.left_cordoned}
     return Aborted(found.run, tuple(result.node for result in results if not result.left_cordoned), left)
