@@ -23,18 +23,19 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
     Examples:
       rollout history
       rollout history 3f9a
+      rollout history 3f9a -v
     """
     import msgspec
 
     from rollout.cli.terminal import show, show_bytes
-    from rollout.report.history import history_text, timeline_text
+    from rollout.report.timeline import history_text, timeline_text
 
     found = _histories(journal.journal)
     one = _chosen(found, run) if run else None
     if general.as_json:
         show_bytes(msgspec.json.format(msgspec.json.encode(one or found), indent=2))
     else:
-        show(timeline_text(one) if one else history_text(found))
+        show(timeline_text(one, details=general.verbose) if one else history_text(found))
 
 
 def _histories(file: Path | None) -> "list[RunHistory]":

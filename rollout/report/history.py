@@ -1,89 +1,175 @@
 """What journals tell: each folded, record by record, into the history of a run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from tabulate import tabulate
+import msgspec
 
-from rollout.report.text import NOTHING, or_nothing, printable
+from rollout.model.progress import Findings
+from rollout.report.summary import findings_text
+from rollout.report.text import elapsed
 
 Record = Mapping[str, Any]
-_HEADERS = ("RUN", "STARTED", "BY", "COMMANDS", "SUCCEEDED", "FAILED", "END")
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Something that happened: when, to which node (empty: to the run), and what."""
+    """Something that happened: when, to which node (empty: to the run), and what.
+
+    `further` are lines that belong to it; `detail` tells what only a close reader wants, `repeats` what is told again
+    and again for as long as it lasts.
+    """
 
     at: str
     node: str
     what: str
+    further: tuple[str, ...] = ()
+    detail: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
     """A run as its journal has it. `ended` is when its last command came to its own end, empty where it did not.
 
-    `policy` and `version` are those of the command that began it; `outcomes` are by node, the last one each.
+    `policy`, `version` and `cluster` are those of the command that began it; `outcomes` are by node, the last one each;
+    `planned` counts the nodes of all its plans; `heard_at` is the time of the last record; `not_started` is by node,
+    with the reason, as the last summary has it.
     """
 
     run: str = ""
     started_at: str = ""
     by: str = ""
     version: str = ""
+    cluster: str = ""
     policy: Record | None = None
     commands: tuple[str, ...] = ()
     outcomes: tuple[tuple[str, str], ...] = ()
     ended: str = ""
+    heard_at: str = ""
+    planned: frozenset[str] = frozenset()
+    waves: int = 0
+    not_started: Mapping[str, str] = field(default_factory=dict)
     moments: tuple[Moment, ...] = ()
 
 
 def replay(records: Iterable[Record]) -> RunHistory:
     """The history that these records tell; those of unknown types are passed over."""
-    return reduce(_after, records, RunHistory())
+    told = tuple(records)
+    moments = tuple(moment for record in told if (moment := _moment(record)) is not None)
+    return replace(reduce(_after, told, RunHistory()), moments=moments)
 
 
 def _after(history: RunHistory, record: Record) -> RunHistory:
-    moment = _moment(record)
-    told = replace(history, moments=(*history.moments, moment)) if moment else history
+    history = replace(history, heard_at=_text(record, "at") or history.heard_at)
     match record.get("type"):
         case "run":
-            return _begun(told, record)
+            return _begun(history, record)
+        case "plan":
+            return _planned(history, record)
         case "node_finished":
-            outcomes = {**dict(told.outcomes), str(record.get("node")): str(record.get("outcome"))}
-            return replace(told, outcomes=tuple(outcomes.items()))
+            outcomes = {**dict(history.outcomes), _text(record, "node"): _text(record, "outcome")}
+            return replace(history, outcomes=tuple(outcomes.items()))
         case "summary":
-            return replace(told, ended=str(record.get("at", "")))
+            left = record.get("reasons")
+            return replace(history, ended=_text(record, "at"), not_started=left if isinstance(left, dict) else {})
         case _:
-            return told
+            return history
 
 
 def _begun(history: RunHistory, record: Record) -> RunHistory:
-    commands = (*history.commands, str(record.get("command", "")))
+    commands = (*history.commands, _text(record, "command"))
     if history.run:
-        return replace(history, commands=commands, ended="")
+        return replace(history, commands=commands, ended="", not_started={})
+    cluster = record.get("cluster")
     return replace(
         history,
-        run=str(record.get("run", "")),
-        started_at=str(record.get("at", "")),
-        by=str(record.get("by", "")),
-        version=str(record.get("version", "")),
+        run=_text(record, "run"),
+        started_at=_text(record, "at"),
+        by=_text(record, "by"),
+        version=_text(record, "version"),
+        cluster=_text(cluster, "server") if isinstance(cluster, dict) else "",
         policy=record.get("policy"),
         commands=commands,
     )
 
 
+def _planned(history: RunHistory, record: Record) -> RunHistory:
+    try:
+        plan = msgspec.convert(record.get("plan"), _Plan)
+    except msgspec.ValidationError:
+        return history
+    names = frozenset(node.name for wave in plan.waves for node in wave.nodes)
+    return replace(history, planned=history.planned | names, waves=history.waves or len(plan.waves))
+
+
+class _Node(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Wave(msgspec.Struct, frozen=True):
+    nodes: tuple[_Node, ...]
+
+
+class _Plan(msgspec.Struct, frozen=True):
+    """As much of a plan as is told of it."""
+
+    waves: tuple[_Wave, ...]
+
+
+def _text(record: Record, name: str) -> str:
+    return str(record.get(name, ""))
+
+
 def _moment(record: Record) -> Moment | None:
     what = _what(record)
-    return Moment(str(record.get("at", "")), str(record.get("node", "")), what) if what else None
+    if not what:
+        return None
+    kind = record.get("type")
+    is_detail = kind == "step" and bool(record.get("detail") or record.get("phase") in ("pending", "done"))
+    repeats = kind in ("blocked", "released", "wave_settling")
+    return Moment(_text(record, "at"), _text(record, "node"), what, _further(record), is_detail, repeats)
 
 
 def _what(record: Record) -> str:
     """What a record says in words; empty where it is nothing to tell."""
-    parts = _WORDS.get(str(record.get("type")), ())
-    return ": ".join(text for part in parts if (text := part.format_map(_Forgiving(record)).strip()))
+    parts = _WORDS.get(_text(record, "type"), ())
+    told = _Forgiving({**record, **_prepared(record)})
+    return ": ".join(text for part in parts if (text := part.format_map(told).strip()))
+
+
+def _prepared(record: Record) -> Record:
+    """Values that are no words yet."""
+    nodes, seconds = record.get("nodes"), record.get("seconds")
+    groups = ((name.replace("_", " "), record.get(name)) for name in _ENDS)
+    counts = (f"{len(group)} {word}" for word, group in groups if isinstance(group, list) and group)
+    return {
+        "nodes": ", ".join(str(name) for name in nodes) if isinstance(nodes, list) else "",
+        "took": f" after {elapsed(seconds)}" if isinstance(seconds, int | float) else "",
+        "now_on": f", now on {record.get('version')}" if record.get("outcome") == "succeeded" else "",
+        "counts": ", ".join(counts),
+    }
+
+
+def _further(record: Record) -> tuple[str, ...]:
+    """What stands below: of a failed node what was seen of it, of the end who was left."""
+    match record.get("type"):
+        case "node_finished":
+            hint = _text(record, "hint")
+            return (*_seen(record), *((f"hint: {hint}",) if hint else ()))
+        case "summary" if isinstance(reasons := record.get("reasons"), dict):
+            return tuple(f"{node} was left: {why}" for node, why in reasons.items())
+        case _:
+            return ()
+
+
+def _seen(record: Record) -> tuple[str, ...]:
+    try:
+        return tuple(findings_text(msgspec.convert(record, Findings)))
+    except msgspec.ValidationError:
+        return ()
 
 
 class _Forgiving(dict[str, Any]):
@@ -95,38 +181,13 @@ class _Forgiving(dict[str, Any]):
 
 _WORDS: Mapping[str, Sequence[str]] = {
     "run": ("{command} by {by}",),
-    "wave_started": ("wave {index} of {waves}",),
+    "wave_started": ("wave {index} of {waves}", "{nodes}"),
     "wave_settling": ("wave {index} settles", "{waiting_for}"),
     "step": ("{phase}", "{detail}"),
     "blocked": ("{pod} is held back by {budget}",),
-    "node_finished": ("{outcome}", "{message}"),
+    "released": ("{pod} may go",),
+    "node_finished": ("{outcome}{took}{now_on}", "{message}"),
     "notice": ("{message}",),
-    "summary": ("the end",),
+    "summary": ("the end", "{counts}"),
 }
-
-
-def history_text(histories: Sequence[RunHistory]) -> str:
-    """One row a run."""
-    if not histories:
-        return "No run was written down here."
-    return tabulate([_row(history) for history in histories], headers=_HEADERS, tablefmt="plain", disable_numparse=True)
-
-
-def _row(history: RunHistory) -> tuple[str, ...]:
-    succeeded = sum(1 for _node, outcome in history.outcomes if outcome == "succeeded")
-    return (
-        printable(history.run),
-        or_nothing(history.started_at),
-        or_nothing(history.by),
-        printable(", ".join(history.commands)),
-        str(succeeded),
-        str(len(history.outcomes) - succeeded),
-        printable(history.ended) or "interrupted",
-    )
-
-
-def timeline_text(history: RunHistory) -> str:
-    """One run, a line a moment."""
-    head = f"Run {printable(history.run)}, begun {printable(history.started_at)} by {printable(history.by)}"
-    rows = [(printable(each.at), printable(each.node) or NOTHING, printable(each.what)) for each in history.moments]
-    return f"{head}\n\n" + tabulate(rows, tablefmt="plain", disable_numparse=True)
+_ENDS = ("succeeded", "failed", "skipped", "not_started")

@@ -1,11 +1,12 @@
 """The end of a run as a table: what became of each planned node, and what to look at."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tabulate import tabulate
 
 from rollout.model.plan import PlannedNode, RolloutPlan
-from rollout.model.progress import NodeResult, NotStarted, Outcome, RunResult
+from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, RunResult
 from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
 
 _HEADERS = ("NODE", "OUTCOME", "VERSION", "TOOK")
@@ -55,7 +56,7 @@ def _failures(failed: Iterable[NodeResult]) -> Iterable[str]:
 
 def _failure_lines(result: NodeResult) -> Iterable[str]:
     yield f"{printable(result.node)} {_verb(result)}: {printable(result.message)}"
-    yield from (f"  {text}" for text in findings(result))
+    yield from (f"  {text}" for text in findings_text(result.findings))
     if result.hint:
         yield f"  hint: {printable(result.hint)}"
     if result.left_cordoned:
@@ -65,17 +66,25 @@ def _failure_lines(result: NodeResult) -> Iterable[str]:
         )
 
 
-def findings(result: NodeResult) -> Iterable[str]:
+def findings_text(found: Findings) -> Iterable[str]:
     """What was seen of a node that failed, a line each."""
-    found = result.findings
     if found.ssh_error:
         yield f"last SSH error: {printable(found.ssh_error)}"
-    for each in found.conditions:
-        why = ": ".join(printable(part) for part in (each.reason, each.message) if part)
-        since = f" since {printable(each.since)}" if each.since else ""
-        yield f"Node condition {printable(each.type)} is {printable(each.status)}{since}" + (f": {why}" if why else "")
+    yield from _conditions(found.conditions)
     if found.console:
         yield f"console: {printable(found.console)}"
+
+
+def _conditions(found: Iterable[NodeCondition]) -> Iterable[str]:
+    """Bad conditions, those that say the same of the Node in one line: a silent kubelet leaves them all alike."""
+    alike: dict[NodeCondition, list[str]] = {}
+    for each in found:
+        alike.setdefault(replace(each, type=""), []).append(printable(each.type))
+    for each, types in alike.items():
+        why = ": ".join(printable(part) for part in (each.reason, each.message) if part)
+        since = f" since {printable(each.since)}" if each.since else ""
+        subject = f"Node condition {types[0]} is" if len(types) == 1 else f"Node conditions {', '.join(types)} are"
+        yield f"{subject} {printable(each.status)}{since}" + (f": {why}" if why else "")
 
 
 def _verb(result: NodeResult) -> str:

@@ -1,10 +1,12 @@
 """Each way in which hosts, pods and the API server can fail, through the real program, judged by the cluster."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
+from rollout.lab.api.resources import EVENTS, NODES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout
 
@@ -80,6 +82,38 @@ def test_every_fault_ends_as_it_should(case: Case, started: Callable[[str, int],
         assert (before[node].before, score.versions[node].now) == ("4081.2.0", "4152.2.0")
     for node in left_out:
         assert score.reboots[node] == 0
+    outcomes = {entry["node"]: entry["outcome"] for entry in summary["failed"]}
+    assert_told(lab, summary["succeeded"], outcomes)
+
+
+TOLD_OF_SUCCESS = {"Cordoned", "Draining", "Drained", "Rebooting", "Booted", "Ready", "Done"}
+
+
+def assert_told(lab: Lab, succeeded: Sequence[str], outcomes: Mapping[str, str]) -> None:
+    """Each node's Events and its annotation tell how it went, whatever the API server did meanwhile."""
+    told = events(lab)
+    for node in succeeded:
+        assert {reason for reason, _message in told[node]} - {"DrainBlocked"} == TOLD_OF_SUCCESS
+        assert "4081.2.0 -> 4152.2.0" in dict(told[node])["Cordoned"]
+    for node, outcome in outcomes.items():
+        assert dict(told[node])["RolloutFailed"].startswith(f"{outcome} in phase ")
+    assert last_results(lab, (*succeeded, *outcomes)) == {**dict.fromkeys(succeeded, "succeeded"), **outcomes}
+
+
+def events(lab: Lab) -> dict[str, list[tuple[str, str]]]:
+    """Reason and message of each Event of ours, by node."""
+    told: dict[str, list[tuple[str, str]]] = {}
+    for event in lab.call(lambda: list(lab.store.items(EVENTS))):
+        if event["source"].get("component") == "node-rollout":
+            assert event["count"] >= 1
+            assert event["involvedObject"]["uid"]
+            told.setdefault(event["involvedObject"]["name"], []).append((event["reason"], event["message"]))
+    return told
+
+
+def last_results(lab: Lab, nodes: Iterable[str]) -> dict[str, str]:
+    found = lab.call(lambda: {node["metadata"]["name"]: node["metadata"] for node in lab.store.items(NODES)})
+    return {name: json.loads(found[name]["annotations"]["node-rollout.dev/last-result"])["outcome"] for name in nodes}
 
 
 def assert_like(found: Mapping[str, str], expected: Mapping[str, str]) -> None:

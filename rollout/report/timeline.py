@@ -1,0 +1,137 @@
+"""Runs that are over, for people: a row each, or one as a timeline. Times are those of the reader's own clock."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+from tabulate import tabulate
+
+from rollout.model.policy import Policy
+from rollout.planning.document import policy_document
+from rollout.report.history import Moment, Record, RunHistory
+from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
+
+_HEADERS = ("RUN", "STARTED", "TOOK", "BY", "COMMANDS", "NODES", "SUCCEEDED", "FAILED", "END")
+_SUCCEEDED = "succeeded"
+
+
+def history_text(histories: Sequence[RunHistory]) -> str:
+    """One row a run."""
+    if not histories:
+        return "No run was written down here."
+    return tabulate([_row(history) for history in histories], headers=_HEADERS, tablefmt="plain", disable_numparse=True)
+
+
+def _row(history: RunHistory) -> tuple[str, ...]:
+    failed = _failed(history)
+    return (
+        printable(history.run),
+        _written(history.started_at, "%Y-%m-%d %H:%M:%S"),
+        _took(history),
+        or_nothing(history.by),
+        printable(", ".join(history.commands)),
+        str(len(history.planned)) if history.planned else NOTHING,
+        str(len(history.outcomes) - len(failed)),
+        str(len(failed)),
+        _end(history),
+    )
+
+
+def _failed(history: RunHistory) -> tuple[str, ...]:
+    return tuple(node for node, outcome in history.outcomes if outcome != _SUCCEEDED)
+
+
+def _end(history: RunHistory) -> str:
+    if not history.ended:
+        return "interrupted, or still under way"
+    left = len(history.not_started)
+    return f"ended, {counted(left, 'node')} left" if left else "ended"
+
+
+def _took(history: RunHistory) -> str:
+    begun, ended = _moment(history.started_at), _moment(history.heard_at)
+    return elapsed((ended - begun).total_seconds()) if begun and ended else NOTHING
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _written(text: str, form: str) -> str:
+    at = _moment(text)
+    return format(at.astimezone(), form) if at else or_nothing(text)
+
+
+def timeline_text(history: RunHistory, *, details: bool = False) -> str:
+    """One run: what it was, then a line a moment; with `details` every word of it."""
+    head = tabulate(_head(history), tablefmt="plain", disable_numparse=True)
+    told = history.moments if details else tuple(_once(history.moments))
+    rows = tabulate(list(_rows(told)), tablefmt="plain", disable_numparse=True)
+    return f"Run {printable(history.run)} on {or_nothing(history.cluster)}\n{head}\n\n{rows}"
+
+
+def _head(history: RunHistory) -> list[tuple[str, str]]:
+    program = f", rollout {printable(history.version)}" if history.version else ""
+    begun = _written(history.started_at, "%a %Y-%m-%d %H:%M:%S %Z")
+    rows = [
+        ("  begun", f"{begun} by {or_nothing(history.by)}{program}"),
+        ("  rules", _rules(history.policy)),
+        ("  nodes", _nodes(history)),
+    ]
+    return [*rows, ("  end", f"{_end(history)}, after {_took(history)}")]
+
+
+def _nodes(history: RunHistory) -> str:
+    failed = _failed(history)
+    told = [f"{len(history.planned)} planned in {counted(history.waves, 'wave')}"]
+    told += [f"{len(history.outcomes) - len(failed)} succeeded"]
+    told += [f"{len(failed)} failed ({shortened(failed)})"] if failed else []
+    left = tuple(history.not_started)
+    return ", ".join([*told, f"{len(left)} not started ({shortened(left)})"] if left else told)
+
+
+def _rules(policy: Record | None) -> str:
+    """The rules that are not the usual ones, by the names of the policy's fields."""
+    usual = dict(_flat(policy_document(Policy())))
+    changed = [f"{name} {value}" for name, value in _flat(policy or {}) if usual.get(name) != value]
+    return printable(", ".join(changed)) or "the usual ones"
+
+
+def _flat(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in rules.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", _said(value)
+
+
+def _said(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return "; ".join(str(item) for item in value) or "none"
+    return str(value)
+
+
+def _once(moments: Iterable[Moment]) -> Iterator[Moment]:
+    """What a reader wants first: no details, and nothing of a node that was told of it already."""
+    told: set[tuple[str, str]] = set()
+    for moment in moments:
+        key = (moment.node, moment.what)
+        if moment.detail or (moment.repeats and key in told):
+            continue
+        told.add(key)
+        yield moment
+
+
+def _rows(moments: Iterable[Moment]) -> Iterator[tuple[str, str, str]]:
+    """Times of the day; where a day begins, its date; what belongs to a moment stands below it."""
+    day = ""
+    for moment in moments:
+        at = _moment(moment.at)
+        today = f"{at.astimezone():%a %Y-%m-%d}" if at else day
+        if today != day and day:
+            yield (today, "", "")
+        day = today
+        yield (_written(moment.at, "%H:%M:%S"), printable(moment.node), printable(moment.what))
+        yield from (("", "", f"  {printable(line)}") for line in moment.further)

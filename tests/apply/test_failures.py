@@ -1,0 +1,102 @@
+"""What a failed node does to the rest of its rollout, and what is left of it and told about it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from rollout.lab.hostplan import scale
+from rollout.lab.hosts.faults import HostFaults, RebootFault, SudoFault
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.lab.world.timings import Timings
+from tests.apply.conftest import Rollout, command
+
+APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s")
+Started = Callable[[str, int], Lab]
+
+
+def inflict(lab: Lab, *nodes: str, faults: HostFaults) -> None:
+    for node in nodes:
+        lab.call(lambda: lab.machines[node].inflict(faults))  # noqa: B023 - called at once
+
+
+def assert_given_back(lab: Lab, node: str) -> None:
+    score = lab.scoreboard()
+    assert node not in score.cordons_left
+    assert node not in score.annotations_left
+
+
+def test_one_that_is_away_uses_up_the_limit_until_it_is_back(started: Started, rollout: Rollout) -> None:
+    lab = started("never-returns", 7)
+    flags = ("--max-failures", "9", "--max-unavailable", "1", "--reboot-timeout", "4s", "--settle-timeout", "3s")
+    ended = rollout(lab, *APPLY, *flags, "--node", "worker-2", "--node", "worker-3")
+    assert ended.code == 4
+    assert [entry["node"] for entry in ended.summary["failed"]] == ["worker-2"]
+    assert ended.summary["not_started"] == ["worker-3"]
+    assert "used up by worker-2" in ended.summary["reasons"]["worker-3"]
+    assert lab.scoreboard().reboots["worker-3"] == 0
+    assert lab.scoreboard().most_unavailable == 1
+
+
+def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(started: Started, rollout: Rollout) -> None:
+    """Thirty per cent of seven selected nodes are two."""
+    lab = started("default", 7)
+    inflict(lab, *(f"worker-{number}" for number in range(1, 5)), faults=HostFaults(reboot=RebootFault.IGNORED))
+    ended = rollout(lab, *APPLY, "--max-failures", "30%", "--max-unavailable", "1", "--reboot-timeout", "2s")
+    assert ended.code == 4
+    assert {entry["outcome"] for entry in ended.summary["failed"]} == {"not-rebooted"}
+    assert (len(ended.summary["failed"]), len(ended.summary["not_started"])) == (2, 2)
+    assert {entry["left_cordoned"] for entry in ended.summary["failed"]} == {False}
+    for entry in ended.summary["failed"]:
+        assert_given_back(lab, entry["node"])
+    assert set(ended.summary["reasons"].values()) == {"2 failed, and --max-failures is 2"}
+
+
+def test_one_that_is_not_back_is_told_of_with_all_there_is_to_look_at(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("never-returns", 5)
+    ended = rollout(lab, *APPLY, "--node", "worker-2", "--reboot-timeout", "6s")
+    (failed,) = ended.summary["failed"]
+    assert (failed["outcome"], failed["left_cordoned"]) == ("not-back", True)
+    assert "refused" in failed["ssh_error"]
+    ready = next(each for each in failed["conditions"] if each["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NodeStatusUnknown")
+    assert failed["console"].startswith("the console of lab://")
+    finished = next(line for line in ended.lines if line["type"] == "node_finished")
+    assert finished["conditions"] == failed["conditions"]
+    told = rollout(lab, "history", ended.lines[1]["plan"]["plan_id"]).stdout
+    assert "Ready are Unknown since" in told
+    assert failed["ssh_error"] in told
+    assert failed["console"] in told
+
+
+def test_one_that_is_not_ready_stays_cordoned_with_its_conditions_told(tmp_path: Path, rollout: Rollout) -> None:
+    scenario = scale(load_scenario("default"), 5)
+    slow = msgspec.structs.replace(scenario, timings=Timings(kubelet_ready=3000))
+    with Lab.start(slow, directory=tmp_path / "lab", speed=30) as lab:
+        ended = rollout(lab, *APPLY, "--node", "worker-1", "--ready-timeout", "2s")
+        (failed,) = ended.summary["failed"]
+        assert (failed["outcome"], failed["phase"], failed["left_cordoned"]) == ("not-ready", "booted", True)
+        (ready,) = (each for each in failed["conditions"] if each["type"] == "Ready")
+        assert ready["status"] == "False"
+        assert "network" in ready["message"]
+        assert (failed["ssh_error"], lab.scoreboard().cordons_left) == ("", ("worker-1",))
+
+
+def test_one_that_refuses_its_reboot_is_given_back(started: Started, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    process = command(lab, tmp_path, *APPLY, "--node", "worker-1")
+    assert process.stdout is not None
+    lines = []
+    for written in process.stdout:
+        lines.append(json.loads(written))
+        if lines[-1].get("phase") == "cordoned":
+            inflict(lab, "worker-1", faults=HostFaults(sudo=SudoFault.REFUSED))
+    process.communicate(timeout=60)
+    (failed,) = lines[-1]["failed"]
+    assert (process.returncode, failed["outcome"], failed["left_cordoned"]) == (4, "reboot-refused", False)
+    assert_given_back(lab, "worker-1")
+    assert lab.scoreboard().reboots["worker-1"] == 0

@@ -1,0 +1,128 @@
+"""Journals as people read them."""
+
+import json
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from rollout.model.policy import Policy
+from rollout.model.progress import NodeFinished, NodeStep, Phase, PodBlocked, PodReleased
+from rollout.model.quantity import Count, Duration
+from rollout.planning.document import policy_document
+from rollout.report.history import Record, replay
+from rollout.report.json_lines import line
+from rollout.report.timeline import history_text, timeline_text
+from tests.report.builders import AT
+from tests.report.test_json_lines import EVENTS, FAILED
+
+BEGUN = {
+    "type": "run",
+    "at": "2026-03-04T05:06:07.089Z",
+    "run": "0123456789abcdef",
+    "command": "apply",
+    "by": "ann@laptop/12",
+    "version": "1.2.3",
+    "cluster": {"server": "https://127.0.0.1:6443"},
+    "policy": policy_document(Policy(max_unavailable=Count(3), reboot_timeout=Duration(60))),
+}
+HELD = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04)
+STEPS = (
+    NodeStep(AT, "node-1", Phase.PENDING),
+    NodeStep(AT, "node-1", Phase.DRAINING),
+    NodeStep(AT, "node-1", Phase.DRAINING, "7 pods left"),
+    HELD,
+    HELD,
+    PodReleased(AT, "node-1", "shop/cart-1", "shop/cart", AT),
+)
+RUN: tuple[Record, ...] = (
+    BEGUN,
+    *(
+        json.loads(msgspec.json.encode(line(event)))
+        for event in (*EVENTS[:2], *STEPS, NodeFinished(AT, FAILED), *EVENTS[2:])
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+
+
+def rows(records: Iterable[Record], *, details: bool = False) -> list[str]:
+    return timeline_text(replay(records), details=details).splitlines()
+
+
+def test_a_row_says_how_far_it_came() -> None:
+    header, row = history_text([replay(RUN)]).splitlines()
+    assert header.split() == ["RUN", "STARTED", "TOOK", "BY", "COMMANDS", "NODES", "SUCCEEDED", "FAILED", "END"]
+    assert row.split(maxsplit=7) == [
+        *("0123456789abcdef", "2026-03-04", "05:06:07", "0s", "ann@laptop/12", "apply", "3"),
+        "1            1         ended, 2 nodes left",
+    ]
+    assert history_text([replay(RUN[:-1])]).endswith("interrupted, or still under way")
+    assert history_text([]) == "No run was written down here."
+
+
+def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
+    assert rows(RUN)[:5] == [
+        "Run 0123456789abcdef on https://127.0.0.1:6443",
+        "begun  Wed 2026-03-04 05:06:07 UTC by ann@laptop/12, rollout 1.2.3",
+        "rules  max_unavailable 3, reboot_timeout 1m",
+        "nodes  3 planned in 2 waves, 1 succeeded, 1 failed (node-2), 2 not started (node-3, node-4)",
+        "end    ended, 2 nodes left, after 0s",
+    ]
+
+
+def test_a_timeline_leaves_out_what_only_a_close_reader_wants() -> None:
+    told, all_told = rows(RUN), rows(RUN, details=True)
+    assert not any("pods left" in row for row in told)
+    assert sum("held back" in row for row in told) == 1
+    assert sum("7 pods left" in row for row in all_told) == 1
+    assert sum("held back" in row for row in all_told) == 3
+
+
+def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
+    told = rows(RUN)
+    at = next(number for number, row in enumerate(told) if "rolled-back" in row)
+    assert told[at].split(maxsplit=2)[1:] == ["node-2", "rolled-back after 31s: it runs the old version"]
+    assert [row.strip() for row in told[at + 1 : at + 5]] == [
+        "last SSH error: the connection was refused",
+        "Node condition Ready is Unknown: NodeStatusUnknown: silent",
+        "console: the console of lab://2",
+        "hint: look",
+    ]
+    assert any(row.endswith("succeeded after 30s, now on 4081.2.1") for row in told)
+    assert any(row.endswith("the end: 1 succeeded, 1 failed, 1 skipped, 1 not started") for row in told)
+
+
+def test_a_run_that_was_gone_on_with_is_one_run() -> None:
+    again = {**BEGUN, "command": "resume", "by": "bob@desk/7"}
+    resumed = replay((*RUN, again))
+    assert (resumed.commands, resumed.by, resumed.ended) == (("apply", "resume"), "ann@laptop/12", "")
+    assert "resume by bob@desk/7" in rows((*RUN, again))[-1]
+    assert replay((*RUN, again, RUN[-1])).ended
+
+
+def test_a_new_day_is_marked() -> None:
+    tomorrow = {**BEGUN, "at": "2026-03-05T00:00:01Z", "command": "resume"}
+    assert rows((*RUN, tomorrow))[-2].strip() == "Thu 2026-03-05"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {},
+        {"type": "run"},
+        {"type": "plan", "plan": 3},
+        {"type": "plan", "plan": {"waves": [{"nodes": [3]}]}},
+        {"type": "node_finished", "node": 3, "conditions": "none", "seconds": "long"},
+        {"type": "summary", "reasons": ["none"], "succeeded": 3, "failed": None},
+        {"type": "wave_started", "nodes": 7, "at": 12},
+        {"type": "step", "phase": "\x1b[2J"},
+        {"type": "of tomorrow", "at": "some time"},
+    ],
+)
+def test_whatever_stands_in_a_journal_is_told_or_passed_over(odd: Record) -> None:
+    told = "\n".join([history_text([replay((*RUN, odd))]), *rows((*RUN, odd), details=True)])
+    assert "\x1b" not in told
