@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rollout.cli.gate_options import LocalGateOptions
-from rollout.cli.options import ClusterOptions, SshOptions
+from rollout.cli.options import ClusterOptions, Executor, SshOptions
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
+    from rollout.adapters.ansible_settings import AnsibleSettings
     from rollout.execution.gates import GatePorts
+    from rollout.gather.inventory import Inventory, SshDefaults
 
 
 def cluster_api(options: ClusterOptions) -> ClusterApi:
@@ -25,26 +27,72 @@ def cluster_api(options: ClusterOptions) -> ClusterApi:
 
 
 def host_shell(options: SshOptions) -> HostExecutor:
-    """SSH to the hosts."""
+    """What carries commands to the hosts."""
+    if options.executor is Executor.ANSIBLE:
+        from rollout.adapters.ansible import AnsibleExecutor
+
+        return AnsibleExecutor(_ansible_settings(options))
+    return _ssh(options)
+
+
+def _ansible_settings(options: SshOptions) -> "AnsibleSettings":
+    from rollout.adapters.ansible_settings import AnsibleSettings
+    from rollout.adapters.known_hosts import HostKeyChecking
+
+    return AnsibleSettings(
+        inventory=options.inventory,
+        user=options.ssh_user,
+        port=options.ssh_port,
+        key_file=options.ssh_key,
+        known_hosts=options.known_hosts,
+        ssh_config=options.ssh_config,
+        host_key_checking=HostKeyChecking(options.host_key_checking),
+    )
+
+
+def inventory(options: SshOptions, defaults: "SshDefaults") -> "Inventory | None":
+    """The inventory that is named, as the executor reads it; None where the Nodes are the inventory."""
+    if options.inventory is None:
+        return None
+    if options.executor is Executor.ANSIBLE:
+        from rollout.adapters.ansible_inventory import read_inventory as ask_ansible
+
+        return ask_ansible(options.inventory, _ansible_settings(options))
+    from rollout.gather.inventory import read_inventory
+
+    return read_inventory(options.inventory, defaults)
+
+
+def _ssh(options: SshOptions) -> HostExecutor:
     from rollout.adapters.known_hosts import HostKeyChecking
     from rollout.adapters.ssh import ParamikoShell
-    from rollout.adapters.ssh_keys import PASSPHRASE_VARIABLE
+    from rollout.adapters.ssh_passphrase import PASSPHRASE_VARIABLE, ask_on_terminal
 
     return ParamikoShell(
         known_hosts=options.known_hosts,
         host_key_checking=HostKeyChecking(options.host_key_checking),
         key_file=options.ssh_key,
         key_passphrase=os.environ.get(PASSPHRASE_VARIABLE),
+        ask=ask_on_terminal,
     )
 
 
 def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mapping[str, Host]:
-    """The hosts as `--ssh-config` has them reached, where it is given."""
-    if options.ssh_config is None:
+    """The hosts as `--ssh-config` or the operator's own configuration has them reached."""
+    # Ansible's ssh follows it by itself.
+    if options.executor is Executor.ANSIBLE:
         return hosts
     from rollout.adapters.ssh_config import with_ssh_config
 
     return with_ssh_config(hosts, options.ssh_config)
+
+
+def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
+    """Have the operator asked for the passphrases that these hosts will want, before anything else is on the screen."""
+    from rollout.adapters.ssh import ParamikoShell
+
+    if isinstance(shell, ParamikoShell):
+        shell.unlock(hosts.values())
 
 
 def gates(alerts: AlertPolicy, local: LocalGateOptions) -> "GatePorts":
