@@ -1,0 +1,127 @@
+"""OpenSSH's own server on loopback, and its authorities: the peer that certificates and throttling are made for."""
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rollout.model.host import Host
+
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+KEYGEN = shutil.which("ssh-keygen")
+MISSING = "OpenSSH's server is not installed"
+_PRIVILEGE_SEPARATION = Path("/run/sshd")
+
+
+def is_here() -> bool:
+    """Whether sshd can be started: root needs the folder that its package makes."""
+    return SSHD is not None and KEYGEN is not None and (os.getuid() != 0 or _PRIVILEGE_SEPARATION.is_dir() or _made())
+
+
+def _made() -> bool:
+    with suppress(OSError):
+        _PRIVILEGE_SEPARATION.mkdir(mode=0o755)
+    return _PRIVILEGE_SEPARATION.is_dir()
+
+
+def keygen(*arguments: str | Path) -> None:
+    subprocess.run([str(KEYGEN), "-q", *map(str, arguments)], check=True, capture_output=True)
+
+
+def new_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
+    keygen("-t", kind, "-N", passphrase, "-C", path.name, "-f", path)
+    return path
+
+
+def public(key: Path) -> str:
+    """`type base64` of a key."""
+    return " ".join(Path(f"{key}.pub").read_text().split()[:2])
+
+
+def fingerprint(key: Path) -> str:
+    told = subprocess.run([str(KEYGEN), "-lf", str(key)], check=True, capture_output=True, text=True)
+    return told.stdout.split()[1]
+
+
+def certify(authority: Path, key: Path, *options: str) -> Path:
+    """A certificate for a key, beside it."""
+    keygen("-s", authority, "-I", "a certificate", *options, f"{key}.pub")
+    return Path(f"{key}-cert.pub")
+
+
+@dataclass
+class Sshd:
+    """A server that is up: `host` is how it is reached, `user` who may be let in."""
+
+    folder: Path
+    port: int
+    process: "subprocess.Popen[bytes]"
+    host_keys: list[Path]
+    user: str = field(default_factory=getpass.getuser)
+
+    def host(self, name: str = "worker-1") -> Host:
+        return Host(name, "127.0.0.1", self.port, self.user)
+
+    def known_hosts(self, *lines: str) -> Path:
+        """A file of these lines, `HOST` standing for this server; by default its keys."""
+        wanted = lines or tuple(f"HOST {public(key)}" for key in self.host_keys)
+        path = self.folder / "known_hosts"
+        path.write_text("".join(f"{line}\n" for line in wanted).replace("HOST", f"[127.0.0.1]:{self.port}"))
+        return path
+
+    def descendants(self) -> list[int]:
+        """Process ids of the server's connections."""
+        parents = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        found, left = [], [self.process.pid]
+        while left:
+            parent = left.pop()
+            children = [child for child, of in parents.items() if of == parent]
+            found += children
+            left += children
+        return found
+
+    def signal_all(self, which: signal.Signals) -> None:
+        for pid in (self.process.pid, *self.descendants()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, which)
+
+
+@contextmanager
+def sshd(folder: Path, *options: str, host_keys: Sequence[Path] = ()) -> Iterator[Sshd]:
+    """A server with these lines in its configuration."""
+    folder.mkdir(exist_ok=True)
+    keys = list(host_keys) or [new_key(folder / "host_ed25519")]
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    lines = ["UsePAM no", "StrictModes no", "LogLevel ERROR", "PidFile none", f"ListenAddress 127.0.0.1:{port}"]
+    lines += ["PermitRootLogin prohibit-password", "PasswordAuthentication no", "AuthorizedKeysFile none"]
+    (folder / "sshd_config").write_text("\n".join([*options, *(f"HostKey {key}" for key in keys), *lines]) + "\n")
+    command = [str(SSHD), "-D", "-e", "-f", str(folder / "sshd_config")]
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        server = Sshd(folder, port, process, keys)
+        try:
+            _wait(server)
+            yield server
+        finally:
+            server.signal_all(signal.SIGCONT)
+            server.signal_all(signal.SIGKILL)
+
+
+def _wait(server: Sshd) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=5):
+            return
+        assert server.process.poll() is None, (server.folder / "log").read_text()
+        time.sleep(0.02)
+    raise AssertionError("sshd does not answer")

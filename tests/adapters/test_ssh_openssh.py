@@ -1,0 +1,364 @@
+"""The shell against OpenSSH's own server: certificates on both sides, throttling, silence, jump hosts."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.known_hosts import HostKeyChecking
+from rollout.adapters.ssh import ParamikoShell
+from rollout.adapters.ssh_config import with_ssh_config
+from rollout.adapters.ssh_connection import Patience
+from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.model.host import Host, Identities
+from tests.adapters.openssh import MISSING, Sshd, certify, fingerprint, is_here, keygen, new_key, public, sshd
+
+pytestmark = pytest.mark.skipif(not is_here(), reason=MISSING)
+
+KINDS = ["ed25519", "ecdsa", "rsa"]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_key(tmp_path_factory.mktemp("authority") / "ca")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nobody's keys and configuration but the test's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return new_key(tmp_path / "id")
+
+
+@contextmanager
+def trusting(folder: Path, key: Path, *options: str, host_keys: tuple[Path, ...] = ()) -> Iterator[Sshd]:
+    """A server that lets this key in."""
+    with sshd(folder / "sshd", f"AuthorizedKeysFile {key}.pub", *options, host_keys=host_keys) as server:
+        yield server
+
+
+def greeted(shell: ParamikoShell, host: Host) -> bool:
+    return shell.run(host, "echo hello", timeout=30).stdout == "hello\n"
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory, authority: Path) -> Iterator[Sshd]:
+    """A server that lets in whom the authority has certified, and nobody else."""
+    with sshd(tmp_path_factory.mktemp("certified"), f"TrustedUserCAKeys {authority}.pub") as server:
+        yield server
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_certificate_beside_the_key(certified: Sshd, authority: Path, tmp_path: Path, kind: str) -> None:
+    key = new_key(tmp_path / "id_own", kind)
+    shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
+    with pytest.raises(SshAuthError, match=r"refuses user .* with key SHA256"):
+        shell.run(certified.host(), "true", timeout=30)
+    certify(authority, key, "-n", certified.user)
+    assert greeted(shell, certified.host())
+
+
+def test_certificate_of_the_default_key(certified: Sshd, authority: Path, home: Path) -> None:
+    (home / ".ssh").mkdir()
+    certify(authority, new_key(home / ".ssh" / "id_ecdsa", "ecdsa"), "-n", certified.user)
+    assert greeted(ParamikoShell(known_hosts=certified.known_hosts()), certified.host())
+
+
+def test_certificate_file_of_the_configuration(certified: Sshd, authority: Path, key: Path, tmp_path: Path) -> None:
+    certificate = certify(authority, key, "-n", certified.user).rename(tmp_path / "elsewhere.pub")
+    config = tmp_path / "config"
+    config.write_text(f"Host *\n  IdentityFile {key}\n  CertificateFile {certificate}\n")
+    host = with_ssh_config({"a": certified.host()}, config)["a"]
+    shell = ParamikoShell(known_hosts=certified.known_hosts())
+    assert greeted(shell, host)
+    certificate.write_text("nothing")
+    with pytest.raises(SshAuthError, match=rf"certificate file {certificate}: it is no certificate"):
+        shell.run(host, "true", timeout=30)
+
+
+def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Path) -> None:
+    certify(authority, key, "-n", certified.user, "-V", "20200101:20200102")
+    shell = ParamikoShell(known_hosts=certified.known_hosts(), key_file=key)
+    with pytest.raises(SshAuthError, match=r"certificate 'a certificate' of SHA256:\S+, which has expired"):
+        shell.run(certified.host(), "true", timeout=30)
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    path = tmp_path / "agent"
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 20
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield path
+        process.terminate()
+
+
+def add_to_agent(*arguments: str | Path) -> None:
+    subprocess.run(["ssh-add", "-q", *map(str, arguments)], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_certificate_that_the_agent_holds(
+    certified: Sshd, authority: Path, agent: Path, tmp_path: Path, kind: str
+) -> None:
+    key = new_key(tmp_path / "held", kind)
+    certify(authority, key, "-n", certified.user)
+    add_to_agent(key)
+    key.unlink()
+    assert greeted(ParamikoShell(known_hosts=certified.known_hosts()), certified.host())
+    assert agent.exists()
+
+
+def test_encrypted_key_that_the_agent_holds_is_not_asked_for(agent: Path, tmp_path: Path) -> None:
+    key = new_key(tmp_path / "id")
+    with trusting(tmp_path, key) as server:
+        known = server.known_hosts()
+        shell = ParamikoShell(known_hosts=known, ask=lambda file: pytest.fail(f"asked for {file}"))
+        add_to_agent(key)
+        keygen("-p", "-N", "secret", "-f", key)
+        named = replace(server.host(), key_file=str(key))
+        configured = replace(server.host(), identities=Identities((str(key),), only=True))
+        only_public = replace(server.host(), key_file=f"{key}.pub")
+        assert all(greeted(shell, host) for host in (named, configured, only_public))
+        elsewhere = replace(configured, identities=Identities((str(key),), agent=str(agent)))
+        without = replace(configured, identities=Identities((str(key),), agent=""))
+        os.environ["SSH_AUTH_SOCK"] = "/nowhere"
+        assert greeted(shell, elsewhere)
+        with pytest.raises(SshAuthError, match="it is encrypted"):
+            ParamikoShell(known_hosts=known).run(without, "true", timeout=30)
+
+
+@pytest.fixture(scope="module")
+def certified_host(
+    tmp_path_factory: pytest.TempPathFactory, authority: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[Sshd, Path]]:
+    """A server with a host certificate, and a key that it lets in."""
+    folder = tmp_path_factory.mktemp("host")
+    host_key, key = new_key(folder / "host", getattr(request, "param", "ed25519")), new_key(folder / "id")
+    certificate = certify(authority, host_key, "-h", "-n", "127.0.0.1")
+    with trusting(folder, key, f"HostCertificate {certificate}", host_keys=(host_key,)) as server:
+        yield server, key
+
+
+@pytest.mark.parametrize("certified_host", KINDS, indirect=True)
+def test_host_of_an_authority(certified_host: tuple[Sshd, Path], authority: Path) -> None:
+    server, key = certified_host
+    known = server.known_hosts(f"@cert-authority HOST {public(authority)}")
+    for checking in (HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW):
+        assert greeted(ParamikoShell(known_hosts=known, host_key_checking=checking, key_file=key), server.host())
+    assert len(known.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("names", ["*", "[127.0.0.*]:*", "other,HOST"])
+def test_hosts_that_an_authority_speaks_for(certified_host: tuple[Sshd, Path], authority: Path, names: str) -> None:
+    server, key = certified_host
+    known = server.known_hosts(f"@cert-authority {names} {public(authority)}")
+    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
+
+
+@pytest.mark.parametrize("names", ["[127.0.0.*]:*,!HOST", "127.0.0.1", "other"])
+def test_hosts_that_an_authority_does_not_speak_for(
+    certified_host: tuple[Sshd, Path], authority: Path, names: str
+) -> None:
+    server, key = certified_host
+    known = server.known_hosts(f"@cert-authority {names} {public(authority)}")
+    with pytest.raises(HostKeyError, match="its host key is unknown"):
+        ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
+
+
+def test_authority_of_a_hashed_name(certified_host: tuple[Sshd, Path], authority: Path) -> None:
+    server, key = certified_host
+    known = server.known_hosts(f"HOST {public(authority)}")
+    keygen("-H", "-f", known)
+    known.write_text(f"@cert-authority {known.read_text()}")
+    assert "127.0.0.1" not in known.read_text()
+    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
+
+
+def test_revoked_authority_and_revoked_key(certified_host: tuple[Sshd, Path], authority: Path) -> None:
+    server, key = certified_host
+    trusted = f"@cert-authority HOST {public(authority)}"
+    for revoked in (authority, server.host_keys[0]):
+        known = server.known_hosts(trusted, f"@revoked * {public(revoked)}")
+        with pytest.raises(HostKeyError, match="revoked") as caught:
+            ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
+        assert f"{known}:2" in caught.value.hint
+        assert fingerprint(revoked) in caught.value.message
+
+
+def test_key_on_file_speaks_for_a_host_whose_certificate_does_not(
+    certified_host: tuple[Sshd, Path], tmp_path: Path
+) -> None:
+    server, key = certified_host
+    stranger = public(new_key(tmp_path / "stranger"))
+    known = server.known_hosts(f"@cert-authority HOST {stranger}", f"HOST {public(server.host_keys[0])}")
+    assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
+    known = server.known_hosts(f"@cert-authority HOST {stranger}")
+    with pytest.raises(HostKeyError, match=r"unknown: ssh-ed25519 .*no @cert-authority line for it has the key"):
+        ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("-h", "-n", "10.0.0.1,other"), "it is for 10.0.0.1, other, not for 127.0.0.1"),
+        (("-h", "-n", "127.0.0.1", "-V", "20200101:20200102"), r"it is valid from 2020-01-0\d .* only"),
+    ],
+)
+def test_certificate_that_is_not_for_this_host_now(
+    authority: Path, tmp_path: Path, key: Path, options: tuple[str, ...], why: str
+) -> None:
+    host_key = new_key(tmp_path / "host")
+    certificate = certify(authority, host_key, *options)
+    with trusting(tmp_path, key, f"HostCertificate {certificate}", host_keys=(host_key,)) as server:
+        known = server.known_hosts(f"@cert-authority HOST {public(authority)}")
+        with pytest.raises(HostKeyError, match=why):
+            ParamikoShell(known_hosts=known, key_file=key).run(server.host(), "true", timeout=30)
+        if "10.0.0.1" in options[2]:
+            alias = replace(server.host(), known_as="other")
+            known.write_text(f"@cert-authority other {public(authority)}\n")
+            assert greeted(ParamikoShell(known_hosts=known, key_file=key), alias)
+
+
+def test_known_type_is_asked_for_first(tmp_path: Path, key: Path) -> None:
+    keys = tuple(new_key(tmp_path / kind, kind) for kind in ("ecdsa", "rsa", "ed25519"))
+    with trusting(tmp_path, key, host_keys=keys) as server:
+        for host_key in keys:
+            known = server.known_hosts(f"HOST {public(host_key)}")
+            assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
+
+
+def test_server_that_is_too_old(tmp_path: Path, key: Path) -> None:
+    rsa = new_key(tmp_path / "rsa", "rsa")
+    with trusting(tmp_path, key, "HostKeyAlgorithms ssh-rsa", host_keys=(rsa,)) as server:
+        with pytest.raises(
+            SshUnreachableError, match=r"in common with 'SSH-2.0-OpenSSH_\S+.*': no acceptable host key"
+        ) as caught:
+            ParamikoShell(known_hosts=server.known_hosts(), key_file=key).run(server.host(), "true", timeout=30)
+        assert "SHA-1" in caught.value.hint
+
+
+def test_sshd_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
+    with trusting(tmp_path, key, "MaxStartups 3") as server, ThreadPoolExecutor(8) as pool:
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, connect_timeout=30)
+        assert all(pool.map(lambda _: greeted(shell, server.host()), range(8)))
+
+
+@pytest.mark.parametrize("silent", ["before an answer", "after the last byte"])
+def test_host_that_falls_silent_is_given_up_before_the_commands_deadline(
+    tmp_path: Path, key: Path, silent: str
+) -> None:
+    begun = tmp_path / "begun"
+    command = (
+        f"touch {begun}; sleep 300" if silent == "before an answer" else f"exec 1>&- 2>&-; touch {begun}; sleep 300"
+    )
+    with trusting(tmp_path, key) as server:
+
+        def freeze() -> None:
+            while not begun.exists():
+                time.sleep(0.02)
+            server.signal_all(signal.SIGSTOP)
+
+        thread = threading.Thread(target=freeze)
+        thread.start()
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, patience=Patience(0.3, 0.7))
+        started = time.monotonic()
+        with pytest.raises(SshTimeoutError, match="the host has gone silent: nothing within 1 s"):
+            shell.run(server.host(), command, timeout=200)
+        assert time.monotonic() - started < 60
+        thread.join()
+
+
+def test_quiet_host_that_is_there_is_not_given_up(tmp_path: Path, key: Path) -> None:
+    with trusting(tmp_path, key) as server:
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, patience=Patience(0.2, 20))
+        assert shell.run(server.host(), "sleep 1.5; echo done", timeout=60).stdout == "done\n"
+
+
+def ssh_children() -> list[str]:
+    told = subprocess.run(["ps", "-o", "comm=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True)
+    return [name for name in told.stdout.split() if name != "ps" and not name.startswith("sshd")]
+
+
+@pytest.fixture
+def jump(tmp_path: Path, key: Path) -> Iterator[tuple[Sshd, Path]]:
+    """A server, and a configuration that leads to it through itself: `jump` and, for a chain, `second`."""
+    with trusting(tmp_path, key) as server:
+        known = server.known_hosts()
+        hop = f"  HostName 127.0.0.1\n  Port {server.port}\n  User {server.user}\n  IdentityFile {key}\n"
+        hop += f"  UserKnownHostsFile {known}\n"
+        config = tmp_path / "config"
+        config.write_text(f"Host jump\n{hop}Host second\n{hop}Host 127.0.0.1\n  ProxyJump jump\n")
+        yield server, config
+
+
+@pytest.mark.parametrize("chain", ["jump", "jump,second"])
+def test_jump_hosts(jump: tuple[Sshd, Path], key: Path, chain: str) -> None:
+    server, config = jump
+    before = ssh_children()
+    config.write_text(config.read_text().replace("ProxyJump jump", f"ProxyJump {chain}"))
+    host = with_ssh_config({"a": server.host()}, config)["a"]
+    assert "-J" in host.proxy or chain == "jump"
+    shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
+    assert greeted(shell, host)
+    assert ssh_children() == before
+
+
+def test_what_the_jump_host_refuses_is_told(jump: tuple[Sshd, Path], key: Path, tmp_path: Path) -> None:
+    server, config = jump
+    before = ssh_children()
+    config.write_text(config.read_text().replace(f"IdentityFile {key}", f"IdentityFile {new_key(tmp_path / 'other')}"))
+    host = with_ssh_config({"a": server.host()}, config)["a"]
+    with pytest.raises(
+        SshUnreachableError, match=r"reached through ended the connection: .*Permission denied"
+    ) as caught:
+        ParamikoShell(known_hosts=server.known_hosts(), key_file=key).run(host, "true", timeout=30)
+    assert "ssh -F" in caught.value.hint
+    assert ssh_children() == before
+
+
+def test_jump_host_that_falls_silent_ends_at_the_deadline(jump: tuple[Sshd, Path], key: Path) -> None:
+    server, config = jump
+    before = ssh_children()
+    host = with_ssh_config({"a": server.host()}, config)["a"]
+    server.signal_all(signal.SIGSTOP)
+    started = time.monotonic()
+    with pytest.raises(SshTimeoutError):
+        ParamikoShell(known_hosts=server.known_hosts(), key_file=key, connect_timeout=1).run(host, "true", timeout=60)
+    assert time.monotonic() - started < 30
+    assert ssh_children() == before
+
+
+def test_jump_host_that_lets_few_log_in_at_a_time(tmp_path: Path, key: Path) -> None:
+    with trusting(tmp_path, key, "MaxStartups 3") as server, ThreadPoolExecutor(5) as pool:
+        hop = f"  Port {server.port}\n  User {server.user}\n  IdentityFile {key}\n"
+        (tmp_path / "config").write_text(
+            f"Host jump\n  HostName 127.0.0.1\n{hop}  UserKnownHostsFile {server.known_hosts()}\n"
+            "Host 127.0.0.1\n  ProxyJump jump\n"
+        )
+        host = with_ssh_config({"a": server.host()}, tmp_path / "config")["a"]
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key, connect_timeout=60)
+
+        def ask(_: int) -> bool | SshError:
+            try:
+                return greeted(shell, host)
+            except SshError as error:
+                return error
+
+        assert list(pool.map(ask, range(5))) == [True] * 5
