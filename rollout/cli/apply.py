@@ -15,6 +15,7 @@ from rollout.cli.options import (
     SshOptions,
 )
 from rollout.cli.policy_options import PolicyOptions
+from rollout.cli.reboot_options import RebootOptions
 from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
 from rollout.errors import UsageError
 
@@ -55,6 +56,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     gates: GateOptions,
     local: LocalGateOptions,
     ssh: SshOptions,
+    reboot: RebootOptions,
     lease: LeaseOptions,
     lock: LockOptions,
     stop: StopOptions,
@@ -81,9 +83,10 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.running import refuse_blocked, rehearse, run
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
-    intent = load_intent(file, selection.selection, gates.added_to(policy.policy))
+    intent = load_intent(file, selection.selection, reboot.added_to(gates.added_to(policy.policy)))
     if file is not None:
         refuse_rules_beside_plan(call)
+        reboot.refuse_another(intent.policy)
     wiring.gates(intent.policy.gates.alerts, local)
     this = prepared(intent, cluster, ssh, lease, lock, quiet=general.as_json)
     refuse_blocked(this.plan, only_rivals=ignore_blockers)
@@ -92,7 +95,8 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
         return
     if this.plan.waves and not (yes or file):
         consent.ask()
-    this = replace(this, stop=stop.stop, journal=journal.journal, local=local)
+    options = replace(this.options, reboot_command=reboot.command)
+    this = replace(this, options=options, stop=stop.stop, journal=journal.journal, local=local)
     raise typer.Exit(run(this, as_json=general.as_json))
 
 

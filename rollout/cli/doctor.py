@@ -15,12 +15,15 @@ from rollout.cli.options import (
     SshOptions,
 )
 from rollout.cli.policy_options import PolicyOptions
+from rollout.cli.reboot_options import RebootOptions
 from rollout.errors import ExitCode, RolloutError
 
 if TYPE_CHECKING:
     from rollout.cli.gathering import Connections, Targets
     from rollout.gather.checks import Check
+    from rollout.model.cluster import ClusterSnapshot
     from rollout.model.plan import RolloutPlan
+    from rollout.model.policy import Policy
 
 
 def doctor(
@@ -28,6 +31,7 @@ def doctor(
     selection: SelectionOptions,
     policy: PolicyOptions,
     ssh: SshOptions,
+    reboot: RebootOptions,
     lease: LeaseOptions,
     general: GeneralOptions,
 ) -> None:
@@ -42,7 +46,7 @@ def doctor(
     from rollout.gather.checks import Verdict, ordered
     from rollout.report.doctor import doctor_document, doctor_text
 
-    checks = ordered(_examined(cluster, selection, policy, ssh, lease))
+    checks = ordered(_examined(cluster, selection, policy, ssh, reboot, lease))
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
@@ -52,10 +56,16 @@ def doctor(
 
 
 def _examined(
-    cluster: ClusterOptions, selection: SelectionOptions, policy: PolicyOptions, ssh: SshOptions, lease: LeaseOptions
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    ssh: SshOptions,
+    reboot: RebootOptions,
+    lease: LeaseOptions,
 ) -> Iterator["Check"]:
     """Check after check, until one stands in the way of all that follow."""
     from rollout.cli.gathering import ask_hosts, connect, read_nodes
+    from rollout.cli.unfinished import lock_check
     from rollout.gather.checks import CheckName, failed, passed
     from rollout.gather.checks_of_cluster import server_checks
     from rollout.gather.snapshot import read_identity
@@ -66,13 +76,14 @@ def _examined(
         subject = connections.api.server
         yield from server_checks(read_identity(connections.api))
         yield from _rights(connections, policy, lease)
+        yield lock_check(connections, lease.lease_namespace)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(connections)
         targets = ask_hosts(nodes, connections, selection.selection, ssh)
         yield passed(CheckName.NODES, subject, f"{len(targets.selected)} of {len(nodes)} nodes are selected")
-        yield from _hosts(targets, connections, selection, ssh)
+        yield from _hosts(targets, connections, selection, ssh, own_command=bool(reboot.digest))
         stage = CheckName.DRAIN
-        yield from _forecast(targets, connections, selection, policy)
+        yield from _forecast(targets, connections, selection, reboot.added_to(policy.policy))
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try the same with kubectl -v 6.")
 
@@ -87,7 +98,7 @@ def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptio
 
 
 def _hosts(
-    targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions
+    targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions, *, own_command: bool
 ) -> Iterable["Check"]:
     from rollout.cli import wiring
     from rollout.gather.checks_of_hosts import all_host_checks
@@ -105,11 +116,11 @@ def _hosts(
         concurrency=ssh.probe_concurrency,
     )
     keys_checked = ssh.host_key_checking is not HostKeys.OFF
-    return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked)
+    return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own_command)
 
 
 def _forecast(
-    targets: "Targets", connections: "Connections", selection: SelectionOptions, policy: PolicyOptions
+    targets: "Targets", connections: "Connections", selection: SelectionOptions, policy: "Policy"
 ) -> Iterator["Check"]:
     """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
     from rollout.cli.deciding import Intent, decide
@@ -117,10 +128,24 @@ def _forecast(
 
     snapshot = read_cluster(connections)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
-    rules = replace(policy.policy, skip_blocked=False, reboot_idle=True)
+    rules = replace(policy, skip_blocked=False, reboot_idle=True)
     plan = decide(Intent(selection.selection, rules), snapshot, targets)
+    yield from _rivals(snapshot)
     yield from _exclusions(plan)
     yield from _drains(plan)
+
+
+def _rivals(snapshot: "ClusterSnapshot") -> Iterator["Check"]:
+    """Other reboot coordinators, as plans name them."""
+    from rollout.gather.checks import CheckName, failed, passed
+    from rollout.planning.rivals import rivals
+
+    found = rivals(snapshot, ())
+    for rival in found:
+        message, _, way_out = rival.message.partition(": ")
+        yield failed(CheckName.RIVAL, rival.object, message, way_out)
+    if not found:
+        yield passed(CheckName.RIVAL, "cluster", "no other reboot coordinator was found")
 
 
 def _exclusions(plan: "RolloutPlan") -> Iterator["Check"]:
@@ -143,9 +168,12 @@ def _exclusions(plan: "RolloutPlan") -> Iterator["Check"]:
 
 def _drains(plan: "RolloutPlan") -> Iterator["Check"]:
     from rollout.gather.checks import CheckName, failed, passed, warned
+    from rollout.model.plan import BlockerKind
 
     blocked = {found.node for found in plan.blockers}
     for blocker in plan.blockers:
+        if blocker.kind is BlockerKind.RIVAL:
+            continue
         yield failed(
             CheckName.DRAIN, blocker.node, f"{blocker.object} {blocker.message}", "Clear it, or use --skip-blocked."
         )

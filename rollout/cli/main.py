@@ -15,6 +15,7 @@ from rollout import __version__
 from rollout.cli import failures
 from rollout.cli.abort import abort
 from rollout.cli.apply import apply
+from rollout.cli.check_update import check_update
 from rollout.cli.demo import demo
 from rollout.cli.doctor import doctor
 from rollout.cli.flattening import flattened
@@ -61,6 +62,7 @@ def root(
                         rollout plan      what apply would do
                         rollout apply     do it
                         rollout doctor    what is missing for that, and how to mend it
+                        rollout check-update --wait   have hosts look for updates now
     Interrupted:        rollout resume    go on with it, or: rollout abort
     """
     if context.invoked_subcommand is None:
@@ -72,7 +74,7 @@ def version() -> None:
     typer.echo(f"{failures.PROGRAM} {__version__}")
 
 
-for _command in (status, plan, apply, resume, abort, history, doctor, inventory):
+for _command in (status, plan, apply, resume, abort, history, doctor, inventory, check_update):
     app.command(cls=SectionedCommand, context_settings=_CONTEXT)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
 app.add_typer(lab_app, name="lab")

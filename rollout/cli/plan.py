@@ -8,6 +8,7 @@ import typer
 from rollout.cli.gate_options import GateOptions
 from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
 from rollout.cli.policy_options import PolicyOptions
+from rollout.cli.reboot_options import RebootOptions
 from rollout.errors import ExitCode
 
 OutOption = Annotated[
@@ -47,6 +48,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     policy: PolicyOptions,
     gates: GateOptions,
     ssh: SshOptions,
+    reboot: RebootOptions,
     general: GeneralOptions,
     out: OutOption = None,
     detailed_exitcode: ExitCodeOption = False,
@@ -72,7 +74,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     connections = connect(cluster, selection.selection, ssh)
     snapshot = read_cluster(connections)
     targets = ask_hosts(snapshot.nodes, connections, selection.selection, ssh)
-    intent = Intent(selection.selection, gates.added_to(policy.policy))
+    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.policy)))
     if explain is not None:
         show_explanation(explain, intent, snapshot, targets, as_json=general.as_json)
         return

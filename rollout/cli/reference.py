@@ -39,6 +39,8 @@ _REASONS = {
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
     ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing",
     ExclusionReason.NO_SUDO: "the SSH user may not run `sudo -n systemctl reboot` there",
+    ExclusionReason.INHIBITED: "a systemd inhibitor blocks its host's shutdown",
+    ExclusionReason.SHUTDOWN_PENDING: "somebody else has scheduled a shutdown of its host",
     ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.BLOCKED: "its drain is bound to fail, and `--skip-blocked` was given",

@@ -8,6 +8,7 @@ import typer
 from rollout.cli.apply import YesOption
 from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
+from rollout.cli.reboot_options import RebootOptions
 from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ RetryOption = Annotated[
 def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     cluster: ClusterOptions,
     ssh: SshOptions,
+    reboot: RebootOptions,
     lease: LeaseOptions,
     lock: LockOptions,
     stop: StopOptions,
@@ -60,11 +62,15 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
         if not general.as_json:
             show(_nothing(found))
         return
+    if found.plan is not None:
+        reboot.refuse_another(found.plan.policy)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     this = left_of(found, connections, ssh, lease, lock, stop.stop, retry_failed=retry_failed, quiet=general.as_json)
     if not yes:
         consent.ask("Only 'yes' is taken for consent. Go on with it? ")
-    raise typer.Exit(run(replace(this, journal=journal.journal, local=local), as_json=general.as_json))
+    options = replace(this.options, reboot_command=reboot.command)
+    this = replace(this, options=options, journal=journal.journal, local=local)
+    raise typer.Exit(run(this, as_json=general.as_json))
 
 
 def _nothing(found: "Unfinished | None") -> str:

@@ -11,12 +11,15 @@ from rollout.errors import ApiError, BlockedError
 from rollout.execution.lease import read_lease
 from rollout.execution.recovery import Unfinished, assess, look
 from rollout.execution.run_record import read_record
+from rollout.gather.checks import Check, CheckName, failed, passed, warned
+from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.report.unfinished import heading, run_document, run_text
 
 # A living process renews a Lease of half a minute every ten seconds.
 _RENEWAL_SECONDS = 12.0
 _LOOK_AGAIN = 0.5
+_TRY = "Try: kubectl get lease node-rollout"
 
 
 def find_unfinished(connections: Connections, namespace: str) -> Unfinished | None:
@@ -47,14 +50,36 @@ def mention_run(connections: Connections, nodes: Sequence[Node], namespace: str)
 def show_run(connections: Connections, namespace: str, *, as_json: bool) -> None:
     """The run with its nodes, and whether its process lives; `null` where there is none."""
     found = find_unfinished(connections, namespace)
-    renewed = found is not None and _is_alive(connections, namespace)
+    renewed = found is not None and is_alive(connections, namespace)
     if as_json:
         show_bytes(msgspec.json.format(msgspec.json.encode(run_document(found, renewed=renewed)), indent=2))
     else:
         show(run_text(found, renewed=renewed))
 
 
-def _is_alive(connections: Connections, namespace: str) -> bool:
+def lock_check(connections: Connections, namespace: str) -> Check:
+    """Whether a rollout could take the lock now, and whose it is where it could not."""
+    subject = f"{namespace}/{marks.LEASE_NAME}"
+    try:
+        found = find_unfinished(connections, namespace)
+        holder, _ = with_patience(lambda: read_lease(connections.api, namespace))
+        alive = bool(holder) and is_alive(connections, namespace)
+    except ApiError as error:
+        return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {error.message}", error.hint or _TRY)
+    if alive:
+        fix = "Wait until it has ended: rollout status --run shows it."
+        return warned(CheckName.LOCK, subject, f"held by {holder}: a rollout is under way", fix)
+    if found is not None:
+        fix = "rollout resume goes on with it, rollout abort undoes what it has begun."
+        tell = failed if found.blocks else warned
+        return tell(CheckName.LOCK, subject, heading(found), fix)
+    if holder:
+        message = f"held by {holder}, which does not renew it: it is taken once it has expired"
+        return warned(CheckName.LOCK, subject, message, "Make sure that no rollout of this holder runs any more.")
+    return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
+
+
+def is_alive(connections: Connections, namespace: str) -> bool:
     """Whether a holder renews the Lease while we look on: no clock but ours is asked."""
     holder, version = with_patience(lambda: read_lease(connections.api, namespace))
     end = time.monotonic() + _RENEWAL_SECONDS

@@ -73,6 +73,10 @@ def _check_as_planned(context: NodeContext, facts: HostFacts) -> None:
         raise NodeFailure(Outcome.SKIPPED, "not begun: the host has rebooted since it was planned")
     if context.planned.staged and not facts.update.needs_reboot:
         raise NodeFailure(Outcome.SKIPPED, "not begun: its staged update is gone")
+    if facts.inhibited_by:
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: its shutdown is blocked by {facts.inhibited_by}")
+    if facts.shutdown_pending:
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.shutdown_pending}")
     node = patiently(
         lambda: read_node(context.api, context.name),
         Deadline(context.clock, context.api_patience),
@@ -100,6 +104,7 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
+    context.gates.before_command(context)
     last_look(context)
     mark_phase(context, Phase.REBOOTING)
     context.guard.check()
@@ -122,7 +127,7 @@ def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
 def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
     check_version(context, progress.staged_version, staged=context.planned.staged, boot=boot)
-    context.gates.after_reboot(context)
+    context.gates.after_reboot(context, boot)
     give_back(context, Outcome.SUCCEEDED, boot.version)
     return progress.to(Phase.DONE)
 

@@ -15,6 +15,7 @@ from rollout.execution.reporting import Observers, Reporter
 from rollout.execution.run_record import RunRecord
 from rollout.execution.settle import Health, Settler
 from rollout.execution.wave_run import Allowance, Ledger, WaveRunner
+from rollout.gather.probe_command import REBOOT_COMMAND
 from rollout.gather.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.host import Host
@@ -51,6 +52,7 @@ class RunOptions:
     probe_timeout: float = 60.0
     api_patience: float = 600.0
     unlock: str = ""
+    reboot_command: str = REBOOT_COMMAND
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
         taken_up=planned.name in run.inherited.begun,
         gates=run.gates,
         started=run.ports.clock.monotonic(),
+        reboot_command=run.options.reboot_command,
     )
     result = _run_safely(context)
     run.report.node_finished(result)

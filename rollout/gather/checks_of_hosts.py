@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from rollout.gather.checks import Check, CheckName, failed, passed, warned
 from rollout.gather.doctor import Examination
 from rollout.gather.doctor_command import UnitState
+from rollout.gather.sudo import sudo_fix
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 
 SKEW_SECONDS = 30.0
@@ -12,9 +13,17 @@ _FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
 
 
 def host_checks(
-    node: str, observation: HostObservation | None, examined: Examination | None, *, keys_checked: bool
+    node: str,
+    observation: HostObservation | None,
+    examined: Examination | None,
+    *,
+    keys_checked: bool,
+    own_command: bool = False,
 ) -> Iterator[Check]:
-    """Everything about one node's host; `keys_checked` is whether host keys were verified."""
+    """Everything about one node's host.
+
+    `keys_checked` is whether host keys were verified, `own_command` whether the operator reboots in another way.
+    """
     if observation is None:
         yield failed(
             CheckName.SSH,
@@ -25,7 +34,7 @@ def host_checks(
     elif isinstance(observation, ProbeFailure):
         yield _unasked(node, observation)
     else:
-        yield from _answered(node, observation, keys_checked=keys_checked)
+        yield from _answered(node, observation, keys_checked=keys_checked, own_command=own_command)
         yield from _examined(node, observation.host, examined)
 
 
@@ -35,7 +44,7 @@ def _unasked(node: str, failure: ProbeFailure) -> Check:
     return failed(kinds.get(failure.kind, CheckName.SSH), node, failure.message, fix)
 
 
-def _answered(node: str, facts: HostFacts, *, keys_checked: bool) -> Iterator[Check]:
+def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: bool) -> Iterator[Check]:
     host = facts.host
     yield passed(CheckName.SSH, node, f"{host.address}:{host.port} answers")
     if keys_checked:
@@ -48,20 +57,28 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool) -> Iterator[Ch
             "Record the keys once with --host-key-checking accept-new, and leave off away.",
         )
     yield passed(CheckName.USER, node, f"{host.user} is let in")
-    yield _sudo(node, facts)
+    yield _sudo(node, facts, own_command=own_command)
+    yield _shutdown(node, facts)
     yield _operating_system(node, facts)
     yield _update_status(node, facts)
 
 
-def _sudo(node: str, facts: HostFacts) -> Check:
+def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
+    if own_command and not facts.may_reboot:
+        return passed(CheckName.SUDO, node, "it is rebooted by a --reboot-command, which cannot be tried")
     if facts.may_reboot:
         return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
-    return failed(
-        CheckName.SUDO,
-        node,
-        facts.reboot_refusal,
-        f"Let it, in /etc/sudoers.d/rollout: {facts.host.user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot",
-    )
+    return failed(CheckName.SUDO, node, facts.reboot_refusal, sudo_fix(facts.reboot_refusal, facts.host.user))
+
+
+def _shutdown(node: str, facts: HostFacts) -> Check:
+    name = CheckName.SHUTDOWN
+    if facts.inhibited_by:
+        fix = "See systemd-inhibit --list there; end what holds the lock, or wait for it."
+        return failed(name, node, f"its shutdown is blocked by {facts.inhibited_by}", fix)
+    if facts.shutdown_pending:
+        return failed(name, node, facts.shutdown_pending, "Cancel it there, if nobody wants it: sudo shutdown -c")
+    return passed(name, node, "nothing blocks its shutdown, and none is scheduled")
 
 
 def _operating_system(node: str, facts: HostFacts) -> Check:
@@ -143,7 +160,10 @@ def all_host_checks(
     examined: Mapping[str, Examination],
     *,
     keys_checked: bool,
+    own_command: bool = False,
 ) -> Iterator[Check]:
     """Every node's, in their order."""
     for node in nodes:
-        yield from host_checks(node, observations.get(node), examined.get(node), keys_checked=keys_checked)
+        yield from host_checks(
+            node, observations.get(node), examined.get(node), keys_checked=keys_checked, own_command=own_command
+        )

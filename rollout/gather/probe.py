@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from rollout.gather.answer import assignments, complaint, printable, sections
 from rollout.gather.engine_status import parse_update_status, version
 from rollout.gather.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.shutdown import inhibition, pending_shutdown
+from rollout.gather.sudo import refusal
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.ports import CommandResult
 
@@ -18,6 +20,7 @@ _BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _RUNNING_UNIT = frozenset({"active", "activating", "reloading"})
+_STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
 _SHELL_HINT = "The user's login shell has to be a POSIX shell that runs commands over SSH; try: ssh {} true"
 
@@ -42,7 +45,9 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
         machine_id=_machine_id(answers.get("machine-id", "")),
         locksmithd_active=answers.get("locksmithd", "") in _RUNNING_UNIT,
         may_reboot=may_reboot,
-        reboot_refusal="" if may_reboot else _refusal(host, complaints),
+        reboot_refusal="" if may_reboot else _refusal(host, answers, complaints),
+        inhibited_by=inhibition(answers.get("inhibitors", "")),
+        shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
     )
 
 
@@ -55,9 +60,10 @@ def _machine_id(text: str) -> str:
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
-def _refusal(host: Host, complaints: Mapping[str, str]) -> str:
-    cause = complaint(complaints.get("may-reboot", ""))
-    return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause}" if cause else "")
+def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, str]) -> str:
+    status = answers.get("may-reboot", "").removeprefix("no").strip()
+    cause = refusal(complaints.get("may-reboot", ""), int(status) if _STATUS.fullmatch(status) else None)
+    return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause.sentence}" if cause else "")
 
 
 def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -> ProbeFailure:

@@ -15,9 +15,13 @@ EXIT_MARKER = "@@exit"
 
 _BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager GetStatus"
 _CLIENT_CALL = "update_engine_client -status"
+_INHIBITORS_CALL = (
+    "busctl --system call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors"
+)
 
 # `sudo -l COMMAND` tells whether the command is permitted and runs nothing.
 # A denied client prints CURRENT_OP=(null) and exits 0, which is why the answer is looked at, not the status.
+# A scheduled shutdown comes with the host's own time: its distance is measured on one clock.
 # Status 124 is that of a command that was cut off: there is nobody to answer root either.
 # Where /etc overrides /usr both are printed, the overriding file last.
 PROBE_COMMAND = rf"""
@@ -45,7 +49,10 @@ mark locksmithd; run 5 systemctl is-active locksmithd
 mark may-reboot
 if [ "$(id -u)" = 0 ]; then echo root
 elif run 5 sudo -n -l systemctl reboot >/dev/null; then echo sudo
-else echo no; fi
+else echo "no $?"; fi
+mark inhibitors; run 5 {_INHIBITORS_CALL}
+mark shutdown
+if [ -r /run/systemd/shutdown/scheduled ]; then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
 ask client 12 {_CLIENT_CALL}; client=$code
 if [ -z "$answered" ]; then ask bus 5 {_BUS_CALL}; fi
 if [ -z "$answered" ] && [ "$code" != 124 ]; then ask sudo-bus 5 sudo -n {_BUS_CALL}; fi
@@ -54,4 +61,6 @@ mark end
 exit 0
 """.strip()
 
+# `systemctl` asks logind over the bus and ends with logind's answer, which comes when the shutdown is queued: sshd and
+# its sessions are stopped only by that shutdown, so that the exit status is on its way before the connection goes.
 REBOOT_COMMAND = 'if [ "$(id -u)" = 0 ]; then systemctl reboot; else sudo -n systemctl reboot; fi'

@@ -19,6 +19,8 @@ class ExclusionReason(StrEnum):
     UNREACHABLE = "unreachable"
     UNKNOWN_STATUS = "unknown-status"
     NO_SUDO = "no-sudo"
+    INHIBITED = "inhibited"
+    SHUTDOWN_PENDING = "shutdown-pending"
     EXCLUDED = "excluded"
     RIVAL = "rival"
     BLOCKED = "blocked"

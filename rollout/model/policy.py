@@ -43,7 +43,11 @@ class DrainPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one rollout, as the flags of the same names say them."""
+    """The rules of one rollout, as the flags of the same names say them.
+
+    `reboot_command` is a digest of the operator's own command, empty where there is none. The command itself stands in
+    no plan and no cluster: what runs on hosts as root is never read from there.
+    """
 
     max_unavailable: Count = Count(1)
     canary: int = 0
@@ -57,5 +61,6 @@ class Policy:
     ready_timeout: Duration = Duration(600)
     settle_timeout: Duration = Duration(300)
     max_failures: Count = Count(1)
+    reboot_command: str = ""
     ramp: tuple[Count, ...] = ()
     gates: GatePolicy = field(default_factory=GatePolicy)

@@ -1,5 +1,6 @@
 """What `rollout doctor` found: a checklist for people, an object for programs."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -12,10 +13,12 @@ _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
 _NAME_WIDTH = 18
 _MOST_SUBJECTS = 5
+# addresses, fingerprints, times, percentages, counts: anything with a digit in it
+_VARYING = re.compile(r"[\w.:/+%-]*\d[\w.:/+%-]*")
 
 
 def doctor_text(checks: Sequence[Check], *, every: bool = False) -> str:
-    """A line for each kind of check that passed, one for each finding with its fix; `every` lists all of them."""
+    """A line for each kind of check that passed, and one for each finding with its fix; `every` folds nothing."""
     lines = [line for _, group in groupby(checks, key=lambda check: check.check) for line in _group(list(group), every)]
     return "\n".join((*lines, "", _sum(checks)))
 
@@ -27,7 +30,9 @@ def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT0
     elif good:
         yield _line(Verdict.PASS, good[0].check, _condensed(good))
     for verdict in _WORST_FIRST:
-        yield from _findings([check for check in checks if check.verdict is verdict])
+        bad = [check for check in checks if check.verdict is verdict]
+        for found in [[check] for check in bad] if every else _folded(bad):
+            yield from _finding(found)
 
 
 def _condensed(good: Sequence[Check]) -> str:
@@ -36,16 +41,27 @@ def _condensed(good: Sequence[Check]) -> str:
     return f"{len(good)} pass: {shortened([check.subject for check in good], _MOST_SUBJECTS)}"
 
 
-def _findings(checks: Iterable[Check]) -> Iterator[str]:
-    """Findings that say the same are one, with all that they are said of."""
+def _folded(checks: Iterable[Check]) -> Iterable[Sequence[Check]]:
+    """Findings that say the same but for names, addresses and figures, together."""
     alike: dict[tuple[str, str], list[Check]] = {}
     for check in checks:
-        alike.setdefault((check.message, check.fix), []).append(check)
-    for (message, fix), found in alike.items():
-        subjects = shortened([check.subject for check in found], _MOST_SUBJECTS)
-        yield _line(found[0].verdict, found[0].check, f"{subjects}: {message}")
-        if fix:
-            yield f"  {'':{_NAME_WIDTH}} fix: {printable(fix)}"
+        alike.setdefault((_shape(check.message, check), _shape(check.fix, check)), []).append(check)
+    return alike.values()
+
+
+def _shape(text: str, check: Check) -> str:
+    """The text without what differs from host to host."""
+    return _VARYING.sub("#", text.replace(check.subject, "#"))
+
+
+def _finding(found: Sequence[Check]) -> Iterator[str]:
+    first = found[0]
+    subjects = shortened([check.subject for check in found], _MOST_SUBJECTS)
+    differ = any(check.message != first.message for check in found)
+    told = f"such as {first.message}" if differ else first.message
+    yield _line(first.verdict, first.check, f"{subjects}: {told}")
+    if first.fix:
+        yield f"  {'':{_NAME_WIDTH}} fix: {printable(first.fix)}"
 
 
 def _line(verdict: Verdict, name: str, text: str) -> str:

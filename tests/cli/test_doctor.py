@@ -1,13 +1,22 @@
 """`rollout doctor` on clusters that lack one thing or another."""
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rollout.errors import ExitCode
+from rollout.gather.rights import apply_rights
+from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.resources import DEPLOYMENTS
+from rollout.lab.hostplan import scale
+from rollout.lab.hosts.faults import HostFaults, SudoFault
 from rollout.lab.lab import Lab
-from tests.cli.conftest import Command
+from rollout.lab.scenario import HostOverride, Selection, load_scenario
+from tests.cli.conftest import Command, start
 from tests.conftest import StartLab
 
 
@@ -27,9 +36,13 @@ def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Comm
     assert code == ExitCode.OK
     names = {check["check"] for check in checks if check["verdict"] == "pass"}
     assert names == {
-        *("kubeconfig", "server-version", "right", "nodes", "ssh", "host-key", "user", "sudo", "operating-system"),
-        *("update-engine", "update-status", "locksmithd", "clock", "drain"),
+        *("kubeconfig", "server-version", "right", "lock", "nodes", "ssh", "host-key", "user", "sudo", "shutdown"),
+        *("operating-system", "update-engine", "update-status", "locksmithd", "clock", "rival", "drain"),
     }
+    rights = {check["subject"] for check in checks if check["check"] == "right"}
+    assert rights == {str(right) for right in apply_rights("kube-system")}
+    assert {"create events", "update configmaps in namespace kube-system"} <= rights
+    assert "get leases.coordination.k8s.io in namespace kube-system" in rights
     assert sum(check["check"] == "ssh" for check in checks) == 4
     shown = command("doctor", lab=lab)
     assert shown.code == ExitCode.OK
@@ -63,7 +76,7 @@ def test_what_is_wrong_is_named_with_its_fix(
 
 
 def test_units_that_are_wrong_on_a_host(start_lab: StartLab, command: Command) -> None:
-    lab = start_lab("idle", nodes=5, speed=1)
+    lab = start_lab("idle", nodes=5)
 
     def spoil() -> None:
         engine = lab.machines["worker-1"].units.find("update-engine")
@@ -88,6 +101,64 @@ def test_rivals_fail(start_lab: StartLab, command: Command) -> None:
     failed = {(check["check"], check["subject"]) for check in checks if check["verdict"] == "fail"}
     assert ("locksmithd", "worker-2") in failed
     assert ("rival", "worker-2") in failed
+
+
+def deployment(name: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "registry.example/operator:1"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "reboot-coordinator"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def test_a_coordinator_in_the_cluster_fails_with_the_way_to_pause_it(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("idle", nodes=4)
+    made = with_defaults(DEPLOYMENTS, deployment("flatcar-linux-update-operator"))
+    lab.call(lambda: lab.store.create(DEPLOYMENTS, made))
+    code, checks = findings(command, lab)
+    assert code == ExitCode.ERROR
+    (found,) = (check for check in checks if check["verdict"] == "fail")
+    assert found["check"] == "rival"
+    assert found["subject"].endswith("reboot-coordinator/flatcar-linux-update-operator")
+    assert "--replicas=0" in found["fix"]
+
+
+def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:
+    """A rollout that is under way is warned of, one that was killed is a failure with its way out."""
+    lab = start_lab("slow-return", nodes=4, speed=10)
+    running = start(
+        home, lab.environment, ["apply", "--yes", "--lease-duration", "3s", "-o", "json"], subprocess.DEVNULL
+    )
+    assert running.stdout is not None
+    for line in running.stdout:
+        if '"rebooting"' in line:
+            break
+    _, checks = findings(command, lab)
+    (lock,) = (check for check in checks if check["check"] == "lock")
+    assert (lock["verdict"], "a rollout is under way" in lock["message"]) == ("warn", True)
+    assert f"/{running.pid}" in lock["message"]
+    running.kill()
+    running.communicate()
+    code, checks = findings(command, lab)
+    (lock,) = (check for check in checks if check["check"] == "lock")
+    assert (code, lock["verdict"]) == (ExitCode.ERROR, "fail")
+    assert "rollout resume" in lock["fix"]
+
+
+def test_hundreds_of_hosts_take_few_lines(start_lab: StartLab, command: Command) -> None:
+    scenario = scale(load_scenario("no-sudo"), 60)
+    everywhere = HostOverride(select=Selection(), faults=HostFaults(sudo=SudoFault.PASSWORD))
+    lab = start_lab(msgspec.structs.replace(scenario, hosts=(everywhere,)))
+    shown = command("doctor", lab=lab)
+    assert shown.code == ExitCode.ERROR
+    assert len(shown.stdout.splitlines()) < 40
+    assert "and 55 more: core may not run `sudo -n systemctl reboot`" in shown.stdout
 
 
 def test_an_unreachable_server_is_one_failed_check(command: Command, start_lab: StartLab) -> None:

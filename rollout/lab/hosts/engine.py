@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from rollout.lab.hosts.faults import UpdateFault
+
 PAYLOAD_BYTES: Final = 465_881_871
 NO_VERSION: Final = "0.0.0"
+_TROUBLE_AT: Final = 0.4
 
 
 class UpdateOperation(StrEnum):
@@ -84,26 +87,55 @@ class UpdateEngine:
         size = PAYLOAD_BYTES if version != NO_VERSION and self.operation != UpdateOperation.CHECKING else 0
         return EngineStatus(self.last_checked, self.progress, self.operation, version, size)
 
-    def advance(self, *, checked: int) -> bool:
+    def advance(self, *, checked: int, share: float = 1.0, fault: UpdateFault = UpdateFault.NONE) -> bool:
         """Take the next step of an update attempt; False when there is none.
 
         Args:
             checked: the time now, in seconds since the epoch.
+            share: the part of the download that arrives in one step.
+            fault: what goes wrong on the way.
         """
-        if not self.busy:
-            return False
-        if self.operation is UpdateOperation.CHECKING:
-            self.last_checked = checked
-        if self.operation is UpdateOperation.CHECKING and self.available is None:
+        match self.operation:
+            case UpdateOperation.CHECKING:
+                return self._hear(checked, fault)
+            case UpdateOperation.DOWNLOADING:
+                return self._receive(share, fault)
+            case UpdateOperation.REPORTING_ERROR:
+                self.reset()
+                return False
+            case _:
+                return self.busy and self._enter_next()
+
+    def _hear(self, checked: int, fault: UpdateFault) -> bool:
+        """What the update server says; only where it says something does the time of the check change."""
+        if fault is UpdateFault.CHECK_FAILS:
+            return self._fail()
+        self.last_checked = checked
+        if self.available is None:
             self.operation = UpdateOperation.IDLE
             return False
+        return self._enter_next()
+
+    def _receive(self, share: float, fault: UpdateFault) -> bool:
+        if fault is UpdateFault.STALLS and self.progress >= _TROUBLE_AT:
+            return True
+        if fault is UpdateFault.DOWNLOAD_FAILS and self.progress >= _TROUBLE_AT:
+            return self._fail()
+        self.progress = min(1.0, self.progress + share)
+        return self._enter_next() if self.progress >= 1 else True
+
+    def _fail(self) -> bool:
+        self._enter(UpdateOperation.REPORTING_ERROR)
+        return True
+
+    def _enter_next(self) -> bool:
         self._enter(ATTEMPT[ATTEMPT.index(self.operation) + 1])
         return self.operation is not UpdateOperation.NEED_REBOOT
 
     @property
     def busy(self) -> bool:
-        """Whether an update attempt is under way."""
-        return self.operation in ATTEMPT[:-1]
+        """Whether an update attempt is under way, or its failure is being reported."""
+        return self.operation in (*ATTEMPT[:-1], UpdateOperation.REPORTING_ERROR)
 
     def begin_attempt(self) -> bool:
         """Start checking for an update; False when the engine is busy or already waits for the reboot."""
@@ -131,7 +163,7 @@ class UpdateEngine:
 
     def _enter(self, operation: UpdateOperation) -> None:
         self.operation = operation
-        self.progress = 0.42 if operation is UpdateOperation.DOWNLOADING else 0.0
+        self.progress = 0.0
         if operation is UpdateOperation.NEED_REBOOT:
             self.staged, self.marked = self.available, True
 

@@ -25,6 +25,10 @@ class SudoFault(StrEnum):
     NONE = "none"
     REFUSED = "refused"
     PASSWORD = "password"  # noqa: S105 - a word of the scenario files, no secret
+    UNKNOWN_USER = "unknown-user"
+    NO_TERMINAL = "no-terminal"
+    MISSING = "missing"
+    HANGS = "hangs"
 
 
 class BusFault(StrEnum):
@@ -33,6 +37,16 @@ class BusFault(StrEnum):
     NONE = "none"
     DENIED = "denied"
     ABSENT = "absent"
+
+
+class UpdateFault(StrEnum):
+    """What becomes of an attempt to update."""
+
+    NONE = "none"
+    IGNORED = "ignored"
+    CHECK_FAILS = "check-fails"
+    DOWNLOAD_FAILS = "download-fails"
+    STALLS = "stalls"
 
 
 class HostKeyFault(StrEnum):
@@ -52,11 +66,15 @@ class SshFault(StrEnum):
 
 
 class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that is wrong with one host; seconds are simulated ones."""
+    """Everything that is wrong with one host; seconds are simulated ones.
+
+    `inhibited`: somebody blocks its shutdown. `shuts_down_after_seconds`: a reboot is scheduled, counted from the boot.
+    """
 
     reboot: RebootFault = RebootFault.NONE
     sudo: SudoFault = SudoFault.NONE
     bus: BusFault = BusFault.NONE
+    update: UpdateFault = UpdateFault.NONE
     host_key: HostKeyFault = HostKeyFault.NONE
     ssh: SshFault = SshFault.NONE
     answer_delay_seconds: float = 0
@@ -64,6 +82,8 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     client_missing: bool = False
     boot_seconds: float | None = None
     reboots_itself_after_seconds: float | None = None
+    inhibited: bool = False
+    shuts_down_after_seconds: float | None = None
 
 
 HEALTHY = HostFaults()

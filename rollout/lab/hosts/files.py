@@ -27,6 +27,15 @@ def _coordinator(machine: Machine) -> str | None:
     return "NAME=locksmithd\nSTRATEGY=reboot\nSTATE=running\n"
 
 
+def _scheduled(machine: Machine) -> str | None:
+    """What logind writes of a shutdown that somebody has scheduled; times are microseconds."""
+    delay = machine.faults.shuts_down_after_seconds
+    if delay is None:
+        return None
+    at = int(machine.booted_at.timestamp() + delay)
+    return f"USEC={at}000000\nWARN_WALL=1\nMODE=reboot\nUID=0\nWALL_MESSAGE=maintenance\n"
+
+
 def _uptime(machine: Machine) -> str:
     seconds = (machine.clock.now() - machine.booted_at).total_seconds()
     return f"{seconds:.2f} {seconds * 3:.2f}\n"
@@ -45,6 +54,7 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyTy
         "/proc/sys/kernel/osrelease": lambda machine: f"{machine.kernel_version}\n",
         "/proc/uptime": _uptime,
         "/run/reboot-required": _reboot_required,
+        "/run/systemd/shutdown/scheduled": _scheduled,
         "/run/update-engine/coordinator.conf": _coordinator,
         MARKER: _reboot_required,
     }

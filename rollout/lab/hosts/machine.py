@@ -15,7 +15,7 @@ import msgspec
 
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import UpdateEngine
-from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault
+from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, UpdateFault
 from rollout.lab.hosts.release import Release, release_of
 from rollout.lab.hosts.units import Units
 
@@ -38,6 +38,7 @@ class HostTimings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     slow_boot: float = 240
     bus_retry: float = 10
     update_step: float = 3
+    download: float = 30
 
 
 class MachineObserver(Protocol):
@@ -127,9 +128,9 @@ class Machine:
 
     def start(self) -> None:
         """Let time begin for this host: what it does on its own happens from now on."""
-        delay = self.faults.reboots_itself_after_seconds
-        if delay is not None:
-            self._after(delay, self.reboot)
+        for delay in (self.faults.reboots_itself_after_seconds, self.faults.shuts_down_after_seconds):
+            if delay is not None:
+                self._after(delay, self.reboot)
 
     def stop(self) -> None:
         """End of the simulation: nothing happens any more."""
@@ -182,7 +183,7 @@ class Machine:
 
     def attempt_update(self) -> None:
         """Check for an update and, if there is one, take it, a step at a time."""
-        if self.engine.begin_attempt():
+        if self.faults.update is not UpdateFault.IGNORED and self.engine.begin_attempt():
             self.continue_update()
 
     def spawn(self, work: Coroutine[object, object, object]) -> None:
@@ -210,7 +211,9 @@ class Machine:
         return self.timings.slow_boot if self.faults.reboot is RebootFault.SLOW else self.timings.boot
 
     def _advance_update(self) -> None:
-        if self.engine.advance(checked=int(self.clock.now().timestamp())):
+        share = self.timings.update_step / self.timings.download
+        checked = int(self.clock.now().timestamp())
+        if self.engine.advance(checked=checked, share=share, fault=self.faults.update):
             self.continue_update()
 
     def _new_boot_id(self) -> str:

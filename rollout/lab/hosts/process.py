@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
+from rollout.lab.hosts.faults import SudoFault
 from rollout.lab.hosts.files import PROGRAMS
 from rollout.lab.hosts.machine import Machine
 
@@ -129,7 +130,10 @@ def program_path(process: Process, name: str) -> str | None:
     directory, _, base = name.rpartition("/")
     if base not in process.programs or (directory and f"{directory}/" not in PROGRAMS):
         return None
-    if base == "update_engine_client" and process.machine.faults.client_missing:
+    faults = process.machine.faults
+    if base == "update_engine_client" and faults.client_missing:
+        return None
+    if base == "sudo" and faults.sudo is SudoFault.MISSING:
         return None
     return name if directory else f"/usr/bin/{base}"
 

@@ -21,8 +21,8 @@ async def busctl(process: Process) -> int:
     target, method = tuple(words[1:4]), words[4] if len(words) > 4 else ""  # noqa: PLR2004 - after its target
     if target == _UPDATE_ENGINE:
         return _call_engine(process, method)
-    if target == _LOGIND and method == "Reboot":
-        return _call_logind(process)
+    if target == _LOGIND and method in _OF_LOGIND:
+        return _OF_LOGIND[method](process)
     return _failed(process, f"The name {words[1] if words[1:] else ''} was not provided by any .service files")
 
 
@@ -50,6 +50,19 @@ def _call_logind(process: Process) -> int:
         return _failed(process, "Interactive authentication required.")
     process.machine.reboot()
     return 0
+
+
+def _inhibitors(process: Process) -> int:
+    """Who holds a shutdown up: (what, who, why, mode, uid, pid) each; a kubelet only ever delays one."""
+    held = [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
+    if process.machine.faults.inhibited:
+        held.append(("shutdown:sleep", "backup", "nightly backup", "block"))
+    rows = " ".join(" ".join((*(f'"{word}"' for word in one), "0", "812")) for one in held)
+    process.print(f"a(ssssuu) {len(held)} {rows}")
+    return 0
+
+
+_OF_LOGIND: Final = {"Reboot": _call_logind, "ListInhibitors": _inhibitors}
 
 
 def _answer(process: Process, status: EngineStatus) -> str:

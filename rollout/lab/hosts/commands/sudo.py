@@ -5,6 +5,11 @@ from typing import Final
 from rollout.lab.hosts.faults import SudoFault
 from rollout.lab.hosts.process import Process, ProgramNotFoundError, program_path
 
+_FOREVER: Final = 86_400.0
+_SENTENCES: Final = {
+    SudoFault.UNKNOWN_USER: "{} is not in the sudoers file.",
+    SudoFault.NO_TERMINAL: "sudo: sorry, you must have a tty to run sudo",
+}
 _VALUED: Final = ("-u", "-g", "-p", "-C", "-h", "-r", "-t", "-U", "--user", "--group", "--prompt")
 
 
@@ -13,8 +18,10 @@ async def sudo(process: Process) -> int:
     options, argv = _parsed(process.arguments)
     listing = "-l" in options or "--list" in options
     fault = SudoFault.NONE if process.user == "root" else process.machine.faults.sudo
-    if fault is SudoFault.PASSWORD:
-        return _ask_for_password(process, options)
+    if fault is SudoFault.HANGS:
+        await process.sleep(_FOREVER)
+    if fault is SudoFault.PASSWORD or fault in _SENTENCES:
+        return _reject(process, fault, options)
     if not argv:
         return _without_command(process, fault, options, listing=listing)
     path = program_path(process, argv[0])
@@ -38,6 +45,14 @@ async def _run(process: Process, argv: tuple[str, ...]) -> int:
     except ProgramNotFoundError:
         process.complain(f"sudo: {argv[0]}: command not found")
         return 1
+
+
+def _reject(process: Process, fault: SudoFault, options: set[str]) -> int:
+    """Refuse whatever is asked."""
+    if fault is SudoFault.PASSWORD:
+        return _ask_for_password(process, options)
+    process.complain(_SENTENCES[fault].format(process.user))
+    return 1
 
 
 def _ask_for_password(process: Process, options: set[str]) -> int:
