@@ -20,6 +20,7 @@ import urllib3.exceptions
 from rollout import __version__
 from rollout.adapters.kube_errors import exchange_error
 from rollout.adapters.kube_session import Session, open_session
+from rollout.adapters.kube_settling import Settling
 from rollout.adapters.kube_watch import WatchStream
 from rollout.errors import ApiError, KubeconfigError
 from rollout.gather.decode import garbled
@@ -110,6 +111,7 @@ class KubeApi:
         self._timeouts = timeouts
         self._session = login()
         self._renewing = threading.Lock()
+        self._settling = Settling()
 
     @property
     def server(self) -> str:
@@ -166,7 +168,7 @@ class KubeApi:
         )
         return WatchStream(
             lambda: self._answer(request),
-            lambda error: exchange_error(error, self.server, str(request)),
+            lambda error: self._failed(error, request),
         )
 
     def _request(
@@ -184,7 +186,11 @@ class KubeApi:
         try:
             return self._read(response)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise exchange_error(error, self.server, str(request)) from error
+            raise self._failed(error, request) from error
+
+    def _failed(self, error: Exception, request: _Request) -> ApiError:
+        self._settling.was_away()
+        return exchange_error(error, self.server, str(request))
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
         """A whole body, within a deadline of its own: a server may say a byte now and then for ever."""
@@ -211,7 +217,7 @@ class KubeApi:
         try:
             return self._exchange(session, request)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise exchange_error(error, session.server, str(request)) from error
+            raise self._failed(error, request) from error
 
     def _exchange(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
         try:
@@ -219,6 +225,7 @@ class KubeApi:
         except urllib3.exceptions.ProtocolError:
             if request.method != "GET":
                 raise
+            self._settling.was_away()
             return self._transmit(session, request)
 
     def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
@@ -239,7 +246,7 @@ class KubeApi:
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")
-        return failure(response.status, body, request=str(request), retry_after=retry_after)
+        return self._settling.judge(failure(response.status, body, request=str(request), retry_after=retry_after))
 
     def _renewed(self, refused: Session) -> Session:
         """A session with fresh credentials, made once however many threads were refused."""

@@ -67,6 +67,9 @@ def _silent(_error: Exception, server: str, request: str) -> ApiError:
 
 
 def _broken(error: Exception, server: str, request: str) -> ApiError:
+    if isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError):
+        # A stream that ends in the midst of a chunk is told by the client as a number that it cannot read.
+        return ApiUnavailableError(f"the connection to {server} broke during {request}: the answer ended early")
     return ApiUnavailableError(f"the connection to {server} broke during {request}: {_cause(error)}")
 
 
@@ -88,11 +91,15 @@ _KINDS: tuple[tuple[type[Exception], Callable[[Exception, str, str], ApiError]],
 
 def _cause(error: BaseException) -> str:
     """The innermost reason, without the names of client classes around it."""
-    inner: BaseException = error
-    while (below := inner.__cause__ or inner.__context__ or _wrapped(inner)) is not None:
-        inner = below
+    inner = _innermost(error)
     text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
     return str(text) or type(inner).__name__
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while (below := error.__cause__ or error.__context__ or _wrapped(error)) is not None:
+        error = below
+    return error
 
 
 def _wrapped(error: BaseException) -> BaseException | None:

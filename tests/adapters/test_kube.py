@@ -374,3 +374,50 @@ def test_a_page_that_is_no_json_names_its_path(tmp_path: Path) -> None:
     ):
         list(client(tmp_path, server.url).pages("/api/v1/pods"))
     assert "login page" in caught.value.hint
+
+
+def test_a_server_that_was_away_is_not_believed_when_it_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = ["refuse", "reset", "refuse", "refuse for a cause", "refuse", "answer"]
+
+    def script(exchange: Exchange) -> None:
+        match answers.pop(0):
+            case "reset":
+                exchange.reset()
+            case "refuse":
+                exchange.json(status_body(403, "Forbidden", 'nodes is forbidden: User "ann" cannot list'), 403)
+            case "refuse for a cause":
+                causes = {"causes": [{"reason": "NamespaceTerminating"}]}
+                exchange.json(status_body(403, "Forbidden", "no", details=causes), 403)
+            case _:
+                exchange.json({})
+
+    def refused(api: KubeApi) -> ApiError:
+        with pytest.raises(ApiError) as caught:
+            api.patch("/x", {})
+        return caught.value
+
+    with scripted(script) as server:
+        api = client(tmp_path, server.url)
+        assert not isinstance(refused(api), ApiUnavailableError)
+        assert refused(api).status == 0
+        early = refused(api)
+        assert (type(early), early.status) == (ApiUnavailableError, 403)
+        assert "refuses so far: nodes is forbidden" in early.message
+        assert refused(api).has_cause("NamespaceTerminating")
+        later = time.monotonic() + 61
+        monkeypatch.setattr("rollout.adapters.kube_settling.time.monotonic", lambda: later)
+        assert not isinstance(refused(api), ApiUnavailableError)
+        assert api.get("/x") == b"{}"
+
+
+def test_a_stream_that_breaks_within_a_chunk_is_told_in_plain_words(tmp_path: Path) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.stream()
+        exchange.piece(b"{")
+        exchange.close_connection = True
+
+    with scripted(script) as server, pytest.raises(ApiUnavailableError) as caught:
+        client(tmp_path, server.url).get("/x")
+    assert caught.value.message.endswith("GET /x: the answer ended early")
