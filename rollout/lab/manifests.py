@@ -63,11 +63,12 @@ def _budgets(workload: Workload) -> list[tuple[Resource, Json]]:
 
 
 def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
-    """The volume that attaches to one node only, and the claim that is bound to it."""
-    if workload.volume_on is None:
+    """The volume that attaches to certain nodes only, and the claim that is bound to it."""
+    labels = _volume_labels(workload)
+    if not labels:
         return []
     storage: Json = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
-    on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": [workload.volume_on]}
+    where = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
     volume = {
         "metadata": {"name": workload.name},
         "spec": {
@@ -75,7 +76,7 @@ def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
             "capacity": {"storage": "10Gi"},
             "claimRef": {"kind": CLAIMS.kind, "namespace": workload.namespace, "name": workload.name},
             "local": {"path": f"/mnt/{workload.name}"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": where}]}},
         },
         "status": {"phase": "Bound"},
     }
@@ -85,6 +86,11 @@ def _volume(workload: Workload) -> list[tuple[Resource, Json]]:
         "status": {"phase": "Bound"},
     }
     return [(VOLUMES, volume), (CLAIMS, claim)]
+
+
+def _volume_labels(workload: Workload) -> Mapping[str, str]:
+    """The labels of the nodes to which the workload's volume attaches; none where it has no such volume."""
+    return {"kubernetes.io/hostname": workload.volume_on} if workload.volume_on else workload.volume_in
 
 
 def copies_of(workload: Workload, hosts: Sequence[HostPlan]) -> list[Workload]:
@@ -150,10 +156,10 @@ def _pod_spec(workload: Workload) -> Json:
     if workload.empty_dir:
         spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
         container["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
-    if workload.volume_on:
+    if _volume_labels(workload):
         claimed = {"name": "data", "persistentVolumeClaim": {"claimName": workload.name}}
         spec["volumes"] = [*spec.get("volumes", []), claimed]
-    return {**spec, **_placement(workload)}
+    return {**spec, **_placement(workload), **workload.spec}
 
 
 def _placement(workload: Workload) -> Json:
@@ -206,11 +212,11 @@ def _bare_pods(workload: Workload, hosts: Sequence[HostPlan]) -> list[Json]:
     replicas = replicas_of(workload, hosts)
     names = [workload.name if replicas == 1 else f"{workload.name}-{index + 1}" for index in range(replicas)]
     spec = _pod_spec(workload) | ({"nodeName": workload.node} if workload.node else {})
-    template = _template(workload)
-    return [
-        {"metadata": {**template["metadata"], "name": name, "namespace": workload.namespace}, "spec": spec}
-        for name in names
-    ]
+    metadata = {**_template(workload)["metadata"], "namespace": workload.namespace}
+    if workload.owner:
+        uid = f"uid-of-{workload.owner['name']}"
+        metadata["ownerReferences"] = [{"apiVersion": "apps/v1", "uid": uid, "controller": True, **workload.owner}]
+    return [{"metadata": {**metadata, "name": name}, "spec": spec} for name in names]
 
 
 def _mirror(workload: Workload, node: str, node_uid: str) -> Json:

@@ -28,14 +28,13 @@ def stuck_budgets(node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex,
     A budget that allows fewer evictions than the node needs lets the rest follow as replacements become ready; those
     must run on other nodes, for this one is closed.
     """
-    covered: dict[str, list[Pod]] = defaultdict(list)
-    budgets: dict[str, Budget] = {}
-    for pod in movable(verdicts):
+    moving = movable(verdicts)
+    covered: dict[Budget, list[Pod]] = defaultdict(list)
+    for pod in moving:
         budget = _only(index.covering(pod))
         if budget is not None and not bypasses(pod, budget) and budget.disruptions_allowed > 0:
-            budgets[budget.key] = budget
-            covered[budget.key].append(pod)
-    found = (_stuck(node, budgets[key], pods, rooms) for key, pods in covered.items())
+            covered[budget].append(pod)
+    found = (_stuck(node, budget, pods, moving, rooms) for budget, pods in covered.items())
     return tuple(blocker for blocker in found if blocker)
 
 
@@ -44,35 +43,54 @@ def _only(budgets: Sequence[Budget]) -> Budget | None:
     return budgets[0] if len(budgets) == 1 else None
 
 
-def _stuck(node: str, budget: Budget, pods: Sequence[Pod], rooms: Rooms) -> Blocker | None:
+def _stuck(node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], rooms: Rooms) -> Blocker | None:
     at_once = max(budget.disruptions_allowed, budget.expected_pods - budget.desired_healthy)
-    lacking = len(pods) - at_once
-    if lacking <= 0:
+    if len(pods) <= at_once:
         return None
-    homeless, why = _without_place(node, pods, rooms)
-    if len(pods) - len(homeless) >= lacking:
+    homeless, why = _left_waiting(node, pods, at_once, rooms)
+    if not homeless or not _stuck_without(moving, node, pods, at_once, rooms):
         return None
     return Blocker(
         node,
         BlockerKind.FITS_NOWHERE,
         f"pdb/{budget.key}",
         f"allows {at_once} of its {len(pods)} pods here to leave before replacements are ready, and they fit nowhere "
-        f"else ({homeless[0].name}: {why}): make room on other nodes, relax the budget for the while, or use "
+        f"else ({homeless.name}: {why}): make room on other nodes, relax the budget for the while, or use "
         "--disable-eviction",
     )
 
 
-def _without_place(node: str, pods: Sequence[Pod], rooms: Rooms) -> tuple[list[Pod], str]:
-    """Those of the pods that fit on no other node, all of them moving, and why the first does not; nothing changes."""
-    rooms.close((node,))
-    for pod in pods:
+def _stuck_without(moving: Iterable[Pod], node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) -> bool:
+    """Whether they are stuck as well once all others have left: they may be drawn to those, or kept away by them."""
+    own = {pod.uid for pod in pods}
+    others = [pod for pod in moving if pod.uid not in own]
+    for pod in others:
         rooms.take_out(pod)
-    targets = settle(pods, rooms)
-    homeless = [pod for pod in pods if not targets[pod.uid]]
-    why = rooms.why_nowhere(homeless[0]) if homeless else ""
-    for pod in pods:
+    targets = settle(others, rooms)
+    homeless, _ = _left_waiting(node, pods, at_once, rooms)
+    for pod in others:
         if targets[pod.uid]:
             rooms.take_out(pod)
+        rooms.put(pod, node)
+    return homeless is not None
+
+
+def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) -> tuple[Pod | None, str]:
+    """Let pods leave as a budget does; one without a place, and why, if they never all leave. Changes nothing."""
+    rooms.close((node,))
+    staying, waiting, placed = list(pods), list[Pod](), list[Pod]()
+    while staying and len(waiting) < at_once:
+        going, staying = staying[: at_once - len(waiting)], staying[at_once - len(waiting) :]
+        for pod in going:
+            rooms.take_out(pod)
+        targets = settle([*waiting, *going], rooms)
+        placed += [pod for pod in (*waiting, *going) if targets[pod.uid]]
+        waiting = [pod for pod in (*waiting, *going) if not targets[pod.uid]]
+    homeless = waiting[0] if staying else None
+    why = rooms.why_nowhere(homeless) if homeless else ""
+    for pod in placed:
+        rooms.take_out(pod)
+    for pod in (*placed, *waiting):
         rooms.put(pod, node)
     return homeless, why
 

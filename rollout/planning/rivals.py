@@ -1,9 +1,11 @@
 """Other reboot coordinators in the cluster: two that reboot the same nodes break each other's limits."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rollout.errors import UsageError
-from rollout.model.cluster import ClusterSnapshot
+from rollout.model import marks
+from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.rivals import Coordinator
 
 FLUO = "fluo"
@@ -23,11 +25,14 @@ class Rival:
     message: str
 
 
+_SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
-    FLUO: "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)",
-    CLUO: "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)",
-    UPGRADE_CONTROLLER: "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)",
-    KURED: "remove it, or hold its lock by hand",
+    FLUO: _SCALE_DOWN,
+    CLUO: _SCALE_DOWN,
+    UPGRADE_CONTROLLER: _SCALE_DOWN,
+    KURED: "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
+    + marks.KURED_LOCK
+    + "='{{\"nodeID\":\"manual\"}}'), or remove it",
 }
 
 
@@ -40,14 +45,43 @@ def checked_name(name: str) -> str:
 
 def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Rival, ...]:
     """Coordinators that may act on this cluster, in order, without those that are ignored."""
-    return tuple(_rival(each) for each in snapshot.coordinators if each.rival not in ignored)
+    nodes = frozenset(node.name for node in snapshot.nodes)
+    return tuple(
+        _rival(each) for each in snapshot.coordinators if each.rival not in ignored and not _is_paused(each, nodes)
+    )
+
+
+def _is_paused(found: Coordinator, nodes: frozenset[str]) -> bool:
+    """Whether its lock is taken for good by something that is no node, as kured's users pause it."""
+    return found.locked and not nodes.intersection(found.holders)
 
 
 def _rival(found: Coordinator) -> Rival:
     way_out = _WAYS_OUT[found.rival].format(namespace=found.namespace, kind=found.kind.lower(), name=found.name)
-    held = f" and holds its lock for {found.busy_with}" if found.busy_with else ""
+    held = f" and holds its lock for {', '.join(found.holders)}" if found.holders else ""
     return Rival(
         found.rival,
         f"{found.kind.lower()}/{found.namespace}/{found.name}",
         f"reboots nodes by itself{held}: {way_out}, or go on beside it with --ignore-rival {found.rival}",
     )
+
+
+def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
+    """Nodes on which the system-upgrade-controller's pods are at work, each with the name of one."""
+    return {node: pod.key for pod in pods if not pod.finished and (node := pod.labels.get(marks.UPGRADED_NODE))}
+
+
+def marks_on(node: Node) -> Iterator[tuple[str, str]]:
+    """Which coordinators' marks say that they have this node in hand: the name of each, and a sentence."""
+    for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
+        found = [prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"]
+        found += [label for word in marks.OPERATOR_LABELS if _asks_for_checks(node, label := prefix + word)]
+        if found:
+            yield rival, f"another reboot coordinator holds it: {', '.join(found)}"
+    if marks.KURED_IN_PROGRESS in node.annotations:
+        yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
+
+
+def _asks_for_checks(node: Node, label: str) -> bool:
+    """Whether an operator has checks run there; the same label may be ours."""
+    return node.labels.get(label) == "true" and node.annotations.get(marks.HOOK_LABEL) != label

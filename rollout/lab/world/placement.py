@@ -51,12 +51,14 @@ class Demand:
 class Constraints:
     """What the pods already placed forbid: by topology key, the values that are out, and why.
 
-    `volume_terms` are, for each of the pod's volumes, the alternatives of which one must hold for the node.
+    `drawn` are the values of which one is needed for each term of pod affinity, None for any. `volume_terms`
+    are, for each of the pod's volumes, the alternatives of which one must hold for the node.
     """
 
     forbidden: Mapping[str, frozenset[str]] = field(default_factory=dict)
     crowded: Mapping[str, frozenset[str]] = field(default_factory=dict)
     needed_keys: frozenset[str] = frozenset()
+    drawn: tuple[tuple[str, frozenset[str] | None], ...] = ()
     volume_terms: tuple[list[Json], ...] = ()
 
 
@@ -121,10 +123,16 @@ def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
         return "node(s) had volume node affinity conflict"
     if any(room.labels.get(each) in values for each, values in constraints.forbidden.items()):
         return "node(s) didn't match pod anti-affinity rules"
+    if not all(_draws(room.labels.get(each), values) for each, values in constraints.drawn):
+        return "node(s) didn't match pod affinity rules"
     crowded = any(room.labels.get(each) in values for each, values in constraints.crowded.items())
     if crowded or any(each not in room.labels for each in constraints.needed_keys):
         return "node(s) didn't match pod topology spread constraints"
     return None
+
+
+def _draws(value: str | None, values: frozenset[str] | None) -> bool:
+    return value is not None and (values is None or value in values)
 
 
 def pinned_node(pod: Json) -> str | None:
@@ -144,15 +152,38 @@ def anti_affinity_terms(pod: Json) -> list[Json]:
     return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
 
 
+def affinity_terms(pod: Json) -> list[Json]:
+    """The required terms of pod affinity."""
+    affinity = (pod["spec"].get("affinity") or {}).get("podAffinity") or {}
+    return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+
+
+def term_selector(term: Json, pod: Json) -> Json | None:
+    """The selector of an affinity term or a spread, with the values that the pod's own labels add to it."""
+    selector: Json | None = term.get("labelSelector")
+    if selector is None:
+        return None
+    labels = labels_of(pod)
+    added = [("In", key) for key in term.get("matchLabelKeys") or ()]
+    added += [("NotIn", key) for key in term.get("mismatchLabelKeys") or ()]
+    expressions = [
+        {"key": key, "operator": operator, "values": [labels[key]]} for operator, key in added if key in labels
+    ]
+    return {**selector, "matchExpressions": [*(selector.get("matchExpressions") or ()), *expressions]}
+
+
 def strict_spreads(pod: Json) -> list[Json]:
     """The topology spread constraints that must hold."""
     constraints = pod["spec"].get("topologySpreadConstraints") or ()
     return [each for each in constraints if each.get("whenUnsatisfiable") == "DoNotSchedule"]
 
 
-def term_namespaces(term: Json, pod: Json) -> list[str]:
-    """The namespaces in which an anti-affinity term looks for pods."""
-    return term.get("namespaces") or [pod["metadata"].get("namespace", "")]
+def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[str]:
+    """Those of the namespaces in which an affinity term looks for pods."""
+    chosen, named = term.get("namespaceSelector"), list(term.get("namespaces") or ())
+    if chosen is None:
+        return named or [pod["metadata"].get("namespace", "")]
+    return named + [each["metadata"]["name"] for each in namespaces if matches(chosen, labels_of(each))]
 
 
 def crowded_values(
@@ -160,21 +191,27 @@ def crowded_values(
 ) -> frozenset[str]:
     """The values of the topology key where one more pod would exceed the skew.
 
-    As in a real cluster, cordoned and tainted nodes count as places, and pods on their way out do not.
+    As in a real cluster, cordoned and tainted nodes count as places unless the spread heeds taints, and pods on their
+    way out do not.
     """
     topology = spread["topologyKey"]
-    counts = {
-        room.labels[topology]: 0
-        for room in rooms
-        if topology in room.labels and node_affinity_holds(pod, room.name, room.labels)
-    }
+    counts = {room.labels[topology]: 0 for room in rooms if topology in room.labels and _is_place(pod, spread, room)}
     for other, room in placed:
         value = room.labels.get(topology)
-        if value in counts and not is_deleting(other):
+        if value in counts and _is_place(pod, spread, room) and not is_deleting(other):
             counts[value] += 1
-    own = int(matches(spread.get("labelSelector"), labels_of(pod)))
-    limit = min(counts.values(), default=0) + spread["maxSkew"] - own
+    own = int(matches(term_selector(spread, pod), labels_of(pod)))
+    least = min(counts.values(), default=0) if len(counts) >= (spread.get("minDomains") or 1) else 0
+    limit = least + spread["maxSkew"] - own
     return frozenset(value for value, count in counts.items() if count > limit)
+
+
+def _is_place(pod: Json, spread: Json, room: NodeRoom) -> bool:
+    """Whether a spread counts the node."""
+    if spread.get("nodeAffinityPolicy") != "Ignore" and not node_affinity_holds(pod, room.name, room.labels):
+        return False
+    taints = (*room.taints, *((_UNSCHEDULABLE_TAINT,) if room.unschedulable else ()))
+    return spread.get("nodeTaintsPolicy") != "Honor" or not untolerated(pod["spec"], taints)
 
 
 def _share(used: int, total: int) -> float:

@@ -4,11 +4,11 @@ A scheduler honours anti-affinity both ways. The terms are filed under one label
 carry, so that a pod is compared only with the terms that can concern it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rollout.lab.api.store import Json
 from rollout.lab.world.objects import Key, labels_of
-from rollout.lab.world.placement import anti_affinity_terms, term_namespaces
+from rollout.lab.world.placement import anti_affinity_terms, term_namespaces, term_selector
 from rollout.lab.world.selectors import matches
 
 _Shelf = tuple[str, str, str]
@@ -21,10 +21,11 @@ class Repulsion:
         self._shelves: dict[_Shelf, dict[Key, list[Json]]] = {}
         self._filed: dict[Key, list[_Shelf]] = {}
 
-    def add(self, where: Key, pod: Json) -> None:
-        """Take in a pod that was placed."""
-        for term in anti_affinity_terms(pod):
-            for namespace in term_namespaces(term, pod):
+    def add(self, where: Key, pod: Json, namespaces: Iterable[Json]) -> None:
+        """Take in a pod that was placed; the namespaces are all that there are."""
+        for said in anti_affinity_terms(pod):
+            term = {**said, "labelSelector": term_selector(said, pod)}
+            for namespace in term_namespaces(term, pod, namespaces):
                 shelf = _shelf(namespace, term)
                 self._shelves.setdefault(shelf, {}).setdefault(where, []).append(term)
                 self._filed.setdefault(where, []).append(shelf)

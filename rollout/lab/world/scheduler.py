@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from rollout.lab.api.resources import PODS
+from rollout.lab.api.resources import NAMESPACES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.objects import (
@@ -14,6 +14,7 @@ from rollout.lab.world.objects import (
     is_deleting,
     is_finished,
     key,
+    labels_of,
     node_name,
     with_condition,
 )
@@ -22,6 +23,7 @@ from rollout.lab.world.placement import (
     Constraints,
     Demand,
     NodeRoom,
+    affinity_terms,
     anti_affinity_terms,
     crowded_values,
     pinned_node,
@@ -30,8 +32,10 @@ from rollout.lab.world.placement import (
     room_of,
     strict_spreads,
     term_namespaces,
+    term_selector,
 )
 from rollout.lab.world.repulsion import Repulsion
+from rollout.lab.world.selectors import matches
 from rollout.lab.world.volumes import volume_terms
 
 # Like a real scheduler, which on large clusters stops looking once it has found enough feasible nodes.
@@ -57,7 +61,7 @@ class Scheduler:
         self._names: list[str] = []
         self._next = 0
         self._queue: OrderedDict[Key, None] = OrderedDict()
-        self._unschedulable: dict[Key, None] = {}
+        self._unschedulable: dict[Key, bool] = {}
         self._placed: dict[Key, _Taken] = {}
         self._siblings: Counter[tuple[str, str]] = Counter()
         self._repulsion = Repulsion()
@@ -102,7 +106,7 @@ class Scheduler:
             self._cluster.agenda.later(self._cluster.timings.retry_unschedulable, self._requeue)
 
     def _requeue(self) -> None:
-        self._queue.update(self._unschedulable)
+        self._queue.update(dict.fromkeys(self._unschedulable))
         self._unschedulable.clear()
         self._cluster.agenda.soon(self._schedule)
 
@@ -123,7 +127,7 @@ class Scheduler:
         refusals: Counter[str] = Counter()
         feasible = list(islice(self._feasible(demand, refusals), _ENOUGH_NODES))
         if not feasible:
-            self._unschedulable[where] = None
+            self._unschedulable[where] = bool(affinity_terms(pod) or strict_spreads(pod))
             self._report(pod, refusals)
             return
         owner = _owner(pod)
@@ -155,19 +159,33 @@ class Scheduler:
             forbidden.setdefault(topology, set()).add(value)
         crowded = {each["topologyKey"]: self._crowded(pod, each) for each in strict_spreads(pod)}
         volumes = volume_terms(self._cluster.store, pod)
-        if not forbidden and not crowded and not volumes:
+        drawn = tuple(self._drawn(pod))
+        if not forbidden and not crowded and not volumes and not drawn:
             return UNCONSTRAINED
         frozen = {topology: frozenset(values) for topology, values in forbidden.items()}
-        return Constraints(frozen, crowded, frozenset(crowded), volumes)
+        return Constraints(frozen, crowded, frozenset(crowded), drawn, volumes)
+
+    def _drawn(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
+        """For each term of pod affinity the values that satisfy it: any, for the first of pods that want each other."""
+        terms = affinity_terms(pod)
+        found = [(term["topologyKey"], list(self._meant(term, pod))) for term in terms]
+        first = not any(rooms for _, rooms in found) and all(
+            matches(term_selector(each, pod), labels_of(pod)) for each in terms
+        )
+        for topology, rooms in found:
+            values = frozenset(room.labels[topology] for room in rooms if topology in room.labels)
+            yield topology, None if first else values
+
+    def _meant(self, term: Json, pod: Json) -> Iterator[NodeRoom]:
+        """The rooms of the placed pods that an affinity term selects, once for each."""
+        selector = term_selector(term, pod)
+        for namespace in term_namespaces(term, pod, self._cluster.store.items(NAMESPACES)):
+            for _, room in self._placed_matching(namespace, selector):
+                yield room
 
     def _repelled(self, pod: Json) -> Iterator[tuple[str, str]]:
         """The topology values that the pod's own terms, or those of placed pods, forbid."""
-        rooms = [
-            (term["topologyKey"], room)
-            for term in anti_affinity_terms(pod)
-            for namespace in term_namespaces(term, pod)
-            for _, room in self._placed_matching(namespace, term.get("labelSelector"))
-        ]
+        rooms = [(term["topologyKey"], room) for term in anti_affinity_terms(pod) for room in self._meant(term, pod)]
         for where, topology in self._repulsion.against(pod):
             room = self._rooms.get(self._placed[where].node)
             if room is not None:
@@ -177,7 +195,7 @@ class Scheduler:
                 yield topology, room.labels[topology]
 
     def _crowded(self, pod: Json, spread: Json) -> frozenset[str]:
-        placed = self._placed_matching(pod["metadata"].get("namespace", ""), spread.get("labelSelector"))
+        placed = self._placed_matching(pod["metadata"].get("namespace", ""), term_selector(spread, pod))
         return crowded_values(pod, spread, self._rooms.values(), placed)
 
     def _placed_matching(self, namespace: str, selector: Json | None) -> list[tuple[Json, NodeRoom]]:
@@ -213,7 +231,9 @@ class Scheduler:
         self._placed[where] = taken
         self._siblings[taken.owner, taken.node] += 1
         self._account(taken, 1)
-        self._repulsion.add(where, pod)
+        self._repulsion.add(where, pod, self._cluster.store.items(NAMESPACES))
+        if any(self._unschedulable.values()):
+            self._retry()
 
     def _release(self, where: Key) -> None:
         taken = self._placed.pop(where, None)
