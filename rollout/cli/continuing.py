@@ -56,7 +56,7 @@ def left_of(
         show("\n" + plan_text(plan, zones={node.name: node.zone for node in snapshot.nodes}, width=width()))
     refuse_blocked(plan)
     left = frozenset(item.node.name for item in found.failed if item not in begun and item.cordoned)
-    inherited = Inheritance({item.node.name: item.run for item in begun}, left)
+    inherited = Inheritance({item.node.name: item.run for item in begun}, left, found.health)
     return Run(plan, targets, connections, run_options(selected, ssh, lease, lock), stop, inherited)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from rollout.execution.run_record import StandingRecord, read_record
+from rollout.execution.settle import Health
 from rollout.gather.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -33,7 +34,8 @@ class Unfinished:
     """A run that has not come to its end, or ended with nodes left over.
 
     `begun` are under way, `failed` were left cordoned, `given_back` failed and are in service (name to outcome),
-    `done` succeeded; `untouched` are planned nodes that were never begun.
+    `done` succeeded; `untouched` are planned nodes that were never begun. `health` is what was well before the wave
+    that was under way, None where that is not known.
     """
 
     run: str
@@ -47,6 +49,7 @@ class Unfinished:
     given_back: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
     untouched: tuple[PlannedNode, ...] = ()
+    health: Health | None = None
 
     @property
     def blocks(self) -> bool:
@@ -81,6 +84,7 @@ def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished |
         given_back={name: word for name, word in outcomes.items() if word != Outcome.SUCCEEDED},
         done=tuple(name for name, word in outcomes.items() if word == Outcome.SUCCEEDED),
         untouched=tuple(node for name, node in planned.items() if name in present and name not in known),
+        health=record.health if record else None,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rollout.errors import ApiError
+from rollout.errors import ApiError, RolloutError
 from rollout.execution.context import Guard, NodeContext, OutageNotice, StopRequest
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.gates import GatePorts, Gates
@@ -59,11 +59,13 @@ class RunOptions:
 class Inheritance:
     """What an earlier process has left of this run.
 
-    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned.
+    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
+    what was well before the wave that was interrupted, None where that is not known.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
     left: frozenset[str] = frozenset()
+    health: Health | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class _Run:
     told_of_outage: OutageNotice
     inherited: Inheritance
     gates: Gates
+    record: RunRecord
 
 
 def execute(
@@ -112,19 +115,27 @@ def execute(
         gates.before_rollout()
         record.begin(plan, options.holder)
         report.plan(plan)
-        run = _Run(plan, hosts, ports, options, stop, lock, report, told, inherited or Inheritance(), gates)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, told, inherited or Inheritance(), gates, record)
         ledger = _run_waves(run)
-        if not ledger.fenced:
+        if not ledger.fenced and _may_act(lock):
             record.end(complete=ledger.complete)
     result = RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
     report.finished(result)
     return result
 
 
+def _may_act(guard: Guard) -> bool:
+    try:
+        guard.check()
+    except RolloutError:
+        return False
+    return True
+
+
 def _run_waves(run: _Run) -> Ledger:
     ledger = Ledger(left_before=run.inherited.left)
     runner, settler = _runner(run, ledger), _settler(run)
-    why = ""
+    why = _settle_first(run, settler, ledger)
     for position, wave in enumerate(run.plan.waves):
         why = why or runner.reason_to_stop()
         if why:
@@ -137,6 +148,20 @@ def _run_waves(run: _Run) -> Ledger:
             ledger.give_up(_unaccounted(wave, ledger), error.message)
             why = f"the API server is away: {error.message}"
     return ledger
+
+
+def _settle_first(run: _Run, settler: Settler, ledger: Ledger) -> str:
+    """An earlier process was interrupted between two waves: what it had not seen settle is waited for."""
+    health, waves = run.inherited.health, run.plan.waves
+    if health is None or not waves or run.inherited.begun:
+        return ""
+    try:
+        unsettled = settler.wait(health, waves[0].index, ledger.away, run.stop)
+    except ApiError as error:
+        return f"the API server is away: {error.message}"
+    if not unsettled or run.stop.requested:
+        return ""
+    return f"since the interruption the cluster has not settled within {run.plan.policy.settle_timeout}: {unsettled}"
 
 
 def _run_wave(run: _Run, runner: WaveRunner, settler: Settler, wave: Wave, *, settle: bool) -> str:
@@ -154,6 +179,16 @@ def _run_wave(run: _Run, runner: WaveRunner, settler: Settler, wave: Wave, *, se
     if not settle or runner.reason_to_stop():
         return why
     return _settle(run, settler, before, wave, runner.ledger)
+
+
+def _baseline(run: _Run, settler: Settler, wave: Wave) -> Health:
+    """What is well before the wave; where it was begun before an interruption, what was well then."""
+    health = settler.baseline([node.name for node in wave.nodes])
+    if run.inherited.health and any(node.name in run.inherited.begun for node in wave.nodes):
+        health = run.inherited.health.joined(health)
+    if _may_act(run.guard):
+        run.record.keep(health)
+    return health
 
 
 def _unaccounted(wave: Wave, ledger: Ledger) -> list[PlannedNode]:

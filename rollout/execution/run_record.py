@@ -6,6 +6,8 @@ nodes left over leaves it marked as ended: it stands in nobody's way, and can st
 
 import base64
 import gzip
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, BlockedError, PlanFileError
 from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.settle import Health
 from rollout.model import marks
 from rollout.model.plan import RolloutPlan
 from rollout.planning.document import decode_plan, encode_plan
@@ -20,8 +23,10 @@ from rollout.ports import Clock, ClusterApi
 
 _PLAN_KEY = "plan.json"
 _PACKED_KEY = "plan.json.gz"
+_HEALTH_KEY = "health.json"
 # A ConfigMap holds a mebibyte in all.
 _MOST_PLAIN = 500_000
+_MOST_HEALTH = 300_000
 _WAYS_OUT = "Go on with it: rollout resume. Or undo what it has begun: rollout abort."
 
 
@@ -29,7 +34,8 @@ _WAYS_OUT = "Go on with it: rollout resume. Or undo what it has begun: rollout a
 class StandingRecord:
     """A run's record as it was read. `plan` is None where it cannot be understood, and `problem` says why.
 
-    `started_at` is RFC 3339 by the clock of whoever started it.
+    `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before the wave that was
+    under way, None where that is unknown, or the run came to an end of its own.
     """
 
     run: str
@@ -39,6 +45,7 @@ class StandingRecord:
     plan: RolloutPlan | None
     problem: str = ""
     resource_version: str = ""
+    health: Health | None = None
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -76,7 +83,16 @@ def read_record(api: ClusterApi, namespace: str) -> StandingRecord | None:
         plan=plan,
         problem=problem,
         resource_version=found.metadata.resource_version,
+        health=_health(found),
     )
+
+
+def _health(found: _ConfigMap) -> Health | None:
+    """What cannot be understood is as good as not there: the waves measure anew."""
+    try:
+        return msgspec.json.decode(found.data.get(_HEALTH_KEY, "null"), type=Health | None)
+    except msgspec.MsgspecError:
+        return None
 
 
 def _plan(found: _ConfigMap, origin: str) -> tuple[RolloutPlan | None, str]:
@@ -130,6 +146,17 @@ class RunRecord:
         body["metadata"]["resourceVersion"] = standing.resource_version
         patiently(lambda: self._api.replace(self._path, body), self._deadline)
 
+    def keep(self, health: Health) -> None:
+        """Write down what is well before a wave: whoever goes on after a crash would find it worse already.
+
+        The rollout does not depend on it: where it cannot be written, the waves measure anew.
+        """
+        written = msgspec.json.encode(health).decode()
+        if len(written) > _MOST_HEALTH:
+            return
+        with suppress(ApiError):
+            self._rewrite(lambda body: body.setdefault("data", {}).update({_HEALTH_KEY: written}))
+
     def end(self, *, complete: bool) -> None:
         """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed."""
         try:
@@ -141,12 +168,21 @@ class RunRecord:
             return
 
     def _mark_ended(self, *, ended: bool) -> None:
+        """A run that ends by itself tells what is not well; whoever goes on with it accepts that."""
+
+        def mark(body: dict[str, Any]) -> None:
+            body["metadata"].setdefault("annotations", {})[marks.ENDED] = "true" if ended else "false"
+            if ended:
+                body.get("data", {}).pop(_HEALTH_KEY, None)
+
+        self._rewrite(mark)
+
+    def _rewrite(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Written as a whole: a rollout needs no right to patch ConfigMaps."""
 
         def rewrite() -> None:
             body = msgspec.json.decode(self._api.get(self._path), type=dict[str, Any])
-            annotations = body["metadata"].setdefault("annotations", {})
-            annotations[marks.ENDED] = "true" if ended else "false"
+            change(body)
             self._api.replace(self._path, body)
 
         patiently(rewrite, self._deadline)

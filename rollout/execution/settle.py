@@ -22,6 +22,10 @@ class Health:
     workloads: Mapping[str, Workload]
     ready_nodes: frozenset[str]
 
+    def joined(self, later: "Health") -> "Health":
+        """This one, with what was well later: whatever was well at either time."""
+        return Health({**later.workloads, **self.workloads}, self.ready_nodes | later.ready_nodes)
+
 
 @dataclass(frozen=True, slots=True)
 class Settler:
@@ -72,7 +76,7 @@ class Settler:
 
     def _missing(self, before: Health, open_workloads: dict[str, Workload], expected_away: frozenset[str]) -> str:
         short = [text for was in list(open_workloads.values()) if (text := self._shortage(was, open_workloads))]
-        gone = sorted(before.ready_nodes - expected_away - self._ready_now())
+        gone = sorted((before.ready_nodes - expected_away) & self._unready_now())
         return _in_words(short + [f"node {name} is not Ready any more" for name in gone])
 
     def _shortage(self, was: Workload, open_workloads: dict[str, Workload]) -> str:
@@ -84,8 +88,9 @@ class Settler:
             return ""
         return f"{was.key} has {now.ready} of {wanted} pods ready"
 
-    def _ready_now(self) -> frozenset[str]:
-        return frozenset(node.name for node in read_nodes(self.api) if node.is_ready)
+    def _unready_now(self) -> frozenset[str]:
+        """A Node that is not there any more was taken out of the cluster, which is no sickness."""
+        return frozenset(node.name for node in read_nodes(self.api) if not node.is_ready)
 
 
 def _in_words(missing: Sequence[str]) -> str:

@@ -57,6 +57,7 @@ def kept(act: Callable[P, None]) -> Callable[P, None]:
         except Exception:  # noqa: BLE001 - told at the end, whatever it is
             everything.failed = True
             everything.findings.append(traceback.format_exc())
+            print(f"--- finding\n{everything.findings[-1]}", flush=True)
 
     return done
 
@@ -357,8 +358,6 @@ def test_whatever_befalls_it_nothing_is_harmed_and_somebody_can_finish_it(seed: 
     prepared = type("Prepared", (Misfortunes,), {"machine": machine, "findings": findings, "done": done})
     began = time.monotonic()
     run_state_machine_as_test(seeded(seed)(prepared), settings=profile())
-    print(f"seed {seed}: {time.monotonic() - began:.0f} s, {dict(done)}")
-    for number, finding in enumerate(findings, 1):
-        print(f"--- finding {number}\n{finding}")
-    assert len(findings) == 0
+    print(f"seed {seed}: {time.monotonic() - began:.0f} s, {dict(done)}", flush=True)
+    assert len(findings) == 0, findings[0]
     assert done["examples"] >= profile().max_examples
