@@ -58,11 +58,11 @@ class AnsibleRun:
     def begin(self, variables: Mapping[str, object]) -> None:
         """Write what it needs, and start it; the variables' texts are never taken for templates."""
         inventory = write_inventory(self.folder, self._settings, self._hosts)
-        file = write_variables(self.folder, {"rollout_hosts": TARGETS, **variables})
-        # The group is the last word on who takes part, the user's inventory the only one on how they are reached.
+        file = write_variables(self.folder, variables)
+        # The user's inventory says how hosts are reached, ours only which take part.
         sources = (self._settings.inventory.absolute(),) if self._settings.inventory else ()
         named = [word for source in (*sources, inventory) for word in ("-i", str(source))]
-        self._arguments = shlex.join([*named, "-e", f"@{file}", "--forks", str(self._forks)])
+        self._arguments = shlex.join([*named, "--limit", TARGETS, "-e", f"@{file}", "--forks", str(self._forks)])
         self._thread.start()
 
     def end(self) -> None:

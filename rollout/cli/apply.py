@@ -14,6 +14,7 @@ from rollout.cli.options import (
     SelectionOptions,
     SshOptions,
 )
+from rollout.cli.playbook_options import PlaybookOptions
 from rollout.cli.policy_options import PolicyOptions
 from rollout.cli.reboot_options import RebootOptions
 from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
@@ -56,6 +57,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     gates: GateOptions,
     local: LocalGateOptions,
     ssh: SshOptions,
+    playbooks: PlaybookOptions,
     reboot: RebootOptions,
     lease: LeaseOptions,
     lock: LockOptions,
@@ -88,6 +90,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
         refuse_rules_beside_plan(call)
         reboot.refuse_another(intent.policy)
     wiring.gates(intent.policy.gates.alerts, local)
+    around = wiring.node_playbooks(playbooks, ssh)
     this = prepared(intent, cluster, ssh, lease, lock, quiet=general.as_json)
     refuse_blocked(this.plan, only_rivals=ignore_blockers)
     if dry_run:
@@ -96,7 +99,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if this.plan.waves and not (yes or file):
         consent.ask()
     options = replace(this.options, reboot_command=reboot.command)
-    this = replace(this, options=options, stop=stop.stop, journal=journal.journal, local=local)
+    this = replace(this, options=options, stop=stop.stop, journal=journal.journal, local=local, playbooks=around)
     raise typer.Exit(run(this, as_json=general.as_json))
 
 

@@ -8,6 +8,7 @@ import typer
 from rollout.cli.apply import YesOption
 from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
+from rollout.cli.playbook_options import PlaybookOptions
 from rollout.cli.reboot_options import RebootOptions
 from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
 
@@ -28,6 +29,7 @@ RetryOption = Annotated[
 def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     cluster: ClusterOptions,
     ssh: SshOptions,
+    playbooks: PlaybookOptions,
     reboot: RebootOptions,
     lease: LeaseOptions,
     lock: LockOptions,
@@ -48,7 +50,7 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout resume
       rollout resume --yes --retry-failed
     """
-    from rollout.cli import consent
+    from rollout.cli import consent, wiring
     from rollout.cli.continuing import left_of, nothing_left
     from rollout.cli.gathering import connect
     from rollout.cli.running import run
@@ -56,6 +58,7 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.unfinished import find_unfinished
     from rollout.model.policy import Selection
 
+    around = wiring.node_playbooks(playbooks, ssh)
     connections = connect(cluster, Selection(), ssh)
     found = find_unfinished(connections, lease.lease_namespace)
     if found is None or nothing_left(found, retry_failed=retry_failed):
@@ -69,7 +72,7 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if not yes:
         consent.ask("Only 'yes' is taken for consent. Go on with it? ")
     options = replace(this.options, reboot_command=reboot.command)
-    this = replace(this, options=options, journal=journal.journal, local=local)
+    this = replace(this, options=options, journal=journal.journal, local=local, playbooks=around)
     raise typer.Exit(run(this, as_json=general.as_json))
 
 

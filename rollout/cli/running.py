@@ -16,6 +16,7 @@ from rollout.cli.run_options import LockOptions, StopMode
 from rollout.cli.terminal import error_console, show
 from rollout.errors import BlockedError, ExitCode
 from rollout.execution.context import StopRequest
+from rollout.execution.node_playbooks import NodePlaybooks
 from rollout.execution.rehearsal import rehearse as ask_server
 from rollout.execution.rollout import Inheritance, Ports, RunOptions, execute
 from rollout.model.host import Host
@@ -47,6 +48,7 @@ class Run:
     inherited: Inheritance | None = None
     journal: Path | None = None
     local: LocalGateOptions = field(default_factory=LocalGateOptions)
+    playbooks: NodePlaybooks | None = None
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -109,7 +111,7 @@ def rehearse(this: Run, *, as_json: bool) -> None:
 
 
 def _executed(this: Run, observer: Observer, stop: StopRequest) -> RunResult:
-    gates = wiring.gates(this.plan.policy.gates.alerts, this.local)
+    gates = replace(wiring.gates(this.plan.policy.gates.alerts, this.local), playbooks=this.playbooks)
     ports = Ports(this.connections.api, this.connections.shell, wiring.system_clock(), Unfailing(observer), gates)
     command = "apply" if this.inherited is None else "resume"
     with journalled(ports.observer, this.plan, command, this.journal) as told, stopped_by_signals(stop):

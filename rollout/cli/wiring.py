@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, Executor, SshOptions
+from rollout.cli.playbook_options import PlaybookOptions
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
@@ -16,6 +17,7 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 if TYPE_CHECKING:
     from rollout.adapters.ansible_settings import AnsibleSettings
     from rollout.execution.gates import GatePorts
+    from rollout.execution.node_playbooks import NodePlaybooks
     from rollout.gather.inventory import Inventory, SshDefaults
 
 
@@ -111,6 +113,19 @@ def gates(alerts: AlertPolicy, local: LocalGateOptions) -> "GatePorts":
         if alerts.url
         else None,
     )
+
+
+def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks | None":
+    """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
+    from rollout.execution.node_playbooks import Occasion
+
+    named = {Occasion.PRE_REBOOT: options.pre_reboot_playbook, Occasion.POST_REBOOT: options.post_reboot_playbook}
+    files = {occasion: file for occasion, file in named.items() if file is not None}
+    if not files:
+        return None
+    from rollout.adapters.ansible_playbooks import AnsiblePlaybooks
+
+    return AnsiblePlaybooks(_ansible_settings(ssh), files)
 
 
 def system_clock() -> Clock:

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rollout.gather.boot import BootFacts
 from rollout.model.plan import PlannedNode, Wave
 
 if TYPE_CHECKING:
     from rollout.execution.context import NodeContext
+    from rollout.execution.node_playbooks import NodePlaybooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,11 @@ class Gates(Protocol):
         """Return once a cordoned node may be drained and rebooted; `NodeFailure` where it may not in time."""
         ...
 
-    def after_reboot(self, context: "NodeContext") -> None:
+    def before_command(self, context: "NodeContext") -> None:
+        """Return once a drained node may be told to reboot; `NodeFailure` where it may not in time."""
+        ...
+
+    def after_reboot(self, context: "NodeContext", boot: BootFacts) -> None:
         """Return once a rebooted node may be given back; `NodeFailure` where it may not in time."""
         ...
 
@@ -73,7 +79,10 @@ class NoGates:
     def before_reboot(self, context: "NodeContext") -> None:
         """It may."""
 
-    def after_reboot(self, context: "NodeContext") -> None:
+    def before_command(self, context: "NodeContext") -> None:
+        """It may."""
+
+    def after_reboot(self, context: "NodeContext", boot: BootFacts) -> None:
         """It may."""
 
     def soak(self, wave: Wave) -> bool:  # noqa: ARG002 - the protocol's
@@ -112,3 +121,4 @@ class GatePorts:
     command: GateCommand | None = None
     confirmation: Confirmation | None = None
     alerts: AlertSource | None = None
+    playbooks: "NodePlaybooks | None" = None

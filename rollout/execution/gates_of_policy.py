@@ -10,7 +10,9 @@ from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.failures import NodeFailure
 from rollout.execution.gates import OPEN, GatePorts, Hold
 from rollout.execution.gates_hooks import check_after, check_before
+from rollout.execution.node_playbooks import run_after_reboot, run_before_reboot
 from rollout.execution.reporting import Reporter
+from rollout.gather.boot import BootFacts
 from rollout.gather.snapshot import read_selected_pods
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import Outcome
@@ -95,8 +97,13 @@ class PolicyGates:
         if self._policy.hooks.before and self._windows and not current(self._windows, self._around.clock.now()):
             raise NodeFailure(Outcome.SKIPPED, "given back: the window closed while its checks ran")
 
-    def after_reboot(self, context: NodeContext) -> None:
-        """Wait for the checks."""
+    def before_command(self, context: NodeContext) -> None:
+        """Run the operator's playbook."""
+        run_before_reboot(context, self._ports.playbooks)
+
+    def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
+        """Run the operator's playbook, then wait for the checks, which may look at what it did."""
+        run_after_reboot(context, self._ports.playbooks, boot)
         check_after(context, self._policy.hooks)
 
     def soak(self, wave: Wave) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import typer
 
+from rollout.cli.check_update import CheckOptions
 from rollout.cli.flattening import flattened
 from rollout.cli.gate_options import GateOptions, LocalGateOptions
 from rollout.cli.options import (
@@ -20,7 +21,9 @@ from rollout.cli.options import (
     SelectionOptions,
     SshOptions,
 )
+from rollout.cli.playbook_options import PlaybookOptions
 from rollout.cli.policy_options import PolicyOptions
+from rollout.cli.reboot_options import RebootOptions
 from rollout.errors import UsageError
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Count, Duration
@@ -34,6 +37,9 @@ Groups = tuple[
     GeneralOptions,
     GateOptions,
     LocalGateOptions,
+    RebootOptions,
+    CheckOptions,
+    PlaybookOptions,
 ]
 
 
@@ -107,6 +113,11 @@ SAMPLES = [
     stretch("soak"),
     sample("ignore-rival", "kured fluo cluo", (["kured"], ["fluo"], ["cluo"])),
     word("gate-command"),
+    word("reboot-command"),
+    stretch("timeout"),
+    stretch("stall-timeout"),
+    path("pre-reboot-playbook"),
+    path("post-reboot-playbook"),
     path("inventory"),
     word("ssh-user"),
     number("ssh-port"),
@@ -153,8 +164,9 @@ def parse(*arguments: str) -> Groups:
         general: GeneralOptions,
         gates: GateOptions,
         local: LocalGateOptions,
+        playbooks: PlaybookOptions,
     ) -> None:
-        got.append((cluster, selection, policy, ssh, lease, general, gates, local))
+        got.append((cluster, selection, policy, ssh, lease, general, gates, local, playbooks))
 
     app.command()(flattened(probe))
     app(["probe", *arguments], standalone_mode=False)
@@ -185,7 +197,7 @@ def settings(text: str) -> Path:
 def test_every_option_is_in_the_table() -> None:
     groups = (
         *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions),
-        *(SshOptions, LeaseOptions, GeneralOptions),
+        *(SshOptions, PlaybookOptions, LeaseOptions, GeneralOptions),
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
     assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, "config", "delete-emptydir-data"}
