@@ -173,7 +173,7 @@ def _run_wave(run: _Run, runner: WaveRunner, settler: Settler, wave: Wave, *, se
             return why
         wave, settle = replace(wave, nodes=begun), False
     run.report.wave(wave, len(run.plan.waves))
-    before = settler.baseline([node.name for node in wave.nodes])
+    before = _baseline(run, settler, wave)
     with run.ports.shell.attending(run.hosts[node.name] for node in wave.nodes):
         runner.run(wave)
     if not settle or runner.reason_to_stop():
