@@ -26,6 +26,8 @@ from rollout.model.progress import Phase
 from rollout.planning.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
 
 _TICK = 0.25
+# A hundred pods that end one by one are no hundred lines in a log.
+_TICK_OF_TELLING = 1.0
 _NAMED = 5
 _QUIET = 60.0
 _OVERDUE = 30.0
@@ -158,6 +160,7 @@ class _Waiting:
     held: HeldPods
     terminating: dict[str, float] = field(default_factory=dict)
     told: str = ""
+    told_at: float = float("-inf")
     quiet: _Quiet = field(default_factory=_Quiet)
 
     def tell(self, remaining: Sequence[Pod]) -> None:
@@ -169,8 +172,8 @@ class _Waiting:
         overdue = [pod for pod in going if now - self.terminating[pod.uid] > pod.grace_period + _OVERDUE]
         if overdue:
             detail += f"; overdue: {_listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue])}"
-        if detail != self.told:
-            self.told = detail
+        if detail != self.told and now - self.told_at >= _TICK_OF_TELLING:
+            self.told, self.told_at = detail, now
             self.context.report.step(self.context.name, Phase.DRAINING, detail)
 
     def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:

@@ -1,0 +1,146 @@
+"""A pod that its budget holds back, as it is seen in a real run: on a terminal, in a log, as JSON, and on the Node."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.resources import BUDGETS, EVENTS, PODS
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.apply.conftest import Rollout, command
+from tests.execution.drains import KUBECTL, until
+
+BUDGET = "shop/ledger"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    directory = tmp_path_factory.mktemp("lab")
+    with Lab.start(scale(load_scenario("budget-never"), 7), directory=directory, speed=30) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def held(lab: Lab) -> dict[str, Any]:
+    """The first pod under the budget."""
+    pods = lab.call(lambda: [pod for pod in lab.store.items(PODS) if pod["metadata"]["name"].startswith("ledger")])
+    return min(pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+@pytest.fixture
+def flags(held: dict[str, Any]) -> Callable[[str], tuple[str, ...]]:
+    """Only its node is drained, whatever the plan says."""
+
+    def given(timeout: str) -> tuple[str, ...]:
+        node = held["spec"]["nodeName"]
+        return (
+            "apply",
+            "--yes",
+            "--node",
+            node,
+            "--ignore-blockers",
+            "--drain-timeout",
+            timeout,
+            "--settle-timeout",
+            "1s",
+        )
+
+    return given
+
+
+def line_of(held: dict[str, Any]) -> str:
+    """What is said of it wherever there is a line to say it in."""
+    owner = held["metadata"]["ownerReferences"][0]
+    return (
+        rf"shop/{held['metadata']['name']} \({owner['kind']}/{owner['name']}\) is held back by {BUDGET}: "
+        r"needs 2 healthy, has 2; waits (\d+)s, (\d+)s left"
+    )
+
+
+def test_in_a_log(lab: Lab, held: dict[str, Any], flags: Callable[[str], tuple[str, ...]], rollout: Rollout) -> None:
+    ended = rollout(lab, *flags("3s"))
+    assert ended.code == 4
+    assert re.search(rf"^[\d:]+ {held['spec']['nodeName']}: {line_of(held)}$", ended.stderr, re.MULTILINE), ended.stderr
+    assert re.search(rf"1 pod left after --drain-timeout 3s: .* held back by {BUDGET}, which needs 2", ended.stderr)
+
+
+def test_on_a_terminal(lab: Lab, held: dict[str, Any], flags: Callable[[str], tuple[str, ...]], tmp_path: Path) -> None:
+    shown = on_terminal(lab, tmp_path, *flags("5s"))
+    found = {(int(waited), int(left)) for waited, left in re.findall(line_of(held), shown)}
+    # It counts while nothing is told.
+    assert len({left for _, left in found}) >= 2, shown
+    assert all(4 <= waited + left <= 5 for waited, left in found)
+
+
+def on_terminal(lab: Lab, home: Path, *arguments: str) -> str:
+    """What the program writes to a wide terminal, without its colours."""
+    ours, its = pty.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "240"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rollout", *arguments],
+        env={**environment, **lab.environment},
+        stdin=its,
+        stdout=its,
+        stderr=its,
+    )
+    os.close(its)
+    with os.fdopen(ours, "rb", buffering=0) as terminal:
+        written = b"".join(iter(lambda: _some(terminal.fileno()), b""))
+    assert process.wait(30) == 4
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
+
+
+def _some(terminal: int) -> bytes:
+    """More of what was written; nothing once the program has gone."""
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:
+        return b""
+
+
+def test_as_json_and_on_the_node(
+    lab: Lab, held: dict[str, Any], flags: Callable[[str], tuple[str, ...]], tmp_path: Path
+) -> None:
+    node, name = held["spec"]["nodeName"], held["metadata"]["name"]
+    process = command(lab, tmp_path, *flags("90s"), "-o", "json")
+    until(lambda: bool(events(lab)) or process.poll() is not None, 60)
+    lab.call(lambda: lab.store.remove(BUDGETS, "ledger", "shop"))
+    stdout, stderr = process.communicate(timeout=90)
+    assert process.returncode == 0, stderr
+    lines = [json.loads(line) for line in stdout.splitlines()]
+    told = [line for line in lines if line["type"] == "blocked"]
+    owner = held["metadata"]["ownerReferences"][0]
+    expected = {"node": node, "pod": f"shop/{name}", "budget": BUDGET, "needs": 2, "has": 2}
+    assert expected.items() <= told[0].items()
+    assert told[0]["owner"] == f"{owner['kind']}/{owner['name']}"
+    assert told[0]["since"] <= told[0]["at"]
+    assert 0 < told[0]["seconds_left"] < 90
+    released = [line for line in lines if line["type"] == "released"]
+    assert [(line["pod"], line["budget"], line["since"]) for line in released] == [
+        (f"shop/{name}", BUDGET, told[0]["since"])
+    ]
+    event = events(lab)[-1]
+    assert event["type"] == "Warning"
+    assert event["involvedObject"]["name"] == node
+    assert event["message"] == f"Pod shop/{name} is held back by {BUDGET}, which needs 2 healthy pods and has 2"
+    described = subprocess.run(
+        [KUBECTL, "describe", "node", node],
+        env={"HOME": str(tmp_path), **lab.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "DrainBlocked" in described.stdout
+
+
+def events(lab: Lab) -> list[dict[str, Any]]:
+    return lab.call(lambda: [event for event in lab.store.items(EVENTS) if event["reason"] == "DrainBlocked"])
