@@ -121,8 +121,9 @@ class EventWriter:
                 self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
                 self._told[name] = 1
                 return
-            # an earlier process of this run has told it, or a lost answer of this one
-            self._told[name] = _count(self._api.get(f"{EVENTS}/{name}"))
+            # An earlier process of this run has told it, or a lost answer of this one. An empty patch reads it: to get
+            # Events would take one right more.
+            self._told[name] = _count(self._api.patch(f"{EVENTS}/{name}", {}))
         try:
             self._api.patch(f"{EVENTS}/{name}", {**_news(note), "count": self._told[name] + 1})
             self._told[name] += 1

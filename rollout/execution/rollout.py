@@ -225,6 +225,7 @@ def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
             settle_timeout=policy.settle_timeout,
         ),
         ledger=ledger,
+        told=run.report.notice,
         begun=frozenset(run.inherited.begun),
         gates=run.gates,
     )

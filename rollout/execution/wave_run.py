@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rollout.errors import ApiError
@@ -76,6 +77,7 @@ class Ledger:
 class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes are not Ready.
 
+    `told` hears why nothing goes on.
     Nodes that are `begun` use up the limit already, and go on whatever it says.
     """
 
@@ -85,13 +87,14 @@ class WaveRunner:
     stop: StopRequest
     allowance: Allowance
     ledger: Ledger
+    told: Callable[[str], None]
     begun: frozenset[str] = frozenset()
     gates: Gates = field(default_factory=NoGates)
 
     def run(self, wave: Wave) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
         waiting, running = list(wave.nodes), Running()
-        patience = Deadline(self.clock, self.allowance.settle_timeout)
+        patience, has_told = Deadline(self.clock, self.allowance.settle_timeout), False
         with ThreadPoolExecutor(max_workers=len(waiting), thread_name_prefix="node") as pool:
             while waiting or running:
                 for node in self._next(waiting, running):
@@ -99,8 +102,9 @@ class WaveRunner:
                     running[pool.submit(self.run_one, node)] = node
                 if running:
                     self._collect(running, more=bool(waiting))
-                    patience = Deadline(self.clock, self.allowance.settle_timeout)
+                    patience, has_told = Deadline(self.clock, self.allowance.settle_timeout), False
                 elif waiting:
+                    has_told = has_told or self._told_of_limit()
                     self._be_patient(waiting, patience)
 
     def reason_to_stop(self) -> str:
@@ -153,6 +157,17 @@ class WaveRunner:
         for future in done:
             del running[future]
             self.ledger.take(future.result())
+
+    def _told_of_limit(self) -> bool:
+        """Say who uses up the limit; what gates hold is told by them."""
+        with suppress(ApiError):
+            away = self.unavailable() | self.ledger.away
+            if len(away) >= self.allowance.nodes:
+                names = ", ".join(sorted(away))
+                self.told(
+                    f"waiting for nodes to be Ready: --max-unavailable {self.allowance.nodes} is used up by {names}"
+                )
+        return True
 
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
         """Nothing runs and nothing may begin: others are away. Wait a little; what gates hold ends by itself."""

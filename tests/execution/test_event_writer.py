@@ -51,7 +51,7 @@ def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: KubeAp
     assert (event["count"], event["firstTimestamp"]) == (1, "2026-03-04T05:06:07Z")
 
 
-def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: KubeApi) -> None:
+def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: KubeApi, server: StandaloneApi) -> None:
     later = AT + timedelta(minutes=5)
     with EventWriter(api, "run-1", last_words=10) as writer:
         writer.tell(note())
@@ -60,6 +60,8 @@ def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: KubeApi) -
         resumed.tell(note(at=later, message="Evicting 1 pod"))
     with EventWriter(api, "run-2", last_words=10) as another:
         another.tell(note())
+    # the rights that a rollout is granted are to create and to patch Events
+    assert server.call(lambda: server.server.requests.asked("get", "events")) == []
     first, second = sorted(written(api), key=lambda event: event["reportingInstance"])
     assert (first["count"], first["message"], first["lastTimestamp"]) == (3, "Evicting 1 pod", "2026-03-04T05:11:07Z")
     assert first["firstTimestamp"] == "2026-03-04T05:06:07Z"
