@@ -69,6 +69,8 @@ def test_each_kind_of_blocker_is_foreseen_and_comes_true(tmp_path: Path, rollout
             "worker-3": {"unmanaged-pod"},
             "worker-4": {"budget-unhealthy"},
             "worker-5": {"fits-nowhere"},
+            "worker-8": {"daemonset-gone"},
+            "worker-9": {"budget-never"},
         }
         refused = rollout(lab, "apply", "--yes", *QUICK)
         assert refused.code == 6
@@ -78,7 +80,7 @@ def test_each_kind_of_blocker_is_foreseen_and_comes_true(tmp_path: Path, rollout
 
         assert ended.code == 4
         assert failed(ended) == set(blocked(plan))
-        assert len(ended.summary["succeeded"]) == 4
+        assert set(ended.summary["succeeded"]) == {"worker-6", "worker-7"}
         assert lab.scoreboard().cordons_left == ()
         assert lab.scoreboard().budgets_broken == ()
 
@@ -88,7 +90,57 @@ def test_left_out_of_it_the_rest_goes_through(tmp_path: Path, rollout: Rollout) 
         wait_until_long_unready(rollout, lab, "budget-unhealthy")
         ended = rollout(lab, "apply", "--yes", "-o", "json", "--skip-blocked", *QUICK)
         assert ended.code == 0, ended.stderr
-        assert len(ended.summary["succeeded"]) == 4
+        assert set(ended.summary["succeeded"]) == {"worker-6", "worker-7"}
+
+
+def test_what_a_blocker_says_would_clear_it_does(tmp_path: Path, rollout: Rollout) -> None:
+    flags = ("--force", "--disable-eviction")
+    with lab_of("forecast", 12, tmp_path) as lab:
+        assert blocked(planned(rollout, lab, *flags)) == {}
+        ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK, *flags)
+        assert ended.code == 0, ended.stderr
+        assert len(ended.summary["succeeded"]) == 9
+
+
+AT_HOME = {"worker-1", "worker-2", "worker-4", "worker-6", *(f"worker-{number}" for number in range(8, 14))}
+WIDE = ("--max-unavailable", "8")
+
+
+def test_each_reason_to_fit_nowhere_is_foreseen_and_comes_true(tmp_path: Path, rollout: Rollout) -> None:
+    with lab_of("places", 14, tmp_path) as lab:
+        plan = planned(rollout, lab, *WIDE)
+        assert blocked(plan) == dict.fromkeys(AT_HOME, {"fits-nowhere"})
+        for node, reason in REASONS.items():
+            assert any(reason in entry["message"] for entry in plan["blockers"] if entry["node"] == node), reason
+
+        ended = rollout(lab, "apply", *DESPITE, *QUICK, *WIDE)
+
+        assert failed(ended) == AT_HOME
+        assert ended.summary["succeeded"] == ["worker-3"]
+        assert lab.scoreboard().budgets_broken == ()
+
+
+REASONS = {
+    "worker-1": "node selector, affinity and tolerations",
+    "worker-2": "node selector, affinity and tolerations",
+    "worker-4": "its anti-affinity leaves",
+    "worker-6": "another pod's anti-affinity leaves",
+    "worker-8": "its topology spread leaves",
+    "worker-10": "room for its requests (3 CPU, 0Mi memory)",
+    "worker-12": "its pod affinity leaves",
+    "worker-13": "its volume zonal attaches",
+}
+
+
+def test_with_one_more_node_for_each_of_them_nothing_is_foreseen_and_nothing_fails(
+    tmp_path: Path, rollout: Rollout
+) -> None:
+    with lab_of("places-spare", 21, tmp_path) as lab:
+        patient = ("--drain-timeout", "20s")
+        assert blocked(planned(rollout, lab, *WIDE, *patient)) == {}
+        ended = rollout(lab, "apply", *DESPITE, *QUICK, *WIDE, *patient)
+        assert ended.code == 0, ended.summary
+        assert len(ended.summary["succeeded"]) == 18
 
 
 @pytest.mark.parametrize("scenario", ["default", "mixed"])
