@@ -31,6 +31,7 @@ from rollout.gather.snapshot import read_node
 from rollout.model import marks
 from rollout.model.host import HostFacts, ProbeFailure
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
+from rollout.planning.rivals import marks_on
 
 # How long a report may take when the API server is away too.
 _LOOK_SECONDS = 10.0
@@ -88,6 +89,9 @@ def _check_as_planned(context: NodeContext, facts: HostFacts) -> None:
         raise NodeFailure(Outcome.SKIPPED, f"not begun: the Node is not Ready any more {node.ready_message}".rstrip())
     if any(node.annotations.get(annotation) == "true" for annotation in marks.PAUSE_ANNOTATIONS):
         raise NodeFailure(Outcome.SKIPPED, "not begun: it has been paused since it was planned")
+    ignored = context.policy.gates.ignored_rivals
+    if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: since it was planned {held}")
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:

@@ -24,14 +24,14 @@ TRANSIENT = (RUN, PHASE, BOOT_ID_BEFORE, STAGED_VERSION, CORDONED_BY_US, HOOK_LA
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
 KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
+KURED_LOCK = "weave.works/kured-node-lock"
+# On the pods with which the system-upgrade-controller changes a node.
+UPGRADED_NODE = "upgrade.cattle.io/node"
 
 PAUSE_ANNOTATIONS = (PAUSED, FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
-RIVAL_ANNOTATIONS = (
-    FLUO_PREFIX + "reboot-in-progress",
-    FLUO_PREFIX + "reboot-ok",
-    CLUO_PREFIX + "reboot-in-progress",
-    CLUO_PREFIX + "reboot-ok",
-)
+# What FLUO and CLUO write on a node that they have in hand, after their prefix, with the value "true".
+OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
+OPERATOR_LABELS = ("before-reboot", "after-reboot")
 
 LEASE_NAME = "node-rollout"
 LEASE_NAMESPACE = "kube-system"

@@ -5,10 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """One that may reboot nodes. `rival` is the name for flags, `busy_with` the node that it has in hand now."""
+    """One that may reboot nodes. `rival` is the name for flags.
+
+    `holders` are those that have its lock now: nodes, or whatever somebody wrote there by hand. `locked` tells a lock
+    that nobody else can have, and that does not expire.
+    """
 
     rival: str
     kind: str
     namespace: str
     name: str
-    busy_with: str = ""
+    holders: tuple[str, ...] = ()
+    locked: bool = False

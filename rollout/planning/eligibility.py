@@ -9,7 +9,7 @@ from rollout.model.cluster import Node, ReadyState
 from rollout.model.host import HostFacts, HostObservation, UpdateOperation
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
-from rollout.planning.rivals import CLUO, FLUO, KURED, LOCKSMITHD
+from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
 
 _OPERATION_SENTENCES = {
     UpdateOperation.IDLE: "nothing is staged",
@@ -24,12 +24,16 @@ _OPERATION_SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A selected node with what its host said; `observation` is None where it has no host."""
+    """A selected node with what its host said; `observation` is None where it has no host.
+
+    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now.
+    """
 
     node: Node
     observation: HostObservation | None
     policy: Policy
     selection: Selection
+    upgraded_by: str = ""
 
     @property
     def facts(self) -> HostFacts | None:
@@ -147,13 +151,9 @@ def _rival(candidate: Candidate) -> Objection | None:
 
 
 def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
-    annotations = candidate.node.annotations
-    for annotation in marks.RIVAL_ANNOTATIONS:
-        if annotations.get(annotation) == "true":
-            name = FLUO if annotation.startswith(marks.FLUO_PREFIX) else CLUO
-            yield name, f"another reboot coordinator holds it: {annotation}"
-    if marks.KURED_IN_PROGRESS in annotations:
-        yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
+    yield from marks_on(candidate.node)
+    if candidate.upgraded_by:
+        yield UPGRADE_CONTROLLER, f"the system-upgrade-controller is at work on it: pod {candidate.upgraded_by}"
     if candidate.facts is not None and candidate.facts.locksmithd_active:
         way_out = "sudo systemctl mask --now locksmithd"
         yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"

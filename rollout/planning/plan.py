@@ -25,7 +25,7 @@ from rollout.planning.estimates import Pace, drain_seconds, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.playing import Foresight, play_through
-from rollout.planning.rivals import rivals
+from rollout.planning.rivals import nodes_being_upgraded, rivals
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.waves import Layout, Piece, Placed, lay_out
 
@@ -67,7 +67,8 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 def decide(inputs: PlanInputs) -> Decisions:
     """Everything that a plan says, before it is put in its form."""
-    candidates = [_candidate(node, inputs) for node in _selected_nodes(inputs)]
+    upgraded = nodes_being_upgraded(inputs.snapshot.pods)
+    candidates = [_candidate(node, inputs, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
     exclusions = [found for candidate in candidates if (found := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy, inputs.created_at)
     drainable = _forecasts(candidates, {found.node for found in exclusions}, forecaster)
@@ -140,8 +141,8 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
     )
 
 
-def _candidate(node: Node, inputs: PlanInputs) -> Candidate:
-    return Candidate(node, inputs.observations.get(node.name), inputs.policy, inputs.selection)
+def _candidate(node: Node, inputs: PlanInputs, upgraded_by: str) -> Candidate:
+    return Candidate(node, inputs.observations.get(node.name), inputs.policy, inputs.selection, upgraded_by)
 
 
 def _forecasts(candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster) -> list[Drainable]:

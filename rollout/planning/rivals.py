@@ -32,7 +32,7 @@ _WAYS_OUT = {
     UPGRADE_CONTROLLER: _SCALE_DOWN,
     KURED: "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
     + marks.KURED_LOCK
-    + "='{{\"nodeID\":\"manual\"}}'), or remove it",
+    + '=\'{{"nodeID":"manual"}}\'), or remove it',
 }
 
 

@@ -1,0 +1,141 @@
+"""Other reboot coordinators, found over a real wire whatever they are called."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.adapters.kube import connect
+from rollout.gather.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
+from rollout.model.rivals import Coordinator
+from tests.scripted_api import Exchange, Kubeconfig, scripted
+
+Json = dict[str, Any]
+LOCK = "weave.works/kured-node-lock"
+HELD = {"nodeID": "worker-3", "metadata": {"unschedulable": False}, "created": "2026-01-01T00:00:00Z", "TTL": 0}
+
+
+def workload(name: str, *, image: str = "pause:3", labels: Json | None = None, **spec: object) -> Json:
+    template = {"spec": {"containers": [{"name": "main", "image": image}]}}
+    return {"metadata": {"name": name, "namespace": "ops", "labels": labels}, "spec": {"template": template, **spec}}
+
+
+def locked(lock: object, key: str = LOCK, name: str = "kured") -> Json:
+    found = workload(name)
+    found["metadata"]["annotations"] = {key: lock if isinstance(lock, str) else json.dumps(lock)}
+    return found
+
+
+def found(
+    tmp_path: Path, *, deployments: tuple[Json, ...] = (), daemon_sets: tuple[Json, ...] = (), plans: int | None = None
+) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
+    lists: dict[str, object] = {DEPLOYMENTS: deployments, DAEMON_SETS: daemon_sets}
+
+    def answer(exchange: Exchange) -> None:
+        path = exchange.split.path
+        if path == PLANS and plans is None:
+            exchange.json({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}, 404)
+        elif path == PLANS:
+            exchange.json({"metadata": {}, "items": [{"metadata": {"name": "os"}}] * (plans or 0)})
+        else:
+            exchange.json({"metadata": {}, "items": lists[path]})
+
+    with scripted(answer) as server:
+        return read_coordinators(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None))
+
+
+@pytest.mark.parametrize(
+    ("deployment", "rival"),
+    [
+        (workload("flatcar-linux-update-operator"), "fluo"),
+        (workload("container-linux-update-operator"), "cluo"),
+        (workload("updates", image="ghcr.io/flatcar/flatcar-linux-update-operator:v0.10.0"), "fluo"),
+        (workload("updates", image="registry:5000/a/flatcar-linux-update-operator@sha256:0123"), "fluo"),
+        (workload("updates", image="quay.io/coreos/container-linux-update-operator"), "cluo"),
+        (workload("updates", labels={"app": "flatcar-linux-update-operator"}), "fluo"),
+        (workload("updates", labels={"app.kubernetes.io/name": "flatcar-linux-update-operator"}), "fluo"),
+        (workload("flatcar-linux-update-operator", replicas=1), "fluo"),
+        (workload("flatcar-linux-update-operator", replicas=0), None),
+        (workload("flatcar-linux-update-operator-docs"), None),
+        (workload("web", image="nginx:1", labels={"app": "web"}), None),
+        (workload("kured"), None),
+        ({"metadata": {"name": "odd"}, "spec": None}, None),
+    ],
+)
+def test_operators_are_known_by_name_label_or_image(deployment: Json, rival: str | None, tmp_path: Path) -> None:
+    coordinators, unseen = found(tmp_path, deployments=(deployment,))
+    assert [each.rival for each in coordinators] == ([rival] if rival else [])
+    assert unseen == ()
+
+
+@pytest.mark.parametrize(("plans", "is_rival"), [(None, False), (0, False), (1, True)])
+def test_the_upgrade_controller_is_one_where_it_has_plans(plans: int | None, *, is_rival: bool, tmp_path: Path) -> None:
+    controller = workload("cattle-upgrades", image="rancher/system-upgrade-controller:v0.13.4")
+    coordinators, _unseen = found(tmp_path, deployments=(controller,), plans=plans)
+    assert [each.rival for each in coordinators] == (["system-upgrade-controller"] if is_rival else [])
+
+
+def scheduled(number: int, *, generation: int = 2, observed: int | None = 2) -> Json:
+    kured = workload("kured")
+    kured["metadata"]["generation"] = generation
+    kured["status"] = {"desiredNumberScheduled": number, "observedGeneration": observed}
+    return kured
+
+
+@pytest.mark.parametrize(
+    ("daemon_set", "is_rival"),
+    [
+        (workload("kured"), True),
+        (workload("prod-kured", labels={"app.kubernetes.io/name": "kured"}), True),
+        (workload("reboots", image="ghcr.io/kubereboot/kured:1.16.0"), True),
+        (locked(HELD, name="reboots"), True),
+        (locked(HELD, key="acme.example/kured-node-lock", name="reboots"), True),
+        (workload("kured-exporter", image="kured-exporter:1"), False),
+        (workload("flatcar-linux-update-agent", image="ghcr.io/flatcar/flatcar-linux-update-operator"), False),
+        (scheduled(3), True),
+        (scheduled(0), False),
+        (scheduled(0, observed=1), True),
+        (scheduled(0, observed=None), True),
+    ],
+)
+def test_kured_is_known_by_name_label_image_or_lock_unless_it_runs_nowhere(
+    daemon_set: Json, *, is_rival: bool, tmp_path: Path
+) -> None:
+    coordinators, _unseen = found(tmp_path, daemon_sets=(daemon_set,))
+    assert [each.rival for each in coordinators] == (["kured"] if is_rival else [])
+
+
+@pytest.mark.parametrize(
+    ("lock", "holders", "for_good"),
+    [
+        ({}, (), False),
+        ("", (), False),
+        ("no json", (), False),
+        (HELD, ("worker-3",), True),
+        ({"nodeID": "manual"}, ("manual",), True),
+        ({**HELD, "TTL": 3_600_000_000_000}, ("worker-3",), False),
+        ({"maxOwners": 2, "locks": []}, (), False),
+        ({"maxOwners": 2, "locks": [HELD]}, ("worker-3",), False),
+        ({"maxOwners": 2, "locks": [HELD, {**HELD, "nodeID": "worker-4"}]}, ("worker-3", "worker-4"), True),
+    ],
+)
+def test_the_holders_of_kureds_lock_are_read_in_both_its_forms(
+    lock: object, holders: tuple[str, ...], *, for_good: bool, tmp_path: Path
+) -> None:
+    ((coordinator,), _unseen) = found(tmp_path, daemon_sets=(locked(lock),))
+    assert (coordinator.holders, coordinator.locked) == (holders, for_good)
+
+
+def test_what_may_not_be_seen_is_told_and_the_rest_is_looked_for(tmp_path: Path) -> None:
+    def answer(exchange: Exchange) -> None:
+        if exchange.split.path == DEPLOYMENTS:
+            exchange.json({"kind": "Status", "status": "Failure", "code": 403, "message": "no, you may not"}, 403)
+        else:
+            exchange.json({"metadata": {}, "items": [workload("kured")]})
+
+    with scripted(answer) as server:
+        api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
+        coordinators, unseen = read_coordinators(api)
+    assert [each.rival for each in coordinators] == ["kured"]
+    assert "no, you may not" in unseen[0]

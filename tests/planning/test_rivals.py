@@ -1,0 +1,125 @@
+"""What other reboot coordinators do to a plan, and each of their marks to a node."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rollout.errors import UsageError
+from rollout.model.gates import GatePolicy
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy
+from rollout.model.rivals import Coordinator
+from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.rivals import RIVALS, checked_name
+from tests.planning.builders import facts, inputs, node, pod
+
+FLUO, CLUO = "flatcar-linux-update.v1.flatcar-linux.net/", "container-linux-update.v1.coreos.com/"
+
+
+def ignoring(*names: str) -> Policy:
+    return Policy(gates=GatePolicy(ignored_rivals=names))
+
+
+def with_coordinator(found: Coordinator, policy: Policy) -> RolloutPlan:
+    made = inputs([node("w-1"), node("w-2")], policy=policy)
+    return build_plan(replace(made, snapshot=replace(made.snapshot, coordinators=(found,))))
+
+
+@pytest.mark.parametrize("rival", [name for name in RIVALS if name != "locksmithd"])
+def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(rival: str) -> None:
+    found = Coordinator(rival, "Deployment", "ops", "its-name")
+    (blocker,) = with_coordinator(found, Policy()).blockers
+    assert (blocker.kind.value, blocker.object) == ("rival", "deployment/ops/its-name")
+    assert "kubectl -n ops" in blocker.message
+    assert "deployment its-name" in blocker.message
+    assert blocker.message.endswith(f"--ignore-rival {rival}")
+    assert with_coordinator(found, ignoring(rival)).blockers == ()
+    others = tuple(name for name in RIVALS if name != rival)
+    assert len(with_coordinator(found, ignoring(*others)).blockers) == 1
+
+
+@pytest.mark.parametrize(
+    ("holders", "locked", "blocks"),
+    [
+        ((), False, True),
+        (("w-2",), True, True),
+        (("manual",), True, False),
+        (("manual",), False, True),
+        (("manual", "w-1"), True, True),
+    ],
+)
+def test_kured_is_paused_by_a_lock_that_no_node_holds(holders: tuple[str, ...], *, locked: bool, blocks: bool) -> None:
+    found = Coordinator("kured", "DaemonSet", "kube-system", "kured", holders, locked=locked)
+    assert bool(with_coordinator(found, Policy()).blockers) is blocks
+
+
+MARKS = [
+    ("fluo", {"annotations": {FLUO + "reboot-in-progress": "true"}}),
+    ("fluo", {"annotations": {FLUO + "reboot-ok": "true"}}),
+    ("fluo", {"labels": {FLUO + "before-reboot": "true"}}),
+    ("fluo", {"labels": {FLUO + "after-reboot": "true"}}),
+    ("cluo", {"annotations": {CLUO + "reboot-in-progress": "true"}}),
+    ("cluo", {"annotations": {CLUO + "reboot-ok": "true"}}),
+    ("cluo", {"labels": {CLUO + "before-reboot": "true"}}),
+    ("cluo", {"labels": {CLUO + "after-reboot": "true"}}),
+    ("kured", {"annotations": {"weave.works/kured-reboot-in-progress": "2026-01-01T00:00:00Z"}}),
+]
+NO_MARKS = [
+    {
+        "annotations": {
+            FLUO + "reboot-in-progress": "false",
+            FLUO + "reboot-ok": "false",
+            FLUO + "reboot-needed": "true",
+        }
+    },
+    {"labels": {FLUO + "before-reboot": "false", FLUO + "reboot-needed": "true", FLUO + "group": "stable"}},
+    {"annotations": {"weave.works/kured-most-recent-reboot-needed": "2026-01-01T00:00:00Z"}},
+    {
+        "labels": {FLUO + "before-reboot": "true"},
+        "annotations": {"node-rollout.dev/hook-label": FLUO + "before-reboot"},
+    },
+]
+
+
+def planned(made: PlanInputs) -> tuple[list[str], list[tuple[str, str]]]:
+    plan = build_plan(made)
+    return [found.name for found in plan.nodes], [(left.node, left.reason.value) for left in plan.excluded]
+
+
+@pytest.mark.parametrize(("rival", "marked"), MARKS)
+def test_each_mark_keeps_its_node_out_unless_its_coordinator_is_ignored(rival: str, marked: dict[str, Any]) -> None:
+    nodes = [node("w-1", **marked), node("w-2")]
+    assert planned(inputs(nodes)) == (["w-2"], [("w-1", "rival")])
+    assert planned(inputs(nodes, policy=ignoring(rival)))[1] == []
+    others = tuple(name for name in RIVALS if name != rival)
+    assert planned(inputs(nodes, policy=ignoring(*others)))[1] == [("w-1", "rival")]
+
+
+@pytest.mark.parametrize("marked", NO_MARKS)
+def test_what_is_no_mark_of_work_in_progress_keeps_nobody_out(marked: dict[str, Any]) -> None:
+    assert planned(inputs([node("w-1", **marked)])) == (["w-1"], [])
+
+
+@pytest.mark.parametrize(("phase", "is_out"), [("Running", True), ("Pending", True), ("Succeeded", False)])
+def test_a_node_that_the_upgrade_controller_works_on_is_left_out(phase: str, *, is_out: bool) -> None:
+    at_work = pod("apply-os-on-w-1", "w-1", owner="Job", labels={"upgrade.cattle.io/node": "w-1"}, phase=phase)
+    made = inputs([node("w-1"), node("w-2")], pods=[at_work])
+    assert ("w-1" not in planned(made)[0]) is is_out
+    ignored = replace(made, policy=ignoring("system-upgrade-controller"))
+    assert "w-1" in planned(ignored)[0]
+
+
+def test_locksmithd_keeps_its_host_out_unless_it_is_ignored() -> None:
+    observed = {"w-1": facts("w-1", locksmithd_active=True)}
+    nodes = [node("w-1"), node("w-2")]
+    made = inputs(nodes, observations=observed)
+    assert planned(made)[1] == [("w-1", "rival")]
+    assert "mask --now locksmithd" in build_plan(made).excluded[0].message
+    assert planned(inputs(nodes, observations=observed, policy=ignoring("locksmithd")))[1] == []
+
+
+def test_only_known_names_can_be_ignored() -> None:
+    assert [checked_name(name) for name in RIVALS] == list(RIVALS)
+    with pytest.raises(UsageError, match="kurde"):
+        checked_name("kurde")
