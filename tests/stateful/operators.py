@@ -62,11 +62,11 @@ class Operators:
     def running(self) -> bool:
         return self.process is not None and self.process.is_alive()
 
-    def start(self, *extra: str) -> None:
-        """Apply where nothing stands, else resume."""
+    def start(self, *, resuming: tuple[str, ...] = ()) -> None:
+        """Apply where nothing stands, else resume, with these flags."""
         if self.process is None:
             fresh = not stands(self.lab)
-            self.run_one("apply" if fresh else "resume", *(self._rules if fresh else ()), *extra)
+            self.run_one("apply" if fresh else "resume", *(self._rules if fresh else resuming))
 
     def run_one(self, command: str, *flags: str) -> None:
         """Start a command, at once in possession of the lock."""

@@ -37,6 +37,8 @@ from tests.stateful.witness import RUN, Witness, annotations, is_cordoned
 SPEED = 60
 WORKERS = 4
 SEEDS = tuple(map(int, os.environ.get("STATEFUL_SEEDS", "1,2").split(",")))
+# How likely somebody goes on at each step, where nobody does.
+_SOON = 0.4
 PHASES = ("cordoned", "draining", "drained", "rebooting", "booted", "ready")
 NODE = st.integers(min_value=1, max_value=WORKERS).map(lambda number: f"worker-{number}")
 POD = st.integers(min_value=0, max_value=30)
@@ -73,6 +75,8 @@ def noted(act: Callable[P, None]) -> Callable[P, None]:
         everything.note(f"{act.__name__}({', '.join(f'{key}={value!r}' for key, value in named.items())})")
         time.sleep(everything.pace.uniform(0, 0.5))
         everything.collect()
+        if everything.operators.process is None and everything.pace.random() < _SOON:
+            everything.operators.start()
         act(*arguments, **named)
 
     return kept(done)
@@ -91,7 +95,6 @@ class Misfortunes(RuleBasedStateMachine):
         self.began = time.monotonic()
         self.story: list[str] = []
         self.lab: Lab | None = None
-        self.reboots_allowed = 1
         self.failed = False
 
     def note(self, what: str) -> None:
@@ -209,20 +212,24 @@ class Misfortunes(RuleBasedStateMachine):
 
     # The operators.
 
-    @rule()
+    @rule(how=st.sampled_from((signal.SIGKILL, signal.SIGTERM, signal.SIGINT)), times=st.integers(1, 2))
     @noted
-    def it_is_killed(self) -> None:
-        self.operators.kill()
+    def it_is_interrupted(self, how: signal.Signals, times: int) -> None:
+        for _ in range(times):
+            self.operators.send(how)
+            time.sleep(0.2)
+
+    @rule(flags=st.sampled_from(((), ("--retry-failed",))))
+    @noted
+    def somebody_goes_on(self, flags: tuple[str, ...]) -> None:
+        self.witness.retries += bool(flags)
+        self.operators.start(resuming=flags)
 
     @rule()
     @noted
-    def it_is_asked_to_stop(self) -> None:
-        self.operators.send(signal.SIGTERM)
-
-    @rule()
-    @noted
-    def somebody_goes_on(self) -> None:
-        self.operators.start()
+    def somebody_undoes_it(self) -> None:
+        if self.operators.process is None:
+            self.operators.run_one("abort", "--wait", "2s")
 
     # What has to hold.
 
@@ -236,7 +243,7 @@ class Misfortunes(RuleBasedStateMachine):
     def nothing_is_harmed(self) -> None:
         if self.lab is None:
             return
-        broken = self.running.call(lambda: self.witness.verdicts(self.reboots_allowed))
+        broken = self.running.call(self.witness.verdicts)
         budgets = [each.name for each in self.running.scoreboard().budgets_broken]
         broken += [f"budget {name} was broken" for name in budgets if name not in self.witness.excused_budgets]
         assert not broken, self.told(broken)
@@ -258,7 +265,7 @@ class Misfortunes(RuleBasedStateMachine):
         if told.code == 1:
             assert self.trouble.network, self.told(told.text)
         # A signal ends at once what has not begun to act.
-        codes = {0, 1, 4, 6, 130, -9} if told.planned else {0, 1, 4, 6, 130, -9, -15}
+        codes = {0, 1, 4, 6, 130, -9} | (set() if told.planned else {-15, -2})
         assert told.code in codes, self.told(told.text)
         if told.summary is not None and told.code != -9:
             self.judge_summary(told, told.summary)

@@ -28,19 +28,21 @@ _NOTICED_WITHIN = 4.0
 class Witness:
     """Keeps the record of one lab. `broken` are broken rules, in words; everything else is what has happened.
 
-    `cordons` are those of others, `meddled` are nodes that somebody uncordoned or deleted while they were ours.
+    `cordons` are those of others, `meddled` are nodes that somebody uncordoned or deleted while they were ours;
+    `retries` is how often failed nodes were to be tried again.
     """
 
     lab: Lab
     limit: int
     broken: list[str] = field(default_factory=list)
-    reboots: Counter[str] = field(default_factory=Counter)
+    reboots: Counter[tuple[str, str]] = field(default_factory=Counter)
     boots: Counter[str] = field(default_factory=Counter)
     cordons: set[str] = field(default_factory=set)
     meddled: set[str] = field(default_factory=set)
     excused_budgets: set[str] = field(default_factory=set)
     rebooting_by_others: set[str] = field(default_factory=set)
     most_marked: int = 0
+    retries: int = 0
     _others: bool = False
     _marked: dict[str, str] = field(default_factory=dict)
     _away_since: dict[str, float] = field(default_factory=dict)
@@ -136,8 +138,8 @@ class Witness:
             self.rebooting_by_others.discard(host.name)
             self.excused_budgets |= {budget for pod in pods for budget in self._budgets_of(pod)}
             return
-        self.reboots[host.name] += 1
         marks = self._marks_of(host.name)
+        self.reboots[marks.get(RUN, ""), host.name] += 1
         if RUN not in marks and host.name not in self.meddled:
             self.broken.append(f"{host.name} was rebooted without a mark that says by whom")
         lost = [pod["metadata"]["name"] for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
@@ -165,12 +167,11 @@ class Witness:
 
     # The verdicts that hold at any time.
 
-    def verdicts(self, reboots_allowed: int) -> list[str]:
+    def verdicts(self) -> list[str]:
         """Every rule that was broken so far; in the lab's loop."""
         told = list(self.broken)
-        told += [
-            f"{name} was rebooted {count} times" for name, count in self.reboots.items() if count > reboots_allowed
-        ]
+        often = {name: count for (_run, name), count in self.reboots.items() if count > 1 + self.retries}
+        told += [f"{name} was rebooted {count} times by one rollout" for name, count in often.items()]
         if self.most_marked > self.limit:
             told.append(f"{self.most_marked} nodes were away by our doing at once; the limit is {self.limit}")
         return told
