@@ -50,7 +50,7 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     terms = LeaseTerms(
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
-    with LeaseLock(ports.api, ports.clock, terms) as lock:
+    with LeaseLock(ports.api, ports.clock, terms, OutageNotice(report)) as lock:
         found = look(ports.api, options.lease_namespace)
         if found is None:
             return Aborted(run, (), {})

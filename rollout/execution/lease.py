@@ -80,12 +80,19 @@ def read_lease(api: ClusterApi, namespace: str) -> tuple[str, str]:
 
 
 class LeaseLock:
-    """Holds the Lease while it is entered. `check` is asked before every act."""
+    """Holds the Lease while it is entered. `check` is asked before every act; `told` hears of outages."""
 
-    def __init__(self, api: ClusterApi, clock: Clock, terms: LeaseTerms) -> None:
+    def __init__(
+        self,
+        api: ClusterApi,
+        clock: Clock,
+        terms: LeaseTerms,
+        told: Callable[[BaseException], None] = lambda _error: None,
+    ) -> None:
         self._api = api
         self._clock = clock
         self._terms = terms
+        self._told = told
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{terms.namespace}/leases"
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._turn = threading.Lock()
@@ -112,7 +119,7 @@ class LeaseLock:
     def check(self) -> None:
         """Return only while the Lease is surely ours; `FencedError` where it is not."""
         if self._lost_to is None and not self._is_surely_ours():
-            patiently(self._renew, Deadline(self._clock, self._terms.patience))
+            patiently(self._renew, Deadline(self._clock, self._terms.patience), self._told)
         if self._lost_to is not None:
             raise FencedError(
                 f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
@@ -155,7 +162,7 @@ class LeaseLock:
             return None
 
     def _patiently(self, action: Callable[[], bytes]) -> bytes:
-        return patiently(action, Deadline(self._clock, self._terms.patience))
+        return patiently(action, Deadline(self._clock, self._terms.patience), self._told)
 
     def _is_unlocked(self, lease: _Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
@@ -201,8 +208,8 @@ class LeaseLock:
         while not self._ended.wait(self._terms.seconds / _RENEWALS_PER_DURATION):
             try:
                 self._renew()
-            except ApiError:
-                continue  # tried again next time, and before the next act at the latest
+            except ApiError as error:
+                self._told(error)  # and tried again next time, and before the next act at the latest
 
     def _renew(self) -> None:
         with self._turn:

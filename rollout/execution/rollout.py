@@ -107,9 +107,9 @@ def execute(
         options.unlock,
     )
     record = RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience)
-    with LeaseLock(ports.api, ports.clock, terms) as lock, PhaseEvents(ports.api, plan, report) as events:
+    told = OutageNotice(report)
+    with LeaseLock(ports.api, ports.clock, terms, told) as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
-        told = OutageNotice(report)
         around = Surroundings(plan, ports.api, ports.clock, report, stop, told, options.api_patience)
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()

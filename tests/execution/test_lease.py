@@ -7,7 +7,7 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube import KubeApi
-from rollout.errors import BlockedError, FencedError
+from rollout.errors import ApiUnavailableError, BlockedError, FencedError
 from rollout.execution.lease import LeaseLock, LeaseTerms
 from rollout.lab.api.standalone import StandaloneApi
 
@@ -76,10 +76,13 @@ def test_a_lease_that_somebody_deleted_is_lost(api: KubeApi) -> None:
 
 
 def test_an_outage_longer_than_the_lease_is_outwaited_before_the_next_act(api: KubeApi, server: StandaloneApi) -> None:
-    with lock(api, "ann", seconds=1) as held:
+    told = list[BaseException]()
+    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10)
+    with LeaseLock(api, SystemClock(), terms, told.append) as held:
         server.outage(2.5)
         held.check()
         assert lease(api)["holderIdentity"] == "ann"
+    assert {type(error) for error in told} == {ApiUnavailableError}
 
 
 def test_two_processes_of_one_name_are_two(api: KubeApi) -> None:

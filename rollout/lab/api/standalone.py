@@ -67,6 +67,15 @@ def standalone_api(directory: Path, *, speed: float = 1.0, history: int = 50_000
         yield StandaloneApi(server, loop, kubeconfig=kubeconfig, token=token)
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
     finally:
+        asyncio.run_coroutine_threadsafe(_cancel_the_rest(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    """End what nobody waits for, such as a handshake with a client that has left."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
