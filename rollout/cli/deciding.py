@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rollout.cli import wiring
 from rollout.cli.gathering import Targets
+from rollout.cli.recording import past_runs
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
@@ -62,6 +63,7 @@ def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Pl
         selection=intent.selection,
         policy=intent.policy,
         created_at=wiring.system_clock().now(),
+        past=past_runs(snapshot.identity),
     )
 
 

@@ -8,15 +8,21 @@ from pathlib import Path
 import msgspec
 
 from rollout import __version__
-from rollout.adapters.journal import SUFFIX, JournalFile
+from rollout.adapters.journal import SUFFIX, JournalFile, journals, read_journal
 from rollout.cli import wiring
 from rollout.cli.terminal import say
+from rollout.model.cluster import ClusterIdentity
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import StepEvent
 from rollout.planning.document import encode_plan
+from rollout.planning.estimates import NO_PAST, Past
 from rollout.ports import Observer
+from rollout.report.experience import past_of
 from rollout.report.json_lines import line
 from rollout.report.text import timestamp
+
+# Older ones tell little of how things are now, and a journal of a large run takes a while to read.
+_LATEST = 10
 
 
 def runs_directory() -> Path:
@@ -24,6 +30,15 @@ def runs_directory() -> Path:
     state = os.environ.get("XDG_STATE_HOME", "")
     home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return home / "rollout" / "runs"
+
+
+def past_runs(cluster: ClusterIdentity) -> Past:
+    """What the latest runs on this cluster that were written down here took; nothing where none can be read."""
+    try:
+        latest = sorted(journals(runs_directory()), key=lambda path: path.stat().st_mtime)[-_LATEST:]
+        return past_of((read_journal(path) for path in latest), cluster.uid)
+    except OSError:
+        return NO_PAST
 
 
 class _Journalled:

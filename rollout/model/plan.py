@@ -80,6 +80,7 @@ class Estimate:
     drain: int = 0
     reboot: int = 0
     settle: int = 0
+    soak: int = 0
 
 
 @dataclass(frozen=True, slots=True)

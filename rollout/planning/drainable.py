@@ -1,7 +1,7 @@
 """The nodes that take part, each with all that is known of its drain beforehand."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,6 +34,13 @@ class Drainable:
     load: Load
     leaving: tuple[Pod, ...]
     index: BudgetIndex
+
+    def blocked_pods(self) -> Iterator[str]:
+        """The pods, as findings name them, whose budget a blocker is about."""
+        blocked = {found.object for found in self.blockers}
+        for verdict in self.verdicts:
+            if any(f"pdb/{budget.key}" in blocked for budget in self.index.covering(verdict.pod)):
+                yield f"pod/{verdict.pod.key}"
 
     def planned(self, arrivals: int) -> PlannedNode:
         """The node as the plan names it."""

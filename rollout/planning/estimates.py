@@ -1,8 +1,8 @@
-"""How long waves are likely to take: from what the pods say, what past reboots took here, and stated assumptions."""
+"""How long waves are likely to take: from what the pods say, what past runs took here, and stated assumptions."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import msgspec
 
@@ -10,13 +10,29 @@ from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import Estimate, TimeEstimate
-from rollout.model.policy import Policy
+from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
 from rollout.planning.packing import Load
 
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30
 _CALL_SECONDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Seconds that things took in past runs on this cluster.
+
+    `drains`: from the first eviction to the empty node; `reboots`: from there until it was given back; `settles`: from
+    the last node of a wave to the next wave.
+    """
+
+    drains: tuple[float, ...] = ()
+    reboots: tuple[float, ...] = ()
+    settles: tuple[float, ...] = ()
+
+
+NO_PAST = Past()
 
 
 class _LastResult(msgspec.Struct, frozen=True):
@@ -28,34 +44,73 @@ class _LastResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds that a node takes: `whole` runs as past ones were, from cordon to uncordon; 0 where none is known."""
+    """How fast things go: `past` runs as they were written down, and `runs`, whole ones as the nodes remember them."""
 
-    whole: int
-    measured: int
+    past: Past
+    runs: tuple[float, ...]
 
     @classmethod
-    def of(cls, nodes: Iterable[Node]) -> "Pace":
-        """The median of the last runs that the nodes' annotations tell of, or an assumption."""
-        past = [seconds for node in nodes if (seconds := _past_run(node)) is not None]
-        return cls(round(median(past)) if past else 0, len(past))
+    def of(cls, nodes: Iterable[Node], past: Past) -> "Pace":
+        """The pace of these nodes."""
+        return cls(past, tuple(seconds for node in nodes if (seconds := _past_run(node)) is not None))
 
-    def reboot(self, drain: int) -> int:
-        """How long the reboot takes of a node that is likely to take `drain` seconds to empty.
+    def drain(self, grace: int, rounds: int) -> int:
+        """How long emptying a node takes in so many rounds, each as past drains were, or as long as the grace."""
+        longest = grace + _CALL_SECONDS
+        typical = min(longest, _slowest(self.past.drains, 1)) if self.past.drains else longest
+        return rounds * typical + (rounds - 1) * _START_SECONDS
 
-        Drains are reckoned generously, so that of a measured run at least half is left for the reboot.
+    def reboot(self, drain: int, nodes: int) -> int:
+        """How long the slowest of so many reboots takes; `drain` is how long emptying the nodes takes before.
+
+        Drains are reckoned generously, so that of a run known as a whole at least half is left for the reboot.
         """
-        return max(self.whole - drain, self.whole // 2) if self.measured else _REBOOT_SECONDS
+        if self.past.reboots:
+            return _slowest(self.past.reboots, nodes)
+        if not self.runs:
+            return _REBOOT_SECONDS
+        whole = _slowest(self.runs, nodes)
+        return max(whole - drain, whole // 2)
+
+    @property
+    def settle(self) -> int:
+        """How long it takes until the moved pods are well again."""
+        return _slowest(self.past.settles, 1) if self.past.settles else _START_SECONDS
 
     @property
     def basis(self) -> tuple[str, ...]:
         """What estimates at this pace are reckoned from."""
-        assumed = f"a reboot takes {Duration(_REBOOT_SECONDS)}, which is assumed"
-        known = f"a node takes {Duration(self.whole)}, the median of {self.measured} past here"
-        return (
-            known if self.measured else assumed,
-            "pods use all of their termination grace",
-            f"replacements are ready {Duration(_START_SECONDS)} after their start, which is assumed",
-        )
+        return (self._basis_of_reboots(), self._basis_of_drains(), self._basis_of_settling())
+
+    def _basis_of_reboots(self) -> str:
+        if self.past.reboots:
+            return f"a reboot takes {_median(self.past.reboots)}{_of_journals(self.past.reboots)}"
+        if self.runs:
+            return f"a node takes {_median(self.runs)}, the median of {len(self.runs)} past runs that nodes remember"
+        return f"a reboot takes {Duration(_REBOOT_SECONDS)}, which is assumed"
+
+    def _basis_of_drains(self) -> str:
+        if self.past.drains:
+            return f"a drain takes {_median(self.past.drains)}{_of_journals(self.past.drains)}"
+        return "pods use all of their termination grace"
+
+    def _basis_of_settling(self) -> str:
+        if self.past.settles:
+            return f"a wave settles in {_median(self.past.settles)}{_of_journals(self.past.settles)}"
+        return f"replacements are ready {Duration(_START_SECONDS)} after their start, which is assumed"
+
+
+def _slowest(past: Sequence[float], of: int) -> int:
+    """What the slowest of so many is likely to take, in seconds: the median for one, near the longest for many."""
+    return round(sorted(past)[math.ceil(len(past) * of / (of + 1)) - 1])
+
+
+def _median(past: Sequence[float]) -> str:
+    return str(Duration(_slowest(past, 1)))
+
+
+def _of_journals(past: Sequence[float]) -> str:
+    return f", the median of {len(past)} in the journals here"
 
 
 def _past_run(node: Node) -> float | None:
@@ -70,22 +125,24 @@ def _past_run(node: Node) -> float | None:
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 
 
-def drain_seconds(leaving: Sequence[Pod], load: Load, allowed: Mapping[str, int], policy: Policy) -> int:
+def drain_seconds(
+    leaving: Sequence[Pod], load: Load, allowed: Mapping[str, int], policy: DrainPolicy, pace: Pace
+) -> int:
     """How long emptying a node takes: in rounds where a budget lets only some pods go at a time."""
     if not leaving:
         return 0
-    given = policy.drain.grace_period
+    given = policy.grace_period
     grace = max(pod.grace_period if given is None else given for pod in leaving)
     rounds = max((-(-need // max(1, allowed.get(key, 0))) for key, need in load.items()), default=1)
-    seconds = rounds * (grace + _CALL_SECONDS) + (rounds - 1) * _START_SECONDS
-    return min(seconds, round(policy.drain.timeout)) if policy.drain.timeout else seconds
+    seconds = pace.drain(grace, rounds)
+    return min(seconds, round(policy.timeout)) if policy.timeout else seconds
 
 
-def wave_estimate(drains: Iterable[int], pace: Pace, *, moves_pods: bool) -> Estimate:
-    """A wave whose nodes take these times to drain, side by side."""
-    drain, settle = max(drains, default=0), _START_SECONDS if moves_pods else 0
-    reboot = pace.reboot(drain)
-    return Estimate(drain + reboot + settle, drain, reboot, settle)
+def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, *, moves_pods: bool) -> Estimate:
+    """A wave whose nodes take these times to drain, side by side, and which is then let run for so many seconds."""
+    drain, settle, rest = max(drains, default=0), pace.settle if moves_pods else 0, round(soak)
+    reboot = pace.reboot(drain, len(drains))
+    return Estimate(drain + reboot + settle + rest, drain, reboot, settle, rest)
 
 
 def total(estimates: Iterable[Estimate], pace: Pace) -> TimeEstimate:

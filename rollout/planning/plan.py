@@ -1,6 +1,6 @@
 """From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -14,6 +14,7 @@ from rollout.model.plan import (
     Exclusion,
     ExclusionReason,
     PlanSummary,
+    PlanWarning,
     RolloutPlan,
     Wave,
 )
@@ -21,7 +22,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
-from rollout.planning.estimates import Pace, drain_seconds, total, wave_estimate
+from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.playing import Foresight, play_through
@@ -32,7 +33,7 @@ from rollout.planning.waves import Layout, Piece, Placed, lay_out
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """All that a plan is made from.
+    """All that a plan is made from. `past` is what earlier runs took.
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
     `--exclude`; `created_at` is the reading of a clock, taken outside.
@@ -44,6 +45,7 @@ class PlanInputs:
     selection: Selection
     policy: Policy
     created_at: datetime
+    past: Past = NO_PAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def decide(inputs: PlanInputs) -> Decisions:
 
 def assemble(made: Decisions) -> RolloutPlan:
     """The decisions as a plan."""
-    inputs, items, pace = made.inputs, made.drainable.values(), Pace.of(made.inputs.snapshot.nodes)
+    inputs, items, pace = made.inputs, made.drainable.values(), Pace.of(made.inputs.snapshot.nodes, made.inputs.past)
     waves = tuple(_wave(index, placed, made, pace) for index, placed in enumerate(made.layout.waves, start=1))
     warnings = [found for item in items for found in (*item.warnings, *made.owners.all_at_once(item.node.name))]
     draft = RolloutPlan(
@@ -109,11 +111,17 @@ def assemble(made: Decisions) -> RolloutPlan:
         waves=waves,
         excluded=made.exclusions,
         blockers=(*made.start_blockers, *(found for item in items for found in item.blockers)),
-        warnings=(*warnings, *made.foresight.warnings),
+        warnings=(*warnings, *_homeless(made)),
         summary=PlanSummary(len(made.drainable), len(waves), made.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),
     )
     return replace(draft, plan_id=identify(draft))
+
+
+def _homeless(made: Decisions) -> Iterator[PlanWarning]:
+    """The pods without a place for the while, without those for which a blocker says so already."""
+    said = {(item.node.name, key) for item in made.drainable.values() if item.blockers for key in item.blocked_pods()}
+    return (found for found in made.foresight.warnings if (found.node, found.object) not in said)
 
 
 def _wave(index: int, placed: Placed, made: Decisions, pace: Pace) -> Wave:
@@ -124,8 +132,8 @@ def _wave(index: int, placed: Placed, made: Decisions, pace: Pace) -> Wave:
 
 def _estimate(items: Sequence[Drainable], made: Decisions, pace: Pace) -> Estimate:
     allowed, policy = made.limits.allowed, made.inputs.policy
-    drains = [drain_seconds(item.leaving, item.load, allowed, policy) for item in items]
-    return wave_estimate(drains, pace, moves_pods=any(item.leaving for item in items))
+    drains = [drain_seconds(item.leaving, item.load, allowed, policy.drain, pace) for item in items]
+    return wave_estimate(drains, pace, policy.gates.soak, moves_pods=any(item.leaving for item in items))
 
 
 def unavailable_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
