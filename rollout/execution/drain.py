@@ -144,7 +144,7 @@ def _returning(context: NodeContext, pods: Sequence[Pod]) -> Returning:
             "however often they are evicted"
         )
 
-    return Returning(frozenset(pod.uid for pod in pods), context.returning, told)
+    return Returning(pods, context.returning, told)
 
 
 def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:

@@ -17,42 +17,37 @@ _TRIES_OF_TOLERANT, _TRIES = 1, 3
 
 
 @dataclass(slots=True)
-class _Arrivals:
-    """An owner's pods, by UID, that have come since the drain began; `times` counts those that came together once."""
-
-    uids: set[str] = field(default_factory=set)
-    times: int = 0
-
-
-@dataclass(slots=True)
 class Returning:
-    """Who has come since the drain began. `first` are the UIDs of the pods that were there.
+    """Who has come since the drain began. `first` are the pods that were there.
 
     `stay` takes up the UIDs of owners whose pods are left; `told` hears of the first such pod of each.
     """
 
-    first: frozenset[str]
+    first: Sequence[Pod]
     stay: set[str]
     told: Callable[[Pod], None]
-    arrivals: dict[str, _Arrivals] = field(default_factory=dict)
+    arrived: dict[str, set[str]] = field(default_factory=dict)
 
-    def without(self, pods: Sequence[Pod]) -> tuple[Pod, ...]:
+    def without(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
         """Those of the pods, which are all that are to be evicted, that are worth it."""
-        alive = {pod.uid for pod in pods if not pod.terminating}
-        return tuple(pod for pod in pods if not self._has_come_back(pod, alive))
+        known = frozenset(pod.uid for pod in self.first)
+        return tuple(pod for pod in pods if pod.uid in known or not self._has_come_back(pod))
 
-    def _has_come_back(self, pod: Pod, alive: set[str]) -> bool:
-        if pod.owner is None or pod.uid in self.first:
+    def _has_come_back(self, pod: Pod) -> bool:
+        if pod.owner is None:
             return False
-        arrivals = self.arrivals.setdefault(pod.owner.uid, _Arrivals())
-        if pod.uid not in arrivals.uids:
-            arrivals.times += not arrivals.uids & alive
-            arrivals.uids.add(pod.uid)
-        tries = _TRIES_OF_TOLERANT if _tolerates_cordons(pod) else _TRIES
-        if arrivals.times > tries and pod.owner.uid not in self.stay:
-            self.stay.add(pod.owner.uid)
+        owner = pod.owner.uid
+        arrived = self.arrived.setdefault(owner, set())
+        arrived.add(pod.uid)
+        if owner not in self.stay and len(arrived) > self._worth_trying(pod, owner):
+            self.stay.add(owner)
             self.told(pod)
-        return pod.owner.uid in self.stay and not pod.terminating
+        return owner in self.stay and not pod.terminating
+
+    def _worth_trying(self, pod: Pod, owner: str) -> int:
+        """How many of an owner's pods that come are evicted: each that was here may be replaced a few times."""
+        replicas = sum(1 for each in self.first if each.owner is not None and each.owner.uid == owner)
+        return max(1, replicas) * (_TRIES_OF_TOLERANT if _tolerates_cordons(pod) else _TRIES)
 
 
 def not_left_to_the_reboot(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, ...]:

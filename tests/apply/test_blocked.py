@@ -144,3 +144,31 @@ def test_as_json_and_on_the_node(
 
 def events(lab: Lab) -> list[dict[str, Any]]:
     return lab.call(lambda: [event for event in lab.store.items(EVENTS) if event["reason"] == "DrainBlocked"])
+
+
+STICKY = """
+description: A Deployment that stays on one node, cordoned or not.
+extends: default
+workloads:
+  - kind: Deployment
+    name: sticky
+    namespace: shop
+    replicas: 2
+    tolerate_all: true
+    node_selector: {kubernetes.io/hostname: worker-2}
+    requests: {cpu: 10m, memory: 10Mi}
+"""
+
+
+def test_pods_that_come_back_to_the_node_do_not_keep_it(tmp_path: Path, rollout: Rollout) -> None:
+    """Each of the two is evicted, so is each of those that take their place, and then they are left to the reboot."""
+    (tmp_path / "sticky.yaml").write_text(STICKY)
+    scenario = scale(load_scenario(str(tmp_path / "sticky.yaml")), 5)
+    with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
+        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-2", "--ignore-blockers")
+        asked = lab.call(lambda: lab.requests.asked("create", "pods/eviction"))
+        assert lab.scoreboard().reboots["worker-2"] == 1
+    assert ended.code == 0, ended.stderr
+    assert len([record for record in asked if record.target.name.startswith("sticky")]) == 4
+    notices = [line["message"] for line in ended.lines if line["type"] == "notice"]
+    assert len([message for message in notices if "is left to the reboot" in message]) == 1

@@ -1,7 +1,8 @@
 """A node with 100 pods, drained by us and by kubectl on the same API server: time and requests, as ratios.
 
-`python tests/benchmarks/drain.py`. Pods end half a second after they are told to. The second part drains them through
-a budget that lets ten go at a time.
+`python tests/benchmarks/drain.py`. Pods end half a second after they are told to. Further parts drain them through a
+budget that lets ten go a second, through one that stays closed for the first forty seconds, and from a StatefulSet,
+whose pods may have namesakes elsewhere.
 """
 
 import sys
@@ -59,29 +60,48 @@ def measured(server: StandaloneApi, act: Callable[[], object], node: str) -> Cos
     return cost
 
 
-def fill(server: StandaloneApi, node: str) -> None:
+def fill(server: StandaloneApi, node: str, kind: str) -> None:
     add_node(server, node)
     for number in range(PODS):
         labels = {"labels": {"app": node}}
-        add_pod(server, node, f"{node}-{number}", owned=owner("ReplicaSet"), metadata=labels)
+        add_pod(server, node, f"{node}-{number}", owned=owner(kind), metadata=labels)
 
 
 @contextmanager
-def dripping(server: StandaloneApi, budget: str) -> Iterator[None]:
-    """A budget's controller that lets ten more go each second."""
+def opening(server: StandaloneApi, budget: str, *, after: float, then_every: float, by: int) -> Iterator[None]:
+    """A budget's controller that lets so many more go at a time. Seconds."""
     over = threading.Event()
 
-    def drip() -> None:
-        while not over.wait(1):
-            allow(server, budget, 10)
+    def open_up() -> None:
+        pause = after
+        while not over.wait(pause):
+            allow(server, budget, by)
+            pause = then_every
 
-    thread = threading.Thread(target=drip)
+    thread = threading.Thread(target=open_up)
     thread.start()
     try:
         yield
     finally:
         over.set()
         thread.join()
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison. `opening` is None without a budget, else when it opens first, how often, and by how many."""
+
+    title: str
+    kind: str = "ReplicaSet"
+    opening: tuple[float, float, int] | None = None
+
+
+PARTS = (
+    Part(f"{PODS} pods, no budget"),
+    Part(f"{PODS} pods of a StatefulSet, no budget", kind="StatefulSet"),
+    Part(f"{PODS} pods under a budget that lets ten go a second", opening=(0.0, 1.0, 10)),
+    Part(f"{PODS} pods under a budget that is closed for 40 s, then open", opening=(40.0, 1.0, PODS)),
+)
 
 
 def compare(title: str, ours: Cost, theirs: Cost) -> None:
@@ -105,19 +125,23 @@ def main() -> None:
             ended = kubectl(server, Path(name), "drain", node, "--ignore-daemonsets", "--timeout=95s")
             assert ended.returncode == 0, ended.stderr[-2000:]
 
-        for node in ("ours", "theirs", "ours-budget", "theirs-budget"):
-            fill(server, node)
-        costs = (
-            measured(server, lambda: by_us("ours"), "ours"),
-            measured(server, lambda: by_kubectl("theirs"), "theirs"),
-        )
-        compare(f"{PODS} pods, no budget", *costs)
-        found = []
-        for node, act in (("ours-budget", by_us), ("theirs-budget", by_kubectl)):
-            add_budget(server, node, allowed=10, needs=90, has=100)
-            with dripping(server, node):
-                found.append(measured(server, lambda act=act, node=node: act(node), node))  # type: ignore[misc]
-        compare(f"{PODS} pods under a budget that lets ten go a second", *found)
+        for number, part in enumerate(PARTS):
+            ours, theirs = f"ours-{number}", f"theirs-{number}"
+            compare(
+                part.title,
+                drained(server, part, ours, lambda ours=ours: by_us(ours)),  # type: ignore[misc]
+                drained(server, part, theirs, lambda theirs=theirs: by_kubectl(theirs)),  # type: ignore[misc]
+            )
+
+
+def drained(server: StandaloneApi, part: Part, node: str, act: Callable[[], object]) -> Cost:
+    fill(server, node, part.kind)
+    if part.opening is None:
+        return measured(server, act, node)
+    after, every, number = part.opening
+    add_budget(server, node, allowed=0, needs=PODS - number, has=PODS - number, expected=PODS)
+    with opening(server, node, after=after, then_every=every, by=number):
+        return measured(server, act, node)
 
 
 if __name__ == "__main__":

@@ -202,6 +202,24 @@ def test_the_right_that_is_missing_is_told(server: StandaloneApi, drained: Drain
     assert "rollout doctor" in caught.value.hint
 
 
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
+    server: StandaloneApi, api: KubeApi, *, deleting: bool
+) -> None:
+    """It is another pod than the one that was read, and no read has told so yet: the server does."""
+    add_pod(server, NODE, "db-0", owned=STATEFUL)
+    (pod,) = read_node_pods(api, NODE).pods
+    remove_pod(server, "db-0")
+    add_node(server, "n2")
+    add_pod(server, "n2", "db-0", owned=STATEFUL)
+    policy = DrainPolicy(disable_eviction=deleting)
+    assert request_removal(api, pod, policy, certain=True).answer is Answer.LATER
+    assert pods_on(server, "n2") == {"db-0"}
+    assert request_removal(api, pod, policy, again=True).answer is Answer.GONE
+    asked_for = asked(server, "delete", "pods") if deleting else asked(server, "create", "pods/eviction")
+    assert [record.status for record in asked_for] == [409]
+
+
 def test_a_conflict_is_looked_into_before_anything_is_sent_again(server: StandaloneApi, drained: Drain) -> None:
     add_pod(server, NODE, "p", owned=RS)
     fault(server, FaultAnswer.CONFLICT)
