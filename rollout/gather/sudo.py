@@ -54,10 +54,10 @@ _FIXES = {
     SudoProblem.OTHER: "See on the host what is wrong with sudo.",
 }
 _SIGNS: tuple[tuple[str, SudoProblem], ...] = (
-    (r"not in the sudoers file", SudoProblem.UNKNOWN_USER),
+    (r"not in the sudoers file|may not run sudo", SudoProblem.UNKNOWN_USER),
     (r"must have a tty|no tty present|requiretty", SudoProblem.NO_TERMINAL),
     (r"password is required|a terminal is required to read the password", SudoProblem.PASSWORD),
-    (r"is not allowed to|may not run sudo", SudoProblem.NOT_ALLOWED),
+    (r"is not allowed to", SudoProblem.NOT_ALLOWED),
     (r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file", SudoProblem.MISSING),
 )
 _CUT_OFF = 124

@@ -120,15 +120,19 @@ def seen(item: Watched, answer: HostObservation, at: float) -> Watched:
     if not isinstance(answer, HostFacts):
         return replace(item, problem=answer.message)
     operation = answer.update.operation
-    changed = answer.update != item.last
     return replace(
         item,
         last=answer.update,
-        changed_at=at if changed else item.changed_at,
+        changed_at=at if _moved(item.last, answer.update) else item.changed_at,
         begun=item.begun or (item.asked and operation not in _RESTING),
         past_checking=item.past_checking or operation in _PAST_CHECKING,
         problem=answer.update.message,
     )
+
+
+def _moved(before: UpdateStatus, now: UpdateStatus) -> bool:
+    """Whether it is further with the update; when its server last answered is no progress."""
+    return (now.operation, now.progress, now.new_version) != (before.operation, before.progress, before.new_version)
 
 
 def concluded(item: Watched, answer: HostObservation, at: float, limits: Limits) -> CheckResult | None:

@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e.leftovers import PREFIX, forget, groups_for, sweep
+
 RUNNING_VERSION, STAGED_VERSION = "4081.2.0", "4152.2.1"
 _STATE = "var/lib/update_engine"
 _REBOOTS = 133
 _PLACES = 16
 _INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 _ENOUGH_INOTIFY = 4096
-_GROUP_TREES = ("systemd", "unified", "")
-_PROPAGATED = Path("/run/systemd/nspawn/propagate")
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,13 @@ class Place:
     number: int
 
     @property
+    def name(self) -> str:
+        """What the names of its machines, mounts, links and control groups begin with."""
+        return f"{PREFIX}{self.number}-"
+
+    @property
     def bridge(self) -> str:
-        return f"rle2e-br{self.number}"
+        return f"{self.name}br"
 
     @property
     def subnet(self) -> str:
@@ -58,19 +63,38 @@ class Place:
 
 @contextlib.contextmanager
 def free_place() -> Iterator[Place]:
-    """The first place that no other process uses."""
-    for number in range(_PLACES):
-        with (Path(tempfile.gettempdir()) / f"rollout-e2e-{number}.lock").open("w") as file:
+    """The first place that no other process uses; nothing of ours is left in it afterwards."""
+    _sweep_abandoned()
+    for place in map(Place, range(_PLACES)):
+        with _claimed(place.number) as claimed:
+            if not claimed or place.in_use:
+                continue
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            place = Place(number)
-            if place.in_use:
-                continue
-            yield place
+                yield place
+            finally:
+                sweep(place.name)
             return
     raise RuntimeError(f"{_PLACES} processes run machines already")
+
+
+def _sweep_abandoned() -> None:
+    """Remove what runs that were killed have left in places that nobody uses now."""
+    for number in range(_PLACES):
+        with _claimed(number) as claimed:
+            if claimed:
+                sweep(Place(number).name)
+
+
+@contextlib.contextmanager
+def _claimed(number: int) -> Iterator[bool]:
+    """Whether the place is ours, for as long as the context lasts: the system ends a claim with its process."""
+    with (Path(tempfile.gettempdir()) / f"rollout-e2e-{number}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 class Machine:
@@ -85,7 +109,7 @@ class Machine:
         self._in_use = True
         self.root = directory / name / "root"
         self._directory = directory / name
-        self._container = f"rle2e{place.number}-{index}"
+        self._container = f"{place.name}{index}"
         self._switched_on = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._supervise, name=name, daemon=True)
@@ -167,11 +191,15 @@ class Machine:
 
     def restore(self) -> None:
         """The old version, an update staged, nothing planned for the next boot."""
-        for file in (self.root / _STATE).iterdir():
-            file.unlink()
+        self.clear()
         release = self.root / "etc/os-release"
         release.write_text(release.read_text().replace(STAGED_VERSION, RUNNING_VERSION))
         self.write("staged", STAGED_VERSION)
+
+    def clear(self) -> None:
+        """Nothing staged, nothing offered, nothing planned."""
+        for file in (self.root / _STATE).iterdir():
+            file.unlink()
 
     def write(self, name: str, text: str = "") -> None:
         """Write a file that says what the engine reports or what the next boot does."""
@@ -183,7 +211,7 @@ class Machine:
 
     def _supervise(self) -> None:
         while self._switched_on.wait() and self._in_use:
-            _forget(self._container)
+            forget(self._container)
             with (self._directory / "console").open("ab") as console:
                 self._process = subprocess.Popen(
                     self._command(), stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT
@@ -201,7 +229,9 @@ class Machine:
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=read-only"),
         ]
         # In a control group of its own before it starts: machines that share one kill each other's processes.
-        files = " ".join(str(folder / "cgroup.procs") for folder in _groups(self._container))
+        files = " ".join(str(folder / "cgroup.procs") for folder in groups_for(self._container))
+        # Killed with the supervisor, it takes the machine with it.
+        nspawn = ["setpriv", "--pdeathsig", "KILL", *nspawn]
         return ["sh", "-c", f'for f in {files}; do echo $$ >"$f"; done; exec "$@"', "sh", *nspawn]
 
     def _leader(self) -> int:
@@ -232,7 +262,7 @@ class Machines:
 
 def missing() -> str:
     """Why no machines can be made here; empty where they can."""
-    commands = ("debootstrap", "systemd-nspawn", "ip", "ssh-keygen", "mount")
+    commands = ("debootstrap", "systemd-nspawn", "ip", "ssh-keygen", "mount", "setpriv")
     absent = [command for command in commands if shutil.which(command) is None]
     if absent:
         return f"real machines need {', '.join(absent)}"
@@ -283,24 +313,6 @@ def _bridge(place: Place) -> Iterator[None]:
     finally:
         subprocess.run(["ip", "route", "delete", "unreachable", f"{place.inner_subnet}.0/24"], check=False)
         subprocess.run(["ip", "link", "delete", place.bridge], check=False)
-
-
-def _groups(name: str) -> list[Path]:
-    """A control group in each tree that a systemd inside looks at: two of a hybrid machine, one of a modern one."""
-    found = []
-    for tree in _GROUP_TREES:
-        top = Path("/sys/fs/cgroup") / tree
-        if (top / "cgroup.procs").exists():
-            folder = top / name
-            folder.mkdir(exist_ok=True)
-            found.append(folder)
-    return found
-
-
-def _forget(container: str) -> None:
-    """Remove what an nspawn that has ended leaves in the way of the next."""
-    shutil.rmtree(_PROPAGATED / container, ignore_errors=True)
-    subprocess.run(["ip", "link", "delete", f"vb-{container}"], check=False, capture_output=True)
 
 
 def _is_init(pid: str) -> bool:

@@ -1,6 +1,8 @@
-"""What real sudo and the real bus policy allow: each way of being denied, over a real sshd."""
+"""What real sudo, logind and the real bus policy allow: each way of being denied, over a real sshd."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,18 +13,37 @@ from rollout.model.host import Host, HostFacts, UpdateOperation
 from tests.e2e.conftest import Rollout
 from tests.e2e.machines import RUNNING_VERSION, STAGED_VERSION, Machines, wait_for
 
+Run = Callable[..., str]
+OWN = "sudo -n systemctl --force reboot"
 
-def facts(machines: Machines, known_hosts: object, user: str) -> HostFacts:
-    shell = ParamikoShell(known_hosts=known_hosts, key_file=machines.key)  # type: ignore[arg-type]
-    found = observe(Host("worker-1", machines["worker-1"].address, user=user), shell)
+
+@pytest.fixture
+def shell(machines: Machines, known_hosts: Path) -> ParamikoShell:
+    return ParamikoShell(known_hosts=known_hosts, key_file=machines.key)
+
+
+def facts(shell: ParamikoShell, machines: Machines, user: str, name: str = "worker-1") -> HostFacts:
+    found = observe(Host(name, machines[name].address, user=user), shell)
     assert isinstance(found, HostFacts), found
     return found
 
 
-@pytest.mark.parametrize("user", ["core", "ops"])
-def test_who_may_see_and_reboot(machines: Machines, known_hosts: object, user: str) -> None:
-    """`core` is answered by the bus, any other user through sudo."""
-    found = facts(machines, known_hosts, user)
+@pytest.fixture
+def on(shell: ParamikoShell, machines: Machines) -> Run:
+    """Run a command on a machine, as a user who may."""
+
+    def run(name: str, command: str) -> str:
+        result = shell.run(Host(name, machines[name].address, user="ops"), command, timeout=20)
+        assert result.exit_status == 0, result
+        return result.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("user", ["core", "ops", "narrow"])
+def test_who_may_see_and_reboot(shell: ParamikoShell, machines: Machines, user: str) -> None:
+    """`core` is answered by the bus, any other user through sudo, by the whole or by just what a rollout takes."""
+    found = facts(shell, machines, user)
     assert found.update.operation is UpdateOperation.NEED_REBOOT
     assert found.update.new_version == STAGED_VERSION
     assert found.update.new_size == 465_362_944
@@ -31,40 +52,96 @@ def test_who_may_see_and_reboot(machines: Machines, known_hosts: object, user: s
     assert found.machine_id == machines["worker-1"].machine_id
     assert found.may_reboot
     assert not found.locksmithd_active
+    assert (found.inhibited_by, found.shutdown_pending) == ("", "")
 
 
 @pytest.mark.parametrize(
-    ("user", "cause"), [("careful", "a password is required"), ("guest", "a password is required")]
+    ("user", "cause"),
+    [
+        ("careful", "sudo asks for a password"),
+        ("guest", "or does not know the user at all"),
+        ("stranger", "the user is not in the sudoers file"),
+        ("typist", "sudo wants a terminal (requiretty)"),
+    ],
 )
-def test_who_may_not(machines: Machines, known_hosts: object, user: str, cause: str) -> None:
-    found = facts(machines, known_hosts, user)
+def test_who_may_not(shell: ParamikoShell, machines: Machines, user: str, cause: str) -> None:
+    found = facts(shell, machines, user)
     assert found.update.operation is UpdateOperation.UNKNOWN
     assert "its bus policy allows only root and user core" in found.update.message
     assert not found.may_reboot
     assert cause in found.reboot_refusal
 
 
-def test_sections_hold_what_the_bus_said(machines: Machines, known_hosts: object) -> None:
-    shell = ParamikoShell(known_hosts=known_hosts, key_file=machines.key)  # type: ignore[arg-type]
+def test_sections_hold_what_the_bus_said(shell: ParamikoShell, machines: Machines) -> None:
     denied = shell.run(Host("w", machines["worker-1"].address, user="ops"), PROBE_COMMAND, timeout=30)
     assert "CURRENT_OP=(null)\nNEW_VERSION=(null)" in denied.stdout
     assert f'xdssx 1700000000 0 "UPDATE_STATUS_UPDATED_NEED_REBOOT" "{STAGED_VERSION}" 465362944' in denied.stdout
 
 
-@pytest.mark.parametrize("user", ["careful", "guest"])
+@pytest.mark.parametrize("user", ["careful", "stranger", "typist"])
 def test_hosts_without_rights_are_left_out(rollout: Rollout, user: str) -> None:
     ended = rollout("plan", "-o", "json", ssh_user=user)
     document = json.loads(ended.stdout)
     assert not document["waves"]
     assert len(document["excluded"]) == 6
-    assert {each["reason"] for each in document["excluded"]} <= {"no-sudo", "unknown-status", "unknown"}
+    assert {each["reason"] for each in document["excluded"]} == {"unknown-status"}
 
 
-def test_reboot_answers_before_the_connection_goes(machines: Machines, known_hosts: object) -> None:
+def test_a_host_without_sudo(rollout: Rollout, machines: Machines) -> None:
+    """`core` reads the status there, and cannot reboot."""
+    sudo = machines["worker-2"].root / "usr/bin/sudo"
+    away = sudo.rename(sudo.with_name("sudo.away"))
+    try:
+        document = json.loads(rollout("plan", "-o", "json").stdout)
+        checks = json.loads(rollout("doctor", "-o", "json", "--node", "worker-2").stdout)["checks"]
+    finally:
+        away.rename(sudo)
+    (left_out,) = document["excluded"]
+    assert (left_out["node"], left_out["reason"]) == ("worker-2", "no-sudo")
+    assert "sudo is not installed" in left_out["message"]
+    (failed,) = (check for check in checks if check["verdict"] == "fail")
+    assert (failed["check"], "Install sudo" in failed["fix"]) == ("sudo", True)
+
+
+def test_hosts_that_are_kept_up_or_shut_down_by_others(rollout: Rollout, machines: Machines, on: Run) -> None:
+    """A lock and a schedule of the real logind; a lock that only delays a shutdown is none of ours."""
+    lock = "systemd-inhibit --what=shutdown --mode={0} --who=backup --why={1} sleep 60"
+    hold = "sudo -n systemd-run --quiet --unit=hold-{0} " + lock
+    on("worker-3", hold.format("block", "nightly"))
+    on("worker-4", hold.format("delay", "kubelet"))
+    on("worker-5", "sudo -n shutdown -r +45 maintenance")
+    try:
+        wait_for(lambda: "nightly" in on("worker-3", "systemd-inhibit --list"), "the lock", 10)
+        wait_for(lambda: "kubelet" in on("worker-4", "systemd-inhibit --list"), "the lock", 10)
+        left_out = {found["node"]: found for found in json.loads(rollout("plan", "-o", "json").stdout)["excluded"]}
+    finally:
+        on("worker-3", "sudo -n systemctl stop hold-block")
+        on("worker-4", "sudo -n systemctl stop hold-delay")
+        on("worker-5", "sudo -n shutdown -c")
+    assert {name: found["reason"] for name, found in left_out.items()} == {
+        "worker-3": "inhibited",
+        "worker-5": "shutdown-pending",
+    }
+    assert "backup (nightly)" in left_out["worker-3"]["message"]
+    assert "a reboot is scheduled on the host in 4" in left_out["worker-5"]["message"]
+    assert not json.loads(rollout("plan", "-o", "json").stdout)["excluded"]
+
+
+def test_reboot_answers_before_the_connection_goes(shell: ParamikoShell, machines: Machines) -> None:
     """logind takes the request over the bus and `systemctl` ends at once; sshd goes down after that."""
     machine = machines["worker-5"]
-    before = machine.booted
-    shell = ParamikoShell(known_hosts=known_hosts, key_file=machines.key)  # type: ignore[arg-type]
-    result = shell.run(Host("worker-5", machine.address), REBOOT_COMMAND, timeout=20)
-    assert result.exit_status in (0, None)
-    wait_for(lambda: machine.booted not in ("", before), "the reboot", 60)
+    for user in ("core", "narrow", "core"):
+        before = machine.booted
+        result = shell.run(Host("worker-5", machine.address, user=user), REBOOT_COMMAND, timeout=20)
+        assert result.exit_status == 0
+        wait_for(lambda before=before: machine.booted not in ("", before), "the reboot", 60)  # type: ignore[misc]
+
+
+def test_a_refusal_is_seen(rollout: Rollout, machines: Machines) -> None:
+    """The answer of the operator's own command; where it reboots without logind the connection may go first."""
+    refused = rollout("apply", "--yes", "--node", "worker-4", "--reboot-command", "systemctl reboot", "-o", "json")
+    assert refused.code == 4
+    assert refused.summary["failed"][0]["outcome"] == "reboot-refused"
+    ended = rollout("apply", "--yes", "--node", "worker-4", "--reboot-command", OWN, "-o", "json")
+    assert ended.code == 0, ended.stderr
+    assert machines["worker-4"].os_version == STAGED_VERSION
