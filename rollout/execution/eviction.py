@@ -18,8 +18,9 @@ from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi
 
 _TERMINATING = "NamespaceTerminating"
-_FORBIDDEN, _TOO_MANY = 403, 429
-# How the API server words the refusal of an admission webhook, whatever the webhook itself says.
+_FORBIDDEN = 403
+# How the API server words the refusal of an admission webhook, whatever that says itself. With a status that may pass
+# it means that the pod is moved in another way: 429 where KubeVirt migrates it, 500 where Strimzi rolls it.
 _DENIED = "denied the request"
 # A 504 that is about one budget, which many change at once, and not about the server.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
@@ -129,7 +130,7 @@ def _meaning(pod: Pod, error: ApiError) -> Attempt:
 def _postponed(error: ApiError) -> Answer:
     """Conflicts (the pod was replaced, or its budget updated meanwhile) are the pod's, outages are everybody's."""
     going = error.status == _FORBIDDEN and error.has_cause(_TERMINATING)
-    if going or (error.status == _TOO_MANY and _DENIED in error.message):
+    if going or (is_passing(error) and _DENIED in error.message):
         return Answer.DENIED
     if isinstance(error, ApiConflictError) or (is_passing(error) and _BUDGET_CONFLICT in error.message):
         return Answer.LATER

@@ -109,14 +109,15 @@ def test_flow_control_is_heeded_by_all(server: StandaloneApi, drained: Drain) ->
     assert min(moment for moment, status in at if status == 201) - max(refused) >= 0.95
 
 
+@pytest.mark.parametrize("answer", [FaultAnswer.DENIED, FaultAnswer.DENIED_ERROR])
 def test_a_webhook_that_denies_puts_off_its_pod_alone(
-    server: StandaloneApi, drained: Drain, recorder: Recorder
+    answer: FaultAnswer, server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
     """What moves a pod in its own way, a virtual machine say, denies its eviction for as long as that takes."""
     add_pod(server, NODE, "machine", owned=owner("VirtualMachineInstance", api_version="kubevirt.io/v1"))
     for number in range(20):
         add_pod(server, NODE, f"p{number}", owned=RS)
-    rule = ApiFault(answer=FaultAnswer.DENIED, resource="pods/eviction", name="machine")
+    rule = ApiFault(answer=answer, resource="pods/eviction", name="machine")
     server.call(lambda: server.server.faults.add(rule))
     later(1.5, lambda: remove_pod(server, "machine"))
     drained()

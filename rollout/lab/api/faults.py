@@ -23,6 +23,7 @@ class FaultAnswer(StrEnum):
     CONFLICT = "conflict"  # 409
     INVALID = "invalid"  # 422
     DENIED = "denied"  # 429 of an admission webhook: a Status without Retry-After
+    DENIED_ERROR = "denied-error"  # the same as a 500
     BUDGET_CONFLICT = "budget-conflict"  # 504 of an eviction whose budget could not be updated: with Retry-After
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer

@@ -7,6 +7,7 @@ from rollout.lab.api.statuses import StatusError
 
 _BAD_REQUEST, _CONFLICT, _INVALID, _TOO_MANY = 400, 409, 422, 429
 _INTERNAL, _UNAVAILABLE, _TIMEOUT = 500, 503, 504
+_DENIED = 'admission webhook "evictions.lab" denied the request: the pod is being moved'
 _TEXT = "text/plain; charset=utf-8"
 
 
@@ -31,8 +32,9 @@ def faulty_answer(fault: ApiFault) -> Answer | None:  # noqa: PLR0911 - one retu
         case FaultAnswer.INVALID:
             return _refusal(StatusError(_INVALID, "Invalid", "the object is invalid: an admission webhook says so"))
         case FaultAnswer.DENIED:
-            message = 'admission webhook "evictions.lab" denied the request: the pod is being moved'
-            return _refusal(StatusError(_TOO_MANY, "TooManyRequests", message))
+            return _refusal(StatusError(_TOO_MANY, "TooManyRequests", _DENIED))
+        case FaultAnswer.DENIED_ERROR:
+            return _refusal(StatusError(_INTERNAL, "InternalError", _DENIED))
         case FaultAnswer.BUDGET_CONFLICT:
             return _refusal(_budget_conflict(fault.retry_after))
         case _:
