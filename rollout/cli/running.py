@@ -139,7 +139,8 @@ def watched(*, as_json: bool, asking: bool = False) -> Iterator[Observer]:
         with LiveProgress(console) as live:
             yield live
     else:
-        yield PlainLines(sys.stderr)
+        with PlainLines(sys.stderr) as lines_for_people:
+            yield lines_for_people
 
 
 def _exit_code(result: RunResult, stop: StopRequest) -> ExitCode:

@@ -5,8 +5,8 @@ Nothing here is timed by the cluster's clock: rows age by this process's own mon
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -31,11 +31,14 @@ from rollout.model.progress import (
     WaveStarted,
 )
 from rollout.report import sentences
+from rollout.report.pulse import InFlight, Pulse, phases
 from rollout.report.text import elapsed, printable
 
 _REFRESHES_PER_SECOND = 8
 _BAR_WIDTH = 30
 _MOST_HELD = 5
+# The line of the whole, that of nodes left out, and the cursor's.
+_OTHER_LINES = 3
 _STYLES = {
     Phase.PENDING: "dim",
     Phase.CORDONED: "cyan",
@@ -50,16 +53,6 @@ _STYLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A node in flight. `started` is a monotonic reading."""
-
-    node: str
-    phase: Phase
-    detail: str
-    started: float
-
-
-@dataclass(frozen=True, slots=True)
 class Held:
     """A pod that is held back, as told at a monotonic reading."""
 
@@ -71,11 +64,8 @@ class Held:
 class Board:
     """What the display shows."""
 
-    rows: dict[str, Row] = field(default_factory=dict)
+    pulse: Pulse = field(default_factory=Pulse)
     held: dict[str, dict[str, Held]] = field(default_factory=dict)
-    planned: int = 0
-    finished: int = 0
-    failed: int = 0
     wave: str = ""
     started: float = 0.0
 
@@ -113,21 +103,22 @@ class LiveProgress:
     def notify(self, event: StepEvent) -> None:
         """Take one event into the display."""
         with self._lock:
+            self._board.pulse.take(event, self._monotonic())
+            if isinstance(event, NodeStep) and event.phase is not Phase.DRAINING:
+                self._board.held.pop(event.node, None)
             told = self._take(event)
         if told is not None:
             self._console.print(told, soft_wrap=True)
 
     def _take(self, event: StepEvent) -> Text | None:
         match event:
-            case PlanReady():
-                self._board.planned = event.plan.summary.nodes
             case WaveStarted():
                 self._board.wave = f"wave {event.index} of {event.waves}"
                 return Text(sentences.sentence(event), style="bold")
             case WaveSettling():
                 self._board.wave = sentences.sentence(event)
-            case NodeStep():
-                self._step(event.node, event.phase, event.detail)
+            case NodeStep() | PlanReady():
+                return None
             case PodBlocked():
                 self._board.held.setdefault(event.node, {})[event.pod] = Held(event, self._monotonic())
             case PodReleased():
@@ -137,23 +128,12 @@ class LiveProgress:
             case Notice():
                 return Text(sentences.sentence(event), style="yellow")
             case RunFinished():
-                self._board.rows.clear()
                 self._board.held.clear()
         return None
 
-    def _step(self, node: str, phase: Phase, detail: str) -> None:
-        known = self._board.rows.get(node) or Row(node, phase, detail, self._monotonic())
-        self._board.rows[node] = replace(known, phase=phase, detail=detail)
-        if phase is not Phase.DRAINING:
-            self._board.held.pop(node, None)
-
     def _finish(self, event: NodeFinished) -> Text:
-        self._board.rows.pop(event.result.node, None)
         self._board.held.pop(event.result.node, None)
-        self._board.finished += 1
-        succeeded = event.result.succeeded
-        self._board.failed += not succeeded
-        mark, style = ("✔", "green") if succeeded else ("✘", "red")
+        mark, style = ("✔", "green") if event.result.succeeded else ("✘", "red")
         return Text.assemble((f"{mark} ", style), sentences.finished(event.result))
 
     def _render(self) -> RenderableType:
@@ -161,20 +141,46 @@ class LiveProgress:
             return Group(self._table(), self._total())
 
     def _table(self) -> Table:
+        """As many rows as the terminal is high; the others as figures."""
+        rows = list(self._board.pulse.rows.values())
+        shown = self._fitting(rows)
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        for style in ("", "bold", "", "", "dim"):
-            table.add_column(style=style, no_wrap=True, overflow="ellipsis")
-        for row in self._board.rows.values():
-            table.add_row(
-                self._spinner,
-                printable(row.node),
-                Text(row.phase, style=_STYLES[row.phase]),
-                Text(elapsed(self._monotonic() - row.started), style="dim"),
-                Text(printable(row.detail)),
+        left = [row for row in rows if row not in shown]
+        rest = f"and {len(left)} more" if left else ""
+        widths = (1, max(len(rest), *(len(row.node) for row in shown)) if shown else 0, max(map(len, Phase)), 6)
+        for style, width in zip(("", "bold", "", ""), widths, strict=True):
+            table.add_column(
+                style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, self._console.width // 3)
             )
-            for line in self._held(row.node):
-                table.add_row("", "", "", "", Text(line, style="yellow"))
+        table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+        for row in shown:
+            self._add(table, row)
+        if left:
+            table.add_row("", rest, "", "", Text(phases(left), style="dim"))
         return table
+
+    def _add(self, table: Table, row: InFlight) -> None:
+        table.add_row(
+            self._spinner,
+            printable(row.node),
+            Text(row.phase, style=_STYLES[row.phase]),
+            Text(elapsed(self._monotonic() - row.started), style="dim"),
+            Text(printable(row.detail)),
+        )
+        for line in self._held(row.node):
+            table.add_row("", "", "", "", Text(line, style="yellow"))
+
+    def _fitting(self, rows: Sequence[InFlight]) -> list[InFlight]:
+        """All rows where they fit; else those that are held back first, then those longest in their phase."""
+        room = max(1, self._console.height - _OTHER_LINES)
+        lines = {row.node: 1 + min(len(self._board.held.get(row.node, {})), _MOST_HELD + 1) for row in rows}
+        if sum(lines.values()) <= room:
+            return list(rows)
+        chosen = set[str]()
+        for row in sorted(rows, key=lambda row: (not self._board.held.get(row.node), row.entered)):
+            if sum(lines[node] for node in chosen) + lines[row.node] < room or not chosen:
+                chosen.add(row.node)
+        return [row for row in rows if row.node in chosen]
 
     def _held(self, node: str) -> Iterator[str]:
         """A line for each pod that keeps this node waiting, the longest waiting first."""
@@ -186,20 +192,21 @@ class LiveProgress:
             yield f"and {len(held) - _MOST_HELD} more are held back"
 
     def _total(self) -> Table:
-        board = self._board
+        board, pulse = self._board, self._board.pulse
         total = Table.grid(padding=(0, 2, 0, 0))
-        style = "red" if board.failed else "green"
-        failed = f", {board.failed} failed" if board.failed else ""
+        style = "red" if pulse.failed else "green"
+        failed = f", {pulse.failed} failed" if pulse.failed else ""
+        estimate = f" of about {elapsed(pulse.estimate)}" if pulse.estimate else ""
         total.add_row(
             ProgressBar(
-                total=max(1, board.planned),
-                completed=board.finished,
+                total=max(1, pulse.planned),
+                completed=pulse.finished,
                 width=_BAR_WIDTH,
                 complete_style=style,
                 finished_style=style,
             ),
-            Text(f"{board.finished} of {board.planned} nodes{failed}", style="red" if board.failed else ""),
-            Text(elapsed(self._monotonic() - board.started), style="dim"),
+            Text(f"{pulse.finished} of {pulse.planned} nodes{failed}", style="red" if pulse.failed else ""),
+            Text(elapsed(self._monotonic() - board.started) + estimate, style="dim"),
             Text(printable(board.wave), style="dim", no_wrap=True, overflow="ellipsis"),
         )
         return total

@@ -1,22 +1,100 @@
-"""A run as plain lines, one an event, with the time of day: for CI logs, pipes and dumb terminals."""
+"""A run as plain lines with the time of day: for CI logs, pipes and dumb terminals.
+
+A line for everything that an operator would want to find there later, and none for what only moves: a log of thirty
+nodes at once has to stay readable. Where nothing is told for a while, one line says how the whole stands.
+"""
 
 import threading
-from typing import IO
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import IO, Self
 
-from rollout.model.progress import StepEvent
+from rollout.model.progress import NodeStep, Phase, PodBlocked, PodReleased, RunFinished, StepEvent
+from rollout.report.pulse import Pulse
 from rollout.report.sentences import sentence
+
+DETAIL_SECONDS = 30.0
+_HELD_SECONDS = 300.0
+_QUIET_SECONDS = 60.0
+# Nothing has happened yet, and what has is told by the line of its end.
+_UNTOLD = frozenset({Phase.PENDING, Phase.DONE})
 
 
 class PlainLines:
-    """Writes every event as one line, at once. Safe to call from many threads."""
+    """Writes events as lines, at once. Safe to call from many threads; enter it to have the quiet filled too."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(
+        self, stream: IO[str], monotonic: Callable[[], float] = time.monotonic, quiet: float = _QUIET_SECONDS
+    ) -> None:
         self._stream = stream
+        self._monotonic = monotonic
+        self._quiet = quiet
         self._lock = threading.Lock()
+        self._pulse = Pulse()
+        self._phases: dict[str, Phase] = {}
+        self._told: dict[tuple[str, str], float] = {}
+        self._last = monotonic()
+        self._ended = threading.Event()
+        self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._filler.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._filler.join()
 
     def notify(self, event: StepEvent) -> None:
-        """One line for one event."""
-        text = f"{event.at.astimezone():%H:%M:%S} {sentence(event)}\n"
+        """One line for one event, where it is worth one."""
         with self._lock:
-            self._stream.write(text)
-            self._stream.flush()
+            now = self._monotonic()
+            self._pulse.take(event, now)
+            if isinstance(event, RunFinished):
+                self._ended.set()
+            if self._is_worth_a_line(event, now):
+                self._write(event.at, sentence(event), now)
+
+    def _is_worth_a_line(self, event: StepEvent, now: float) -> bool:
+        match event:
+            case NodeStep():
+                return self._is_new(event, now)
+            case PodBlocked():
+                return self._is_due((event.node, event.pod), now, _HELD_SECONDS)
+            case PodReleased():
+                return self._told.pop((event.node, event.pod), None) is not None
+            case _:
+                return True
+
+    def _is_new(self, event: NodeStep, now: float) -> bool:
+        """Each phase once, and its details now and then."""
+        if self._phases.get(event.node) is event.phase:
+            return bool(event.detail) and self._is_due((event.node, ""), now, DETAIL_SECONDS)
+        self._phases[event.node] = event.phase
+        self._told[event.node, ""] = now
+        return event.phase not in _UNTOLD
+
+    def _is_due(self, key: tuple[str, str], now: float, every: float) -> bool:
+        if now - self._told.get(key, float("-inf")) < every:
+            return False
+        self._told[key] = now
+        return True
+
+    def _fill(self) -> None:
+        """Say how the whole stands where nobody has heard anything for a while: some CI systems end silent jobs."""
+        while not self._ended.wait(self._quiet / 4):
+            # whoever has closed the pipe wants to hear nothing more
+            with self._lock, suppress(OSError, ValueError):
+                now = self._monotonic()
+                if now - self._last >= self._quiet and self._pulse.planned:
+                    self._write(datetime.now(UTC), self._pulse.sentence(now), now)
+
+    def _write(self, at: datetime, text: str, now: float) -> None:
+        self._last = now
+        self._stream.write(f"{at.astimezone():%H:%M:%S} {text}\n")
+        self._stream.flush()

@@ -29,7 +29,7 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
             names = shortened(event.nodes, most=8)
             return f"wave {event.index} of {event.waves}: {names} ({printable(event.because)})"
         case WaveSettling():
-            return f"wave {event.index} settles: waiting for {printable(event.waiting_for)}"
+            return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
             return f"{printable(event.node)}: {event.phase}" + _detail(event.detail)
         case PodBlocked():

@@ -1,10 +1,12 @@
 import io
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from rollout.model.progress import NodeFinished, NodeStep, Notice, Phase, StepEvent
+from rollout.model.progress import NodeFinished, NodeStep, Notice, Phase, PodBlocked, PodReleased, StepEvent
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
@@ -31,9 +33,75 @@ def test_plain_lines_have_the_time_and_one_line_an_event() -> None:
         lines.notify(event)
     told = stream.getvalue().splitlines()
     assert len(told) == len(EVENTS)
+    assert told[5].endswith("wave 1 settles: deployment shop/cart")
     assert all(line[2] == ":" and line[5] == ":" for line in told)
     assert told[2].endswith("node-1: draining, 3 pods left")
     assert told[4].endswith("node-1: succeeded after 30s, now on 4081.2.1")
+
+
+class Hands:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def plain(events: Iterable[tuple[float, StepEvent]]) -> list[str]:
+    """The lines, without their time of day, of events heard at these moments."""
+    stream, hands = io.StringIO(), Hands()
+    lines = PlainLines(stream, hands)
+    for at, event in events:
+        hands.at = at
+        lines.notify(event)
+    return [line[9:] for line in stream.getvalue().splitlines()]
+
+
+def test_plain_lines_leave_out_what_only_moves() -> None:
+    def step(phase: Phase, detail: str = "") -> NodeStep:
+        return NodeStep(AT, "node-1", phase, detail)
+
+    told = plain(
+        [
+            (0, step(Phase.PENDING)),
+            (1, step(Phase.DRAINING)),
+            *((1 + number, step(Phase.DRAINING, f"{40 - number} pods left")) for number in range(40)),
+            (45, step(Phase.DRAINED)),
+            (46, step(Phase.DONE)),
+        ]
+    )
+    assert told == ["node-1: draining", "node-1: draining, 10 pods left", "node-1: drained"]
+
+
+def test_a_pod_that_stays_held_back_is_told_of_now_and_then() -> None:
+    held = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04)
+    gone = PodReleased(AT, "node-1", "shop/cart-1", "shop/cart", AT)
+    told = plain([*((float(at), held) for at in range(0, 601, 30)), (610, gone), (611, gone)])
+    assert [line.endswith("may go") for line in told] == [False, False, False, True]
+
+
+def test_silence_is_filled_with_how_the_whole_stands() -> None:
+    stream = io.StringIO()
+    with PlainLines(stream, quiet=0.2) as lines:
+        lines.notify(EVENTS[0])
+        lines.notify(NodeStep(AT, "node-1", Phase.REBOOTING, "waiting for the host"))
+        lines.notify(NodeStep(AT, "node-2", Phase.DRAINING))
+        lines.notify(NodeFinished(AT, FAILED))
+        end = time.monotonic() + 20
+        while "ended" not in stream.getvalue() and time.monotonic() < end:
+            time.sleep(0.05)
+    (told,) = {line[9:] for line in stream.getvalue().splitlines() if " ended" in line}
+    assert told == "1 of 3 nodes ended, 1 failed; 1 rebooting; node-1 is rebooting for 0s, waiting for the host"
+
+
+def test_a_pipe_that_closes_ends_nothing() -> None:
+    stream = io.StringIO()
+    with PlainLines(stream, quiet=0.05) as lines:
+        lines.notify(EVENTS[0])
+        stream.close()
+        time.sleep(0.3)
 
 
 def test_a_blocked_pod_names_its_budget_and_the_time_left() -> None:
@@ -58,6 +126,27 @@ def test_the_board_shows_who_is_in_flight_and_what_it_waits_for() -> None:
     assert "draining" in shown
     assert "0 of 3 nodes" in shown
     assert "wave 1 of 2" in shown
+
+
+def test_a_board_fits_the_terminal_and_leaves_the_whole_in_sight() -> None:
+    """Thirty nodes in twelve lines: the held back one, those longest in their phase, and figures of the others."""
+    stream, hands = io.StringIO(), Hands()
+    console = Console(file=stream, force_terminal=True, width=100, height=12, color_system=None, highlight=False)
+    live = LiveProgress(console, hands)
+    live.notify(EVENTS[0])
+    for number in range(30):
+        hands.at = float(number)
+        live.notify(NodeStep(AT, f"node-{number}", Phase.DRAINING if number > 10 else Phase.REBOOTING, "a " * 90))
+    live.notify(PodBlocked(AT, "node-29", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04))
+    console.print(live._render())
+    shown = stream.getvalue().splitlines()
+    assert len(shown) <= 12
+    assert "0 of 3 nodes" in shown[-1]
+    assert "and 23 more" in shown[-2]
+    assert "18 draining, 5 rebooting" in shown[-2]
+    assert any("node-29" in line and "draining" in line for line in shown)
+    assert any("shop/cart-1 is held back" in line for line in shown)
+    assert any("node-0" in line and "rebooting" in line for line in shown)
 
 
 def test_finished_nodes_are_printed_above_and_counted() -> None:

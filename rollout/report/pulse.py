@@ -1,0 +1,74 @@
+"""How a run stands, from its events: who is in flight, in which phase, for how long."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from rollout.model.progress import NodeFinished, NodeStep, Phase, PlanReady, RunFinished, StepEvent, WaveStarted
+from rollout.report.text import counted, elapsed, printable
+
+_ORDER = {phase: place for place, phase in enumerate(Phase)}
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A node that has begun and not ended. `started` and `entered`, its phase, are monotonic readings."""
+
+    node: str
+    phase: Phase
+    detail: str
+    started: float
+    entered: float
+
+
+@dataclass(slots=True)
+class Pulse:
+    """What a run's events add up to. Not safe for several threads: whoever holds it has a lock of its own."""
+
+    rows: dict[str, InFlight] = field(default_factory=dict)
+    planned: int = 0
+    estimate: float = 0.0
+    finished: int = 0
+    failed: int = 0
+    wave: str = ""
+
+    def take(self, event: StepEvent, now: float) -> None:
+        """Take one event, heard at a monotonic reading."""
+        match event:
+            case PlanReady():
+                self.planned, self.estimate = event.plan.summary.nodes, event.plan.estimate.seconds
+            case WaveStarted():
+                self.wave = f"wave {event.index} of {event.waves}"
+            case NodeStep():
+                self._step(event, now)
+            case NodeFinished():
+                self.rows.pop(event.result.node, None)
+                self.finished += 1
+                self.failed += not event.result.succeeded
+            case RunFinished():
+                self.rows.clear()
+            case _:
+                return
+
+    def _step(self, event: NodeStep, now: float) -> None:
+        known = self.rows.get(event.node) or InFlight(event.node, event.phase, event.detail, now, now)
+        entered = known.entered if known.phase is event.phase else now
+        self.rows[event.node] = replace(known, phase=event.phase, detail=event.detail, entered=entered)
+
+    def sentence(self, now: float) -> str:
+        """The whole in one line."""
+        failed = f", {self.failed} failed" if self.failed else ""
+        flight = phases(self.rows.values())
+        told = f"{self.finished} of {counted(self.planned, 'node')} ended{failed}"
+        longest = min(self.rows.values(), key=lambda row: row.entered, default=None)
+        if longest is None:
+            return told
+        detail = f", {printable(longest.detail)}" if longest.detail else ""
+        since = elapsed(now - longest.entered)
+        return f"{told}; {flight}; {printable(longest.node)} is {longest.phase} for {since}{detail}"
+
+
+def phases(rows: Iterable[InFlight]) -> str:
+    """How many nodes are in which phase, in the order of phases."""
+    found = Counter(row.phase for row in rows)
+    return ", ".join(f"{found[phase]} {phase}" for phase in sorted(found, key=_ORDER.__getitem__))
