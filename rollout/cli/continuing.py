@@ -1,5 +1,6 @@
 """The deciding stage of resume: what is left of an interrupted rollout, as something that can be run."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from rollout.cli import wiring
@@ -89,6 +90,7 @@ def _planned_anew(
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
         canary=max(0, policy.canary - len(found.done) - len(found.begun)),
+        ramp=_rest_of_ramp(found, policy, snapshot, selected),
     )
     return build_plan(
         PlanInputs(
@@ -100,6 +102,23 @@ def _planned_anew(
             created_at=wiring.system_clock().now(),
         )
     )
+
+
+def _rest_of_ramp(found: Unfinished, policy: Policy, snapshot: ClusterSnapshot, selected: int) -> tuple[Count, ...]:
+    """The steps that are still to be taken: nodes that came through, or are about to, have taken the first ones."""
+    through = {*found.done, *(item.node.name for item in found.begun)}
+    workers = sum(1 for node in snapshot.nodes if node.name in through and not node.is_control_plane)
+    return after_steps([step.of(selected) for step in policy.ramp], workers - policy.canary)
+
+
+def after_steps(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
+    """A ramp of these sizes once that many nodes have taken it; the last size is for all further nodes."""
+    rest, taken = list(sizes), max(0, taken)
+    while len(rest) > 1 and taken >= rest[0]:
+        taken -= rest.pop(0)
+    if len(rest) > 1:
+        rest[0] -= taken
+    return tuple(map(Count, rest))
 
 
 def _joined(found: Unfinished, begun: tuple[Begun, ...], fresh: RolloutPlan) -> RolloutPlan:

@@ -1,10 +1,13 @@
 """Going on with what another machine has left, and undoing it: the real program, judged by what the cluster saw."""
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.lab.api.store import Json
@@ -167,17 +170,54 @@ def test_failed_nodes_are_tried_again_on_request(started: Start, rollout: Rollou
     assert_finished(lab)
 
 
-def test_a_first_signal_can_give_back_what_is_not_rebooting(started: Start, tmp_path: Path, rollout: Rollout) -> None:
+@pytest.mark.parametrize("signals", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGHUP)])
+def test_a_first_signal_can_give_back_what_is_not_rebooting(
+    started: Start, tmp_path: Path, signals: tuple[signal.Signals, ...]
+) -> None:
+    """A terminal that goes away is told of more than once, which makes no second signal of it."""
     lab = started("drain-hangs", 6)
     process = command(lab, tmp_path, *APPLY, "--stop", "revert")
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     time.sleep(1)
-    process.terminate()
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.1)
     _stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "given back" in stderr
     score = lab.scoreboard()
     assert (score.cordons_left, score.annotations_left) == ((), {})
+
+
+def test_a_run_outlives_its_terminal(started: Start, tmp_path: Path) -> None:
+    """What is in flight is finished, though nobody can be told any more."""
+    lab = started("default", 6)
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    process.stderr.close()
+    process.send_signal(signal.SIGHUP)
+    process.wait(60)
+    score = lab.scoreboard()
+    assert sorted(score.reboots.values())[-2:] == [0, 1]
+    assert (score.cordons_left, score.annotations_left) == ((), {})
+
+
+def test_a_ramp_goes_on_from_where_it_was(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 6)
+    process = command(lab, tmp_path, *APPLY, "--ramp", "1,2")
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"node_finished"' in line)
+    process.kill()
+    process.communicate()
+    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert ended.code == 0, ended.stderr
+    whys = [line["because"] for line in ended.lines if line["type"] == "wave_started"]
+    assert whys
+    assert not [why for why in whys if "of the ramp" in why]
+    assert_finished(lab)
 
 
 def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Start, tmp_path: Path) -> None:
