@@ -17,7 +17,7 @@ from rollout.cli.main import app
 from rollout.errors import ExitCode
 from rollout.gather.rights import apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
-from rollout.model.plan import BlockerKind, ExclusionReason
+from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
 from rollout.model.progress import Outcome
 
 _EXIT_CODES = {
@@ -56,6 +56,13 @@ _BLOCKERS = {
     BlockerKind.FITS_NOWHERE: "a budget waits for replacements that fit on no other node",
     BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` goes on beside it",
     BlockerKind.NODES_UNAVAILABLE: "nodes that are away already use up `--max-unavailable`",
+}
+_WARNINGS = {
+    WarningKind.POD: "a pod goes or stays as a flag has it: its data is lost, nothing replaces or awaits it",
+    WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
+    WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
+    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it does not run until its node is back",
+    WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {
     Outcome.SUCCEEDED: "rebooted, proven, and back in service",
@@ -145,6 +152,7 @@ def unexplained() -> list[str]:
         ExitCode: _EXIT_CODES,
         ExclusionReason: _REASONS,
         BlockerKind: _BLOCKERS,
+        WarningKind: _WARNINGS,
         Outcome: _OUTCOMES,
     }
     return [str(word) for kind, meanings in explained.items() for word in kind if word not in meanings]
@@ -175,6 +183,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "exit codes": lambda: words(_EXIT_CODES, "exit code"),
     "reasons": lambda: words(_REASONS, "reason"),
     "blockers": lambda: words(_BLOCKERS, "kind"),
+    "warnings": lambda: words(_WARNINGS, "kind"),
     "cluster role": cluster_role,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
 }

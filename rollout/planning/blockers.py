@@ -121,7 +121,10 @@ def drain_warnings(
 def _leaving(node: str, pod: Pod, prospects: Prospects) -> Iterator[PlanWarning]:
     seconds = prospects.overdue(pod)
     if 0 < seconds <= prospects.patience:
-        message = f"should have been gone {Duration(round(seconds))} ago{_held(pod)}: the drain waits for it"
+        message = (
+            f"should have been gone {Duration(round(seconds))} ago{_held(pod)}: the drain waits for it, unless "
+            "--skip-wait-for-delete-timeout leaves it behind"
+        )
         yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.TERMINATING)
 
 
@@ -134,6 +137,6 @@ def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], prospects
                 node,
                 f"pdb/{budget.key}",
                 f"allows no eviction now ({budget.current_healthy} of {budget.desired_healthy} needed pods are "
-                "healthy): the drain waits for it",
+                "healthy): the drain waits for it, up to --drain-timeout; see why its pods are not ready",
                 WarningKind.BUDGET_WAITING,
             )

@@ -136,5 +136,6 @@ def _parts(waves: Sequence[Placed]) -> Iterator[list[Placed]]:
 
 
 def _homeless(move: _Move, rooms: Rooms) -> PlanWarning:
-    told = f"{rooms.why_nowhere(move.pod)}: it does not run until the node is back"
+    why = rooms.why_nowhere(move.pod)
+    told = f"does not run until the node is back, for {why}: make room on other nodes where it must"
     return PlanWarning(move.node, f"pod/{move.pod.key}", told, WarningKind.FITS_NOWHERE)

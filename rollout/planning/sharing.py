@@ -46,7 +46,8 @@ class Owners:
             PlanWarning(
                 node,
                 owner,
-                f"all its {need} pods are on this node, and no budget keeps them from leaving at once",
+                f"all its {need} pods are on this node, and no budget keeps them from leaving at once: spread them, or "
+                "give it a budget",
                 WarningKind.ALL_REPLICAS,
             )
             for owner, need in sorted(self.loads.get(node, {}).items())

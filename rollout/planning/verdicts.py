@@ -141,7 +141,9 @@ def _daemon_set(pod: Pod, rules: DrainRules) -> _Finding | None:
     if pod.terminating:
         return None
     if rules.policy.force:
-        return _Finding(None, VerdictReason.DAEMONSET_GONE, f"its DaemonSet {owner.name} no longer exists")
+        return _Finding(
+            None, VerdictReason.DAEMONSET_GONE, f"its DaemonSet {owner.name} no longer exists (refused without --force)"
+        )
     return _Finding(
         Action.REFUSE,
         VerdictReason.DAEMONSET_GONE,
@@ -159,7 +161,9 @@ def _local_storage(pod: Pod, rules: DrainRules) -> _Finding | None:
     if not pod.has_empty_dir or _is_on_its_way(pod):
         return None
     if rules.policy.delete_emptydir_data:
-        return _Finding(None, VerdictReason.LOCAL_STORAGE, "its emptyDir data will be lost")
+        return _Finding(
+            None, VerdictReason.LOCAL_STORAGE, "its emptyDir data will be lost (--no-delete-emptydir-data refuses it)"
+        )
     return _Finding(
         Action.REFUSE,
         VerdictReason.LOCAL_STORAGE,
@@ -171,7 +175,9 @@ def _unmanaged(pod: Pod, rules: DrainRules) -> _Finding | None:
     if _is_on_its_way(pod) or pod.owner is not None:
         return None
     if rules.policy.force:
-        return _Finding(None, VerdictReason.UNMANAGED, "has no controller: nothing will replace it")
+        return _Finding(
+            None, VerdictReason.UNMANAGED, "has no controller: nothing will replace it (refused without --force)"
+        )
     return _Finding(
         Action.REFUSE,
         VerdictReason.UNMANAGED,

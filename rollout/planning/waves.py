@@ -119,7 +119,7 @@ class _Later:
             return _in_words(first, self._limits)
         if any(self._weight) and not self._limits.has_room(_filled(wave, self._limits), self._weight):
             return NO_ROOM
-        return "the last of its kind"
+        return "what is left"
 
     def add(self, wave: Sequence[Piece]) -> None:
         """Take in a wave that is later than those still to be asked for."""
@@ -135,7 +135,10 @@ def _gradual(wave: Sequence[Piece], limits: Limits) -> str:
     tight = sorted(key for key, need in used.items() if need > limits.allowed.get(key, 0) and not is_owner(key))
     if not tight:
         return ""
-    return f"; drains gradually: the budget {tight[0]} allows {limits.allowed.get(tight[0], 0)} at a time"
+    allowed = limits.allowed.get(tight[0], 0)
+    if not allowed:
+        return f"; the budget {tight[0]} allows nothing now"
+    return f"; drains gradually: the budget {tight[0]} allows {allowed} at a time"
 
 
 def _explained(waves: Sequence[tuple[Piece, ...]], limits: Limits, part: str) -> list[Placed]:

@@ -1,20 +1,21 @@
 """Status and plan as text that is read at a glance."""
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from textwrap import TextWrapper
+from textwrap import fill
 
 from tabulate import tabulate
 
-from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, RolloutPlan, Wave
+from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.planning.status import NodeStatus
-from rollout.report.text import counted, elapsed, or_nothing, printable, shortened, version_step
+from rollout.report.findings import findings
+from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
-_WAVE_HEADERS = ("WAVE", "NODES", "ZONE", "EVICT", "LEAVE", "VERSION", "WHY")
+_WAVE_HEADERS = ("WAVE", "TAKES", "NODES", "ZONE", "EVICT", "LEAVE", "VERSION", "WHY")
 _LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
 _NARROWEST = 40
+_COUNTABLE = 8
 # tabulate's: between columns, and beside a heading
 _GAP, _HEADING_PADDING = 2, 2
 _NODES, _WHY = _WAVE_HEADERS.index("NODES"), _WAVE_HEADERS.index("WHY")
@@ -69,8 +70,8 @@ def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None 
     parts = [_heading(plan)]
     parts += [_waves(plan, zones, width)] if plan.waves else []
     parts += [_left_out(plan, width)] if plan.excluded else []
-    parts += list(_findings(plan, width))
-    parts += [_sum(plan)]
+    parts += findings(plan.blockers, plan.warnings, width)
+    parts += [_wrapped(_sum(plan), width)]
     return "\n\n".join(parts)
 
 
@@ -91,7 +92,7 @@ def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> st
         headers=_WAVE_HEADERS,
         tablefmt="plain",
         disable_numparse=True,
-        colalign=("right", "left", "left", "right", "right", "left", "left"),
+        colalign=("right", "right", "left", "left", "right", "right", "left", "left"),
         maxcolwidths=_limits(rows, width) if width else None,
         break_on_hyphens=False,
     )
@@ -114,13 +115,20 @@ def _limits(rows: Sequence[tuple[str, ...]], width: int) -> list[int | None]:
 def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
     return (
         str(wave.index),
-        ", ".join(printable(node.name) for node in wave.nodes),
+        elapsed(wave.estimate.seconds) if wave.estimate.seconds else NOTHING,
+        _names(wave),
         "\n".join(_distinct(or_nothing(zones.get(node.name, "")) for node in wave.nodes)),
         str(sum(node.evict for node in wave.nodes)),
         str(sum(node.leave for node in wave.nodes)),
         "\n".join(_distinct(_planned_version(node) for node in wave.nodes)),
         printable(wave.because),
     )
+
+
+def _names(wave: Wave) -> str:
+    """All of them, so that a plan can be searched for a node; how many, where nobody would count them."""
+    names = ", ".join(printable(node.name) for node in wave.nodes)
+    return f"{len(wave.nodes)} nodes: {names}" if len(wave.nodes) > _COUNTABLE else names
 
 
 def _planned_version(node: PlannedNode) -> str:
@@ -134,41 +142,24 @@ def _distinct(values: Iterable[str]) -> Iterable[str]:
 
 
 def _left_out(plan: RolloutPlan, width: int | None) -> str:
-    rows = [(printable(found.node), found.reason, printable(found.message)) for found in plan.excluded]
+    """A row for all nodes that are left out for the same reason: of most clusters most nodes wait for nothing."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for found in plan.excluded:
+        alike.setdefault((found.reason, found.message), []).append(found.node)
+    rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()]
+    narrow = max(_NARROWEST, (width - 16) // 2) if width else None
     return tabulate(
         rows,
         headers=_LEFT_OUT_HEADERS,
         tablefmt="plain",
         disable_numparse=True,
-        maxcolwidths=[None, None, max(_NARROWEST, width - 40) if width else None],
+        maxcolwidths=[narrow, None, narrow],
         break_on_hyphens=False,
     )
 
 
-def _findings(plan: RolloutPlan, width: int | None) -> Iterable[str]:
-    if plan.blockers:
-        told = [f"{found.kind}: {_about(found.node, found.object, found.message)}" for found in plan.blockers]
-        yield _paragraphs("Blockers (apply refuses to start; --skip-blocked leaves these nodes out):", told, width)
-    if plan.warnings:
-        yield _paragraphs("Warnings:", _warnings(plan.warnings), width)
-
-
-def _paragraphs(heading: str, told: Iterable[str], width: int | None) -> str:
-    wrap = TextWrapper(width or sys.maxsize, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join((heading, *(wrap.fill(sentence) for sentence in told)))
-
-
-def _warnings(warnings: Iterable[PlanWarning]) -> Iterable[str]:
-    """One line a sentence, with all that it is said of: many pods give the same warning."""
-    subjects: dict[str, list[str]] = {}
-    for found in warnings:
-        subjects.setdefault(found.message, []).append(f"{found.object} on {found.node}" if found.node else found.object)
-    return (f"{printable(message)}: {shortened(said_of)}" for message, said_of in subjects.items())
-
-
-def _about(node: str, thing: str, message: str) -> str:
-    where = f"{printable(node)}, " if node and thing != f"node/{node}" else ""
-    return f"{where}{printable(thing)} {printable(message)}"
+def _wrapped(text: str, width: int | None) -> str:
+    return "\n".join(fill(line, width, subsequent_indent="  ") for line in text.splitlines()) if width else text
 
 
 def _sum(plan: RolloutPlan) -> str:

@@ -40,16 +40,20 @@ def rules(*daemon_sets: DaemonSet, **flags: Any) -> DrainRules:
     return DrainRules.of(DrainPolicy(**flags), daemon_sets, now=NOW)
 
 
+GONE = "its DaemonSet agent no longer exists (refused without --force)"
+LOST = "its emptyDir data will be lost (--no-delete-emptydir-data refuses it)"
+
+
 def test_every_warning_is_kept() -> None:
     verdict = judge(pod(owner=DS, has_empty_dir=True), rules(force=True))
     assert verdict.action is Action.EVICT
-    assert verdict.warnings == ("its DaemonSet agent no longer exists", "its emptyDir data will be lost")
+    assert verdict.warnings == (GONE, LOST)
 
 
 def test_a_refusal_keeps_the_warnings_before_it() -> None:
     verdict = judge(pod(owner=None, has_empty_dir=True), rules())
     assert (verdict.action, verdict.reason) == (Action.REFUSE, VerdictReason.UNMANAGED)
-    assert verdict.warnings == ("its emptyDir data will be lost",)
+    assert verdict.warnings == (LOST,)
     assert "--force" in verdict.message
 
 

@@ -48,8 +48,8 @@ def test_plan_shows_waves_exclusions_and_the_sum() -> None:
     text = plan_text(plan(), zones={"node-1": "a", "node-2": "b", "node-3": "b"})
     lines = text.splitlines()
     assert lines[0] == "Plan 0123456789abcdef for https://127.0.0.1:6443, made 2026-03-04T05:06:07Z"
-    assert " ".join(lines[3].split()) == "1 node-1 a 5 2 3975.2.0 → 4081.2.1 the canary goes alone"
-    assert " ".join(lines[4].split()) == "2 node-2, node-3 b 10 4 3975.2.0 → 4081.2.1 up to 2 at once"
+    assert " ".join(lines[3].split()) == "1 - node-1 a 5 2 3975.2.0 → 4081.2.1 the canary goes alone"
+    assert " ".join(lines[4].split()) == "2 - node-2, node-3 b 10 4 3975.2.0 → 4081.2.1 up to 2 at once"
     assert "node-4      paused    paused by an annotation" in text
     assert lines[-1] == "3 nodes in 2 waves; 1 node left out."
     assert "Blockers" not in text
