@@ -3,15 +3,19 @@
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from rollout.errors import GateError
+from rollout.execution import gates_of_policy
 from rollout.execution.context import OutageNotice, StopRequest
+from rollout.execution.failures import NodeFailure
 from rollout.execution.gates import GatePorts
 from rollout.execution.gates_of_policy import PolicyGates, Surroundings
 from rollout.execution.reporting import Reporter
-from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
+from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy
-from rollout.model.progress import Notice, StepEvent
+from rollout.model.progress import Notice, Outcome, StepEvent
 from rollout.model.quantity import Count, Duration
 from rollout.planning.plan import build_plan
 from tests.planning.builders import inputs, node
@@ -100,6 +104,19 @@ def test_a_closed_window_that_is_not_waited_for_ends_the_rollout() -> None:
     gates, _notes = gates_of(plan, clock, GatePorts())
     assert gates.hold(plan.nodes[0]).final
     assert "outside the maintenance window" in gates.before_wave(plan.waves[0])
+
+
+def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = MovedClock()
+    clock.forward(minutes=1)
+    asks = GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)), hooks=HookPolicy(before=("a.example/ok",)))
+    gates, _notes = gates_of(plan_with(asks), clock, GatePorts())
+    took = {"minutes": 59}
+    monkeypatch.setattr(gates_of_policy, "check_before", lambda *_: clock.forward(**took))
+    gates.before_reboot(None)  # type: ignore[arg-type]  # only handed on to the checks
+    with pytest.raises(NodeFailure, match="the window closed while its checks ran") as failed:
+        gates.before_reboot(None)  # type: ignore[arg-type]
+    assert failed.value.outcome is Outcome.SKIPPED
 
 
 def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
