@@ -142,6 +142,7 @@ def add_budget(
     app: str = "",
     stale: bool = False,
     spec: Json | None = None,
+    conditions: Sequence[Json] = (),
 ) -> None:
     """A budget as its controller has counted; by default it expects one pod more than it needs."""
     status = {
@@ -150,6 +151,7 @@ def add_budget(
         "currentHealthy": has,
         "disruptionsAllowed": allowed,
         "expectedPods": needs + 1 if expected is None else expected,
+        "conditions": list(conditions),
     }
     demand = {"minAvailable": needs, "selector": {"matchLabels": {"app": app or name}}, **(spec or {})}
     metadata = {"name": name, "namespace": "default", "generation": 1}

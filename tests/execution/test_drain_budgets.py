@@ -234,6 +234,18 @@ def test_a_budget_is_deleted_in_the_middle(
     assert statuses(server) == [201] * 4
 
 
+def test_a_budget_that_cannot_count_its_pods_is_told_as_such(
+    server: StandaloneApi, drained: Drain, recorder: Recorder
+) -> None:
+    add_pod(server, NODE, "p", owned=RS)
+    why = "no controllers found for pod default/p"
+    failed = {"type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": why}
+    add_budget(server, "p", allowed=0, needs=0, has=0, expected=0, conditions=[failed])
+    with pytest.raises(DrainError, match=f"held back by default/p: cannot count its pods: {why}"):
+        drained(20)
+    assert (blocked(recorder)[0].needs, blocked(recorder)[0].message) == (None, f"cannot count its pods: {why}")
+
+
 @pytest.mark.parametrize(
     ("policy", "has", "goes"), [("AlwaysAllow", 0, True), ("IfHealthyBudget", 1, True), ("IfHealthyBudget", 0, False)]
 )
@@ -259,7 +271,7 @@ def test_a_pod_whose_budget_can_never_open_is_asked_for_once(
     add_budget(server, "web", allowed=0, needs=3, has=3, expected=3)
     until_asked = threading.Thread(target=lambda: move_what_is_asked_for(server, 3))
     until_asked.start()
-    drained()
+    drained(speed=1)
     until_asked.join()
     assert pods_on(server, NODE) == set()
     assert statuses(server) == [429] * 3

@@ -1,5 +1,7 @@
 """The answers that stand in for the right one where a fault strikes."""
 
+from collections.abc import Mapping
+
 from rollout.lab.api.endpoints import Answer
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.representation import encoded
@@ -11,30 +13,36 @@ _DENIED = 'admission webhook "evictions.lab" denied the request: the pod is bein
 _TEXT = "text/plain; charset=utf-8"
 
 
-def faulty_answer(fault: ApiFault) -> Answer | None:  # noqa: PLR0911 - one return an answer
+_REFUSALS: Mapping[FaultAnswer, tuple[int, str, str]] = {
+    FaultAnswer.UNAVAILABLE: (
+        _UNAVAILABLE,
+        "ServiceUnavailable",
+        "the server is currently unable to handle the request",
+    ),
+    FaultAnswer.BAD_REQUEST: (_BAD_REQUEST, "BadRequest", "the request is not understood"),
+    FaultAnswer.CONFLICT: (
+        _CONFLICT,
+        "Conflict",
+        "the object has been modified; please apply your changes to the latest version and try again",
+    ),
+    FaultAnswer.INVALID: (_INVALID, "Invalid", "the object is invalid: an admission webhook says so"),
+    FaultAnswer.DENIED: (_TOO_MANY, "TooManyRequests", _DENIED),
+    FaultAnswer.DENIED_ERROR: (_INTERNAL, "InternalError", _DENIED),
+}
+
+
+def faulty_answer(fault: ApiFault) -> Answer | None:
     """The answer that a fault gives; None for faults that are no answer."""
+    if fault.answer in _REFUSALS:
+        return _refusal(StatusError(*_REFUSALS[fault.answer]))
     match fault.answer:
         case FaultAnswer.TOO_MANY_REQUESTS:
             return _flow_control(fault.retry_after)
         case FaultAnswer.INTERNAL_ERROR:
             return _refusal(_internal_error())
-        case FaultAnswer.UNAVAILABLE:
-            message = "the server is currently unable to handle the request"
-            return _refusal(StatusError(_UNAVAILABLE, "ServiceUnavailable", message))
         case FaultAnswer.TIMEOUT:
             message = "Timeout: request did not complete within the allotted timeout"
             return _refusal(StatusError(_TIMEOUT, "Timeout", message, details={}))
-        case FaultAnswer.BAD_REQUEST:
-            return _refusal(StatusError(_BAD_REQUEST, "BadRequest", "the request is not understood"))
-        case FaultAnswer.CONFLICT:
-            message = "the object has been modified; please apply your changes to the latest version and try again"
-            return _refusal(StatusError(_CONFLICT, "Conflict", message))
-        case FaultAnswer.INVALID:
-            return _refusal(StatusError(_INVALID, "Invalid", "the object is invalid: an admission webhook says so"))
-        case FaultAnswer.DENIED:
-            return _refusal(StatusError(_TOO_MANY, "TooManyRequests", _DENIED))
-        case FaultAnswer.DENIED_ERROR:
-            return _refusal(StatusError(_INTERNAL, "InternalError", _DENIED))
         case FaultAnswer.BUDGET_CONFLICT:
             return _refusal(_budget_conflict(fault.retry_after))
         case _:
