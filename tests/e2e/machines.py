@@ -230,8 +230,8 @@ class Machine:
         ]
         # In a control group of its own before it starts: machines that share one kill each other's processes.
         files = " ".join(str(folder / "cgroup.procs") for folder in groups_for(self._container))
-        # Killed with the supervisor, it takes the machine with it.
-        nspawn = ["setpriv", "--pdeathsig", "KILL", *nspawn]
+        # Told that its supervisor has been killed, it shuts the machine down; killed itself, it would leave it running.
+        nspawn = ["setpriv", "--pdeathsig", "TERM", *nspawn]
         return ["sh", "-c", f'for f in {files}; do echo $$ >"$f"; done; exec "$@"', "sh", *nspawn]
 
     def _leader(self) -> int:
