@@ -48,6 +48,7 @@ class LeaseTerms:
 
 class _Meta(msgspec.Struct, rename="camel"):
     name: str
+    uid: str = ""
     resource_version: str = ""
     annotations: dict[str, str] = {}
 
@@ -99,6 +100,7 @@ class LeaseLock:
         self._ended = threading.Event()
         self._renewed_at = 0.0
         self._version = ""
+        self._uid = ""
         self._acquired = ""
         self._transitions = 0
         self._lost_to: str | None = None
@@ -143,6 +145,7 @@ class LeaseLock:
         if lease.held_by:
             lease = lease if self._is_unlocked(lease) else self._outwait(lease)
         version, self._transitions = lease.metadata.resource_version, (lease.spec.lease_transitions or 0) + 1
+        self._uid = lease.metadata.uid
         self._claim(lambda: self._api.replace(self._path, self._body(version)))
 
     def _claim(self, write: Callable[[], bytes]) -> None:
@@ -154,6 +157,7 @@ class LeaseLock:
             if current is None or not self._is_mine(current):
                 raise self._taken(current.held_by if current else "somebody", "") from error
             self._version, self._renewed_at = current.metadata.resource_version, self._clock.monotonic()
+            self._uid = current.metadata.uid
 
     def _read(self) -> _Lease | None:
         try:
@@ -201,7 +205,8 @@ class LeaseLock:
         )
 
     def _note(self, answer: bytes) -> None:
-        self._version = msgspec.json.decode(answer, type=_Lease).metadata.resource_version
+        metadata = msgspec.json.decode(answer, type=_Lease).metadata
+        self._version, self._uid = metadata.resource_version, metadata.uid
         self._renewed_at = self._clock.monotonic()
 
     def _keep(self) -> None:
@@ -256,7 +261,8 @@ class LeaseLock:
             "annotations": {marks.RUN: self._terms.run},
         }
         if version:
-            metadata["resourceVersion"] = version
+            # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.
+            metadata |= {"resourceVersion": version, "uid": self._uid}
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
