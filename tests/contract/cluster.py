@@ -11,11 +11,13 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
+import pytest
 import urllib3
 import yaml
 
@@ -58,8 +60,10 @@ class Cluster:
         self.url = cluster["server"].rstrip("/")
         self.run = uuid4().hex[:8]
         self._authorization = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
+        authority = _file(cluster, "certificate-authority", directory)
+        self._anonymous = urllib3.PoolManager(ca_certs=authority, retries=False)
         self._http = urllib3.PoolManager(
-            ca_certs=_file(cluster, "certificate-authority", directory),
+            ca_certs=authority,
             cert_file=_file(user, "client-certificate", directory),
             key_file=_file(user, "client-key", directory),
             retries=False,
@@ -90,6 +94,27 @@ class Cluster:
 
     def get(self, path: str, **query: Any) -> Answer:
         return self.send("GET", path, **query)
+
+    def get_with_token(self, path: str, token: str) -> Answer:
+        """Ask as somebody else: a token beside a valid client certificate would not be looked at."""
+        answer = self._anonymous.request("GET", f"{self.url}{path}", headers={"Authorization": f"Bearer {token}"})
+        return Answer(answer.status, answer.headers, answer.json())
+
+    @cached_property
+    def release(self) -> tuple[int, int]:
+        """Major and minor version: clusters of many ages are held to what their version has."""
+        found = self.get("/version").body
+        return int(found["major"]), int(found["minor"].rstrip("+"))
+
+    def needs(self, major: int, minor: int) -> None:
+        """Skip the test on servers that are older."""
+        if self.release < (major, minor):
+            pytest.skip(f"the server is older than {major}.{minor}")
+
+    @cached_property
+    def policy(self) -> str:
+        """The version of budgets and evictions that kubectl would use."""
+        return "policy/v1" if self.release >= (1, 22) else "policy/v1beta1"
 
     def make(self, path: str, body: Json) -> Json:
         """Create an object that must be creatable; a namespace's service account may take a moment."""
@@ -128,14 +153,21 @@ class Cluster:
         name = self.name("contract")
         metadata = {"name": name, "labels": {LABEL: self.run, **labels}}
         self.make("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {}})
-        self._undo.append(lambda: self.send("DELETE", f"/api/v1/nodes/{name}"))
+        self.remember(f"/api/v1/nodes/{name}")
         return name
 
-    def namespace(self) -> str:
-        name = self.name("contract")
+    def namespace(self, name: str = "") -> str:
+        name = name or self.name("contract")
         self.make("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        self._undo.append(lambda: self.send("DELETE", f"/api/v1/namespaces/{name}"))
+        self.remember(f"/api/v1/namespaces/{name}")
         return name
+
+    def remember(self, path: str) -> None:
+        """Have something deleted at the end."""
+        self._undo.append(lambda: self.send("DELETE", path))
+
+    def budgets(self, namespace: str) -> str:
+        return f"/apis/{self.policy}/namespaces/{namespace}/poddisruptionbudgets"
 
     def pod(self, namespace: str, node: str, *, app: str = "a", phase: str = "Running", ready: bool = True) -> str:
         """A pod on a node without a kubelet; its path."""
@@ -161,12 +193,12 @@ class Cluster:
 
     def budget(self, namespace: str, spec: Json, *, app: str = "a", healthy: int, allowed: int) -> str:
         """A budget whose status is right: by its controller where one runs, by our own hand otherwise."""
-        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+        path = self.budgets(namespace)
         full = {**spec, "selector": {"matchLabels": {"app": app}}}
         name = self.name("b")
-        budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": full}
+        budget = {"apiVersion": self.policy, "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": full}
         self.make(path, budget)
-        self._undo.append(lambda: self.send("DELETE", f"{path}/{name}"))
+        self.remember(f"{path}/{name}")
         time.sleep(self.controller_delay)
         if self.get(f"{path}/{name}").body["status"].get("observedGeneration"):
             ask, want = (lambda: self.get(f"{path}/{name}")), allowed
@@ -190,7 +222,7 @@ class Cluster:
     def evict(self, pod: str, **options: Any) -> Answer:
         """Evict by path; `options` become the DeleteOptions."""
         name = pod.rpartition("/")[2]
-        body: Json = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        body: Json = {"apiVersion": self.policy, "kind": "Eviction", "metadata": {"name": name}}
         if options:
             body["deleteOptions"] = options
         return self.send("POST", f"{pod}/eviction", body)

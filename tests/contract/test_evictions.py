@@ -13,14 +13,15 @@ def test_without_a_budget(cluster: Cluster) -> None:
     assert (answer.status, answer.body["status"]) == (201, "Success")
     evicted = cluster.get(pod).body
     assert evicted["metadata"]["deletionGracePeriodSeconds"] == 5
-    assert "DisruptionTarget" in {condition["type"] for condition in evicted["status"]["conditions"]}
     assert cluster.evict(pod).status == 201
+    cluster.needs(1, 26)
+    assert "DisruptionTarget" in {condition["type"] for condition in evicted["status"]["conditions"]}
 
 
 def test_of_the_wrong_pod(cluster: Cluster) -> None:
     pod = cluster.pod(cluster.namespace(), cluster.node())
     assert cluster.evict(f"{pod}-none").status == 404
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "other"}}
+    body = {"apiVersion": cluster.policy, "kind": "Eviction", "metadata": {"name": "other"}}
     assert cluster.send("POST", f"{pod}/eviction", body).status == 400
     assert not _terminating(cluster, pod)
 
@@ -85,6 +86,7 @@ def test_pods_that_do_not_run_are_not_protected(cluster: Cluster) -> None:
 
 
 def test_unhealthy_pods_go_by_the_budgets_policy(cluster: Cluster) -> None:
+    cluster.needs(1, 27)
     namespace, node = cluster.namespace(), cluster.node()
     for app, policy, expected in (("x", "AlwaysAllow", 201), ("y", "IfHealthyBudget", 429)):
         sick = cluster.pod(namespace, node, app=app, ready=False)

@@ -107,7 +107,7 @@ def test_an_unchanged_object_keeps_its_version(cluster: Cluster) -> None:
 
 
 def test_generations_count_changes_of_the_spec(cluster: Cluster) -> None:
-    path = f"/apis/policy/v1/namespaces/{cluster.namespace()}/poddisruptionbudgets"
+    path = cluster.budgets(cluster.namespace())
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
     assert cluster.make(path, {"metadata": {"name": "b"}, "spec": spec})["metadata"]["generation"] == 1
     labelled = cluster.patch(f"{path}/b", {"metadata": {"labels": {"x": "y"}}}, MERGE)

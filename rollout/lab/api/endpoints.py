@@ -138,8 +138,9 @@ class Endpoints:
 
     def _update(self, call: Call, resource: Resource) -> Answer:
         body = _body(call, resource.kind)
+        status = _CREATED if self._writer.is_made_by_update(call.target, resource) else _OK
         obj = self._writer.update(call.target, resource, body, dry_run=dry_run_asked(call.query))
-        return self._object(call, resource, obj)
+        return self._object(call, resource, obj, status)
 
     def _patch(self, call: Call, resource: Resource) -> Answer:
         patch = _decoded(call.payload)

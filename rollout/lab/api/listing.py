@@ -15,11 +15,12 @@ import msgspec
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import PODS, Resource
 from rollout.lab.api.selectors import Selection, parse_fields, parse_labels
-from rollout.lab.api.statuses import StatusError, bad_request, expired, future_version
+from rollout.lab.api.statuses import Cause, StatusError, bad_request, expired, future_version, invalid_options
 from rollout.lab.api.store import CompactedError, Json, ObjectStore, object_key
 
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - the format of a continue token, not a secret
 _INCONSISTENT = -1
+_MATCHES = ("", "Exact", "NotOlderThan")
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list "
     "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
@@ -77,6 +78,7 @@ def list_page(store: ObjectStore, target: Target, resource: Resource, query: Map
     selection = selection_of(query, resource)
     start = _start(store, query)
     limit = whole_number(query, "limit")
+    whole_number(query, "timeoutSeconds")
     if query.get("resourceVersion") == "0" and not query.get("continue"):
         # Served from the watch cache, which knows no pages.
         limit = 0
@@ -147,12 +149,21 @@ def _forgotten(start: _Start, revision: int, store: ObjectStore) -> StatusError:
     return expired(_EXPIRED, {"continue": _token(_INCONSISTENT, start.after)})
 
 
+def _bad_match(cause: Cause) -> StatusError:
+    return invalid_options("ListOptions", cause)
+
+
 def _start(store: ObjectStore, query: Mapping[str, str]) -> _Start:
     if query.get("continue"):
         return _continued(query["continue"])
     asked, match = whole_number(query, "resourceVersion"), query.get("resourceVersionMatch", "")
     if match and not query.get("resourceVersion"):
-        raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        message = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+        raise _bad_match(Cause("FieldValueForbidden", message, field="resourceVersionMatch"))
+    if match not in _MATCHES:
+        supported = ", ".join(f'"{each}"' for each in _MATCHES)
+        message = f'Unsupported value: "{match}": supported values: {supported}'
+        raise _bad_match(Cause("FieldValueNotSupported", message, field="resourceVersionMatch"))
     if asked > store.revision:
         raise future_version(asked, store.revision)
     return _Start(revision=asked if match == "Exact" else None)

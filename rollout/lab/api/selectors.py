@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
+from rollout.lab.api.content import qualified_name_problems
 from rollout.lab.api.resources import EVENTS, JOBS, NAMESPACES, NODES, PODS, REPLICASETS, SECRETS, Resource
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
@@ -120,13 +121,13 @@ class _LabelParser:
     def _requirement(self) -> Requirement:
         if self._peek() == "!":
             self._next()
-            return Requirement(self._identifier(), Operator.ABSENT)
-        key = self._identifier()
+            return Requirement(self._key(), Operator.ABSENT)
+        key = self._key()
         if self._peek() in {"", ","}:
             return Requirement(key, Operator.EXISTS)
         sign = self._expect({*_SIGNS, *_COMPARISONS}, "in, notin, =, ==, !=, gt, lt")
         if sign in _COMPARISONS:
-            return Requirement(key, _COMPARISONS[sign], frozenset({self._identifier()}))
+            return Requirement(key, _COMPARISONS[sign], frozenset({self._number()}))
         values = self._set() if sign in {"in", "notin"} else frozenset({self._value()})
         return Requirement(key, _SIGNS[sign], values)
 
@@ -139,6 +140,18 @@ class _LabelParser:
 
     def _value(self) -> str:
         return "" if self._peek() in {"", ",", ")"} else self._identifier()
+
+    def _key(self) -> str:
+        key = self._identifier()
+        for problem in qualified_name_problems(key):
+            raise bad_request(f'unable to parse requirement: invalid label key "{key}": {problem}')
+        return key
+
+    def _number(self) -> str:
+        text = self._identifier()
+        if not text.isdecimal():
+            raise bad_request("unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer")
+        return text
 
     def _identifier(self) -> str:
         token = self._next()

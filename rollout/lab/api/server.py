@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 
 from rollout.lab.api.access import Access, Denial
 from rollout.lab.api.defaulting import ensure_namespaces
@@ -20,12 +22,13 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
 from rollout.lab.api.misbehaviour import faulty_answer
 from rollout.lab.api.representation import compressed, encoded
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
-from rollout.lab.api.statuses import StatusError
+from rollout.lab.api.statuses import StatusError, too_large
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.api.streaming import stream
 from rollout.lab.api.watching import BOOKMARK_SECONDS
 
 _LOGGED_BODY = 1000
+_MOST_BYTES = 3 * 1024 * 1024
 _SHUTDOWN_SECONDS = 1.0
 _BACKLOG = 1024
 
@@ -86,7 +89,7 @@ class ApiServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; port 0 takes a free one, which `port` names afterwards."""
         self.host, self.port = host, port
-        http = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        http = web.Server(self._handle, request_factory=_request, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(http, shutdown_timeout=_SHUTDOWN_SECONDS)
         await self._runner.setup()
         await self.come_back()
@@ -125,7 +128,11 @@ class ApiServer:
             await self.come_back()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        payload = await request.read() if request.body_exists else b""
+        try:
+            payload = await request.read() if request.body_exists else b""
+        except web.HTTPRequestEntityTooLarge:
+            refusal = too_large(_MOST_BYTES)
+            return _response(request, Answer(refusal.code, encoded(refusal.body())))
         call = Call(
             target=parse_target(request.method, request.path, request.query),
             query=request.query,
@@ -207,6 +214,18 @@ def _response(request: web.BaseRequest, answer: Answer) -> web.Response:
     payload, headers = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
     headers = {"Content-Type": answer.content_type, **headers, **answer.headers}
     return web.Response(status=answer.status, body=payload, headers=headers)
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: web.RequestHandler,
+    writer: AbstractStreamWriter,
+    task: "asyncio.Task[None]",
+) -> web.BaseRequest:
+    """A request that may be as large as a real server takes it."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MOST_BYTES)
 
 
 async def _cut(request: web.BaseRequest) -> None:

@@ -220,6 +220,32 @@ def unprocessable_patch() -> StatusError:
     return StatusError(_UNPROCESSABLE, "Invalid", message, details={})
 
 
+def too_large(most: int) -> StatusError:
+    """413: more bytes than any object may have."""
+    message = f"Request entity too large: limit is {most}"
+    return StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "RequestEntityTooLarge", message)
+
+
+def invalid_patch(why: str) -> StatusError:
+    """422 for a patch of which no object comes out."""
+    cause = Cause("FieldValueInvalid", f"Invalid value: {why}", field="patch")
+    message = f' "" is invalid: patch: {cause.message}'
+    return StatusError(_UNPROCESSABLE, "Invalid", message, details={"causes": [cause.as_json()]})
+
+
+def invalid_options(kind: str, cause: Cause) -> StatusError:
+    """422 for options of a request that no server knows, such as `DeleteOptions`."""
+    details: Json = {"group": "meta.k8s.io", "kind": kind, "causes": [cause.as_json()]}
+    message = f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}'
+    return StatusError(_UNPROCESSABLE, "Invalid", message, details=details)
+
+
+def version_on_create() -> StatusError:
+    """500: a new object that names a version."""
+    message = "resourceVersion should not be set on objects to be created"
+    return StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, "", message)
+
+
 def too_many_budgets() -> StatusError:
     """500 without a reason: more than one disruption budget covers the pod."""
     message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

@@ -6,8 +6,9 @@ Each rule yields causes; all of them are collected into one 422.
 import re
 from collections.abc import Iterator
 
+from rollout.lab.api.content import content_causes
 from rollout.lab.api.resources import NODES, PODS, Resource
-from rollout.lab.api.statuses import Cause, StatusError, bad_request, invalid
+from rollout.lab.api.statuses import Cause, bad_request, invalid
 from rollout.lab.api.store import Json
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -24,21 +25,6 @@ _BAD_NAME = (
     "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-# Parents stand before their children.
-_SHAPES: dict[str, type] = {
-    "metadata": dict,
-    "metadata.labels": dict,
-    "metadata.annotations": dict,
-    "metadata.finalizers": list,
-    "metadata.ownerReferences": list,
-    "spec": dict,
-    "spec.taints": list,
-    "spec.containers": list,
-    "status": dict,
-    "status.conditions": list,
-}
-_TEXTS = ("name", "generateName", "namespace", "uid", "resourceVersion")
-_TEXT_MAPS = ("labels", "annotations")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _IMMUTABLE_POD = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -73,28 +59,6 @@ def check_kind(resource: Resource, obj: Json) -> None:
         raise bad_request(f"the API version in the data ({given}) does not match the expected API version ({expected})")
 
 
-def check_shape(resource: Resource, obj: Json) -> None:
-    """Raise a 400 where a part of the body is of another JSON type than every object's is."""
-    for path, kind in _SHAPES.items():
-        value: object = obj
-        for part in path.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if value is not None and not isinstance(value, kind):
-            raise _undecodable(resource, path)
-    metadata = obj.get("metadata") or {}
-    texts = [metadata.get(name) for name in _TEXTS]
-    texts += [value for name in _TEXT_MAPS for value in (metadata.get(name) or {}).values()]
-    if any(text is not None and not isinstance(text, str) for text in texts):
-        raise _undecodable(resource, "metadata")
-
-
-def _undecodable(resource: Resource, path: str) -> StatusError:
-    return bad_request(
-        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: json: cannot '
-        f"unmarshal into Go struct field {resource.kind}.{path}"
-    )
-
-
 def _refuse(resource: Resource, name: str, causes: list[Cause]) -> None:
     if causes:
         raise invalid(resource, name, causes)
@@ -102,6 +66,7 @@ def _refuse(resource: Resource, name: str, causes: list[Cause]) -> None:
 
 def _causes(resource: Resource, obj: Json) -> Iterator[Cause]:
     yield from _label_causes(obj)
+    yield from content_causes(resource, obj)
     if resource is NODES:
         yield from _taint_causes(obj)
     if resource is PODS and not (obj.get("spec") or {}).get("containers"):
@@ -128,8 +93,14 @@ def _label_causes(obj: Json) -> Iterator[Cause]:
 
 
 def _taint_causes(node: Json) -> Iterator[Cause]:
+    seen = set[tuple[str | None, str | None]]()
     for index, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
         field = f"metadata.taints[{index}]"
+        identity = (taint.get("key"), taint.get("effect"))
+        if identity in seen:
+            message = f"Duplicate value: {taint}: taints must be unique by key and effect pair"
+            yield Cause("FieldValueDuplicate", message, field=field)
+        seen.add(identity)
         if not taint.get("key"):
             yield Cause("FieldValueRequired", "Required value", field=f"{field}.key")
         effect = taint.get("effect")

@@ -14,24 +14,27 @@ from rollout.lab.api.defaulting import has_generation, with_defaults
 from rollout.lab.api.deletion import Propagation, deleted_form, is_due, settle
 from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import BUDGETS, LEASES, NAMESPACES, PODS, Resource
+from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, PODS, Resource
 from rollout.lab.api.selectors import Selection
+from rollout.lab.api.shapes import check_patched_shape, check_shape
 from rollout.lab.api.statuses import (
     Cause,
     already_exists,
     bad_request,
     forbidden,
     invalid,
+    invalid_options,
     namespace_terminating,
     not_found,
     stale_version,
     success,
+    version_on_create,
     wrong_uid,
     wrong_uid_on_update,
     wrong_version,
 )
 from rollout.lab.api.store import AlreadyExistsError, Json, ObjectStore, timestamp
-from rollout.lab.api.validation import check_kind, check_new, check_shape, check_update
+from rollout.lab.api.validation import check_kind, check_new, check_update
 
 # Fields of the metadata that no client decides.
 _SERVER_OWNED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
@@ -40,6 +43,8 @@ _ANSWERED_BY_OBJECT = frozenset({PODS, NAMESPACES})
 _IMMORTAL_NAMESPACES = frozenset({"default", "kube-public", "kube-system"})
 # An update of these must name the version it is based on.
 _VERSION_REQUIRED = frozenset({LEASES, BUDGETS})
+# An update of one of these that is not there makes it.
+_MADE_BY_UPDATE = frozenset({LEASES, EVENTS})
 
 
 class Scope(StrEnum):
@@ -61,10 +66,11 @@ class DeletionRequest:
 
 
 def dry_run_asked(query: Mapping[str, str], options: Json | None = None) -> bool:
-    """Whether `dryRun=All` stands in the query or in the options of the body; 400 for another value."""
+    """Whether `dryRun=All` stands in the query or in the options of the body; 422 for another value."""
     asked = [*([query["dryRun"]] if "dryRun" in query else []), *((options or {}).get("dryRun") or ())]
     if any(value not in {"All", ""} for value in asked):
-        raise bad_request(f'dryRun: Unsupported value: "{asked[0]}": supported values: "All"')
+        message = f'Unsupported value: ["{asked[0]}"]: supported values: "All"'
+        raise invalid_options("DeleteOptions", Cause("FieldValueNotSupported", message, field="dryRun"))
     return "All" in asked
 
 
@@ -74,6 +80,10 @@ def deletion_request(query: Mapping[str, str], body: Json | None) -> DeletionReq
     preconditions = options.get("preconditions") or {}
     grace = options.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     propagation = options.get("propagationPolicy") or query.get("propagationPolicy") or Propagation.BACKGROUND
+    if propagation not in set(Propagation):
+        supported = '"Foreground", "Background", "Orphan", "nil"'
+        message = f'Unsupported value: "{propagation}": supported values: {supported}'
+        raise invalid_options("DeleteOptions", Cause("FieldValueNotSupported", message, field="propagationPolicy"))
     try:
         return DeletionRequest(
             grace_seconds=None if grace is None else int(grace),
@@ -112,7 +122,9 @@ class Writer:
         check_kind(resource, body)
         check_shape(resource, body)
         metadata = {**(body.get("metadata") or {})}
-        for field in (*_SERVER_OWNED, "resourceVersion", "managedFields"):
+        if metadata.pop("resourceVersion", ""):
+            raise version_on_create()
+        for field in (*_SERVER_OWNED, "managedFields"):
             metadata.pop(field, None)
         if resource.namespaced:
             self._place(metadata, target)
@@ -141,7 +153,7 @@ class Writer:
             raise already_exists(resource, str(error)) from error
 
     def update(self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False) -> Json:
-        """Replace an object (PUT)."""
+        """Replace an object, or make it where its kind allows that (PUT)."""
         check_kind(resource, body)
         check_shape(resource, body)
         metadata = body.get("metadata") or {}
@@ -149,6 +161,13 @@ class Writer:
             raise bad_request(
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
             )
+        if metadata.get("namespace", target.namespace) != target.namespace:
+            raise bad_request(
+                f"the namespace of the object ({metadata['namespace']}) does not match the namespace on the request "
+                f"({target.namespace})"
+            )
+        if self.is_made_by_update(target, resource):
+            return self._made(target, resource, body, dry_run=dry_run)
         current = self.current(resource, target.name, target.namespace)
         if resource in _VERSION_REQUIRED and not metadata.get("resourceVersion"):
             cause = Cause(
@@ -159,6 +178,18 @@ class Writer:
             raise invalid(resource, target.name, [cause])
         return self.replace(resource, current, body, scope=_scope(target), dry_run=dry_run)
 
+    def _made(self, target: Target, resource: Resource, body: Json, *, dry_run: bool) -> Json:
+        """What an update makes: whatever version it names is not looked at, only whom it means."""
+        metadata = {**(body.get("metadata") or {}), "name": target.name}
+        if metadata.get("uid"):
+            raise wrong_uid_on_update(resource, target.name, metadata["uid"], "")
+        metadata.pop("resourceVersion", None)
+        return self.create(target, resource, {**body, "metadata": metadata}, dry_run=dry_run)
+
+    def is_made_by_update(self, target: Target, resource: Resource) -> bool:
+        """Whether there is no such object, and an update would make it."""
+        return resource in _MADE_BY_UPDATE and self._store.get(resource, target.name, target.namespace) is None
+
     def patch(self, target: Target, resource: Resource, media_type: str, patch: Any, *, dry_run: bool = False) -> Json:
         """Patch an object."""
         current = self._store.get(resource, target.name, target.namespace if resource.namespaced else "")
@@ -166,7 +197,7 @@ class Writer:
         patched = apply_patch(resource, media_type, base, patch)
         if current is None:
             raise not_found(resource, target.name)
-        check_shape(resource, patched)
+        check_patched_shape(resource, patched)
         if (patched.get("metadata") or {}).get("name") != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
         return self.replace(resource, current, patched, scope=_scope(target), dry_run=dry_run)

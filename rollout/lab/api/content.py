@@ -1,0 +1,128 @@
+"""The rules of those kinds that a rollout writes: metadata, ConfigMaps, Leases, Events and budgets. Pure."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from rollout.lab.api.resources import BUDGETS, CONFIGMAPS, EVENTS, LEASES, Resource
+from rollout.lab.api.statuses import Cause
+from rollout.lab.api.store import Json
+
+_NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_PREFIX_PART = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_PERCENTAGE = re.compile(r"[0-9]+%")
+_NAME_PART_LENGTH, _PREFIX_LENGTH = 63, 253
+_MOST_ANNOTATIONS = 256 * 1024
+_MOST_CONFIG = 1024 * 1024
+
+_BAD_NAME_PART = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_BAD_PREFIX = (
+    "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
+    "must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_BAD_KEY = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_BAD_PERCENTAGE = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
+    "validation is '[0-9]+%')"
+)
+
+
+def content_causes(resource: Resource, obj: Json) -> Iterator[Cause]:
+    """What is wrong with the object, beyond its name, labels' values and types."""
+    metadata = obj["metadata"]
+    yield from _key_causes("metadata.labels", metadata.get("labels") or {})
+    # Annotations are looked at in lower case.
+    annotations = metadata.get("annotations") or {}
+    yield from _key_causes("metadata.annotations", {key.lower(): value for key, value in annotations.items()})
+    if sum(len(key.encode()) + len((value or "").encode()) for key, value in annotations.items()) > _MOST_ANNOTATIONS:
+        yield _too_long("metadata.annotations", _MOST_ANNOTATIONS)
+    rules = _RULES.get(resource)
+    if rules is not None:
+        yield from rules(obj)
+
+
+def qualified_name_problems(key: str) -> Iterator[str]:
+    """Why a text is no key of a label or an annotation."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > _PREFIX_LENGTH or not _PREFIX_PART.fullmatch(prefix)):
+        yield _BAD_PREFIX if prefix else "prefix part must be non-empty"
+    if not name:
+        yield "name part must be non-empty"
+    elif len(name) > _NAME_PART_LENGTH:
+        yield f"name part must be no more than {_NAME_PART_LENGTH} bytes"
+    if not _NAME_PART.fullmatch(name):
+        yield _BAD_NAME_PART
+
+
+def _key_causes(field: str, pairs: Mapping[str, object]) -> Iterator[Cause]:
+    for key in pairs:
+        for problem in qualified_name_problems(key):
+            yield _invalid(field, f'"{key}"', problem)
+
+
+def _lease_causes(lease: Json) -> Iterator[Cause]:
+    spec = lease.get("spec") or {}
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        yield _invalid("spec.leaseDurationSeconds", str(duration), "must be greater than 0")
+    if transitions is not None and transitions < 0:
+        yield _invalid("spec.leaseTransitions", str(transitions), "must be greater than or equal to 0")
+
+
+def _config_causes(config: Json) -> Iterator[Cause]:
+    texts, others = config.get("data") or {}, config.get("binaryData") or {}
+    for key in sorted(texts):
+        if not _CONFIG_KEY.fullmatch(key):
+            yield _invalid(f"data[{key}]", f'"{key}"', _BAD_KEY)
+        if key in others:
+            yield _invalid(f"data[{key}]", f'"{key}"', "duplicate of key present in binaryData")
+    for key in sorted(others):
+        if not _CONFIG_KEY.fullmatch(key):
+            yield _invalid(f"binaryData[{key}]", f'"{key}"', _BAD_KEY)
+    size = sum(len(text.encode()) for text in texts.values()) + sum(len(each) * 3 // 4 for each in others.values())
+    if size > _MOST_CONFIG:
+        yield _too_long("[]", _MOST_CONFIG)
+
+
+def _event_causes(event: Json) -> Iterator[Cause]:
+    """An Event lies beside its object; one about an object without a namespace lies in `default`."""
+    involved = (event.get("involvedObject") or {}).get("namespace") or ""
+    if event["metadata"].get("namespace", "") != (involved or "default"):
+        yield _invalid("involvedObject.namespace", f'"{involved}"', "does not match event.namespace")
+
+
+def _budget_causes(budget: Json) -> Iterator[Cause]:
+    spec = budget.get("spec") or {}
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        yield _invalid("spec", "{}", "minAvailable and maxUnavailable cannot be both set")
+    for field in ("minAvailable", "maxUnavailable"):
+        amount = spec.get(field)
+        if isinstance(amount, str) and not _PERCENTAGE.fullmatch(amount):
+            yield _invalid(f"spec.{field}", f'"{amount}"', _BAD_PERCENTAGE)
+        elif isinstance(amount, int) and amount < 0:
+            yield _invalid(f"spec.{field}", str(amount), "must be greater than or equal to 0")
+
+
+_RULES: Final[Mapping[Resource, Callable[[Json], Iterator[Cause]]]] = {
+    LEASES: _lease_causes,
+    CONFIGMAPS: _config_causes,
+    EVENTS: _event_causes,
+    BUDGETS: _budget_causes,
+}
+
+
+def _invalid(field: str, value: str, why: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {value}: {why}", field=field)
+
+
+def _too_long(field: str, most: int) -> Cause:
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field=field)

@@ -1,0 +1,184 @@
+"""What a rollout writes, and what is next to it: a server that took less would hide mistakes."""
+
+from typing import Any
+
+import pytest
+
+from tests.contract.cluster import MERGE, Cluster, Json
+
+NODES = "/api/v1/nodes"
+NOBODY = "00000000-0000-0000-0000-000000000000"
+MOMENT = "2026-03-04T05:06:07.000001Z"
+SPEC = {
+    "holderIdentity": "ann",
+    "leaseDurationSeconds": 30,
+    "leaseTransitions": 0,
+    "acquireTime": MOMENT,
+    "renewTime": MOMENT,
+}
+EVENT = {
+    "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"},
+    "reason": "Contract",
+    "message": "m",
+    "type": "Normal",
+    "source": {"component": "rollout"},
+    "firstTimestamp": "2026-03-04T05:06:07Z",
+    "lastTimestamp": "2026-03-04T05:06:07Z",
+    "count": 1,
+}
+
+
+def leases(namespace: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ({"leaseDurationSeconds": 0}, (422, ["FieldValueInvalid"])),
+        ({"leaseTransitions": -1}, (422, ["FieldValueInvalid"])),
+        ({"leaseDurationSeconds": 1.5}, (400, [])),
+        ({"leaseDurationSeconds": "30"}, (400, [])),
+        ({"renewTime": "2026-03-04T05:06:07Z"}, (400, [])),
+        ({"renewTime": "yesterday"}, (400, [])),
+        ({"holderIdentity": 5}, (400, [])),
+    ],
+)
+def test_leases_of_the_wrong_form(cluster: Cluster, wrong: Json, expected: tuple[int, list[str]]) -> None:
+    path = leases(cluster.namespace())
+    answer = cluster.send("POST", path, {"metadata": {"name": "l"}, "spec": {**SPEC, **wrong}})
+    assert (answer.status, answer.causes) == expected
+
+
+def test_a_lease_is_made_by_an_update_that_names_no_uid(cluster: Cluster) -> None:
+    namespace = cluster.namespace()
+    path = leases(namespace)
+
+    def put(spec: Json, **metadata: str) -> int:
+        return cluster.send("PUT", f"{path}/l", {"metadata": {"name": "l", **metadata}, "spec": spec}).status
+
+    assert put(SPEC, resourceVersion="5", uid=NOBODY) == 409
+    assert put(SPEC, resourceVersion="5") == 201
+    assert put(SPEC) == 422
+    version = cluster.get(f"{path}/l").body["metadata"]["resourceVersion"]
+    assert put(SPEC, resourceVersion=version, namespace="other") == 400
+    assert put({**SPEC, "holderIdentity": "bob"}, resourceVersion=version) == 200
+    assert put({**SPEC, "holderIdentity": "cid"}, resourceVersion=version) == 409
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"data": {"a/b": "x"}}, (422, ["FieldValueInvalid"])),
+        ({"data": {"a": "x"}, "binaryData": {"a": "aGk="}}, (422, ["FieldValueInvalid"])),
+        ({"data": {"a": "x" * (1024 * 1024 + 1)}}, (422, ["FieldValueTooLong"])),
+        ({"data": {"a": "x" * (3 * 1024 * 1024)}}, (413, [])),
+        ({"data": {"a": 1}}, (400, [])),
+        ({"binaryData": {"a": "***"}}, (400, [])),
+        ({"metadata": {"name": "Upper"}}, (422, ["FieldValueInvalid"])),
+    ],
+    ids=["key", "same key", "1 MiB", "3 MiB", "number", "base64", "name"],
+)
+def test_configmaps_of_the_wrong_form(cluster: Cluster, content: Json, expected: tuple[int, list[str]]) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    answer = cluster.send("POST", path, {"metadata": {"name": "c"}, **content})
+    assert (answer.status, answer.causes) == expected
+
+
+def test_a_configmap_as_large_as_they_get(cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    made = cluster.make(path, {"metadata": {"name": "c"}, "data": {"plan.json": "x" * 1024 * 1024}})
+    assert cluster.send("POST", path, {**made, "metadata": {**made["metadata"], "name": "d"}}).status >= 400
+
+
+def test_events_lie_beside_their_objects(cluster: Cluster) -> None:
+    namespace = cluster.namespace()
+    name = cluster.name("contract")
+    elsewhere = cluster.send("POST", f"/api/v1/namespaces/{namespace}/events", {**EVENT, "metadata": {"name": name}})
+    assert (elsewhere.status, elsewhere.causes) == (422, ["FieldValueInvalid"])
+    wrong = {**EVENT, "involvedObject": {**EVENT["involvedObject"], "namespace": "kube-system"}}  # type: ignore[dict-item]
+    assert (
+        cluster.send("POST", "/api/v1/namespaces/default/events", {**wrong, "metadata": {"name": name}}).status == 422
+    )
+    for bad in ({"count": "1"}, {"firstTimestamp": "now"}, {"message": 1}):
+        assert (
+            cluster.send(
+                "POST", "/api/v1/namespaces/default/events", {**EVENT, **bad, "metadata": {"name": name}}
+            ).status
+            == 400
+        )
+
+
+def test_events_are_counted_by_patches_and_read_by_empty_ones(cluster: Cluster) -> None:
+    path = "/api/v1/namespaces/default/events"
+    name = cluster.make(path, {**EVENT, "metadata": {"name": cluster.name("contract")}})["metadata"]["name"]
+    cluster.remember(f"{path}/{name}")
+    news = {"count": 2, "message": "again", "lastTimestamp": "2026-03-04T05:07:07Z"}
+    assert cluster.patch(f"{path}/{name}", news, MERGE).status == 200
+    read = cluster.patch(f"{path}/{name}", {}, MERGE).body
+    assert (read["count"], read["message"]) == (2, "again")
+    assert cluster.patch(f"{path}/none", {}, MERGE).status == 404
+
+
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        ({"metadata": {"annotations": {"a b": "c"}}}, "FieldValueInvalid"),
+        ({"metadata": {"annotations": {"-/b": "c"}}}, "FieldValueInvalid"),
+        ({"metadata": {"annotations": {"a": "x" * 270_000}}}, "FieldValueTooLong"),
+        ({"metadata": {"annotations": {"a": 1}}}, "FieldValueInvalid"),
+        ({"metadata": {"labels": {"a b": "c"}}}, "FieldValueInvalid"),
+        ({"metadata": {"labels": {"a": "x" * 64}}}, "FieldValueInvalid"),
+        ({"spec": {"unschedulable": "yes"}}, "FieldValueInvalid"),
+        ({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}}, "FieldValueDuplicate"),
+    ],
+    ids=["key", "prefix", "256 KiB", "number", "label", "label value", "cordon", "taint"],
+)
+def test_nodes_of_the_wrong_form(cluster: Cluster, patch: Json, reason: str) -> None:
+    node = f"{NODES}/{cluster.node()}"
+    refused = cluster.patch(node, patch, MERGE)
+    # Old servers say each of these more than once.
+    assert (refused.status, set(refused.causes)) == (422, {reason})
+    assert cluster.patch(node, {"metadata": {"annotations": {"A.b/C": "upper case is fine"}}}, MERGE).status == 200
+
+
+@pytest.mark.parametrize(
+    "spec", [{"minAvailable": 1, "maxUnavailable": 1}, {"minAvailable": "x%"}, {"maxUnavailable": -1}]
+)
+def test_budgets_of_the_wrong_form(cluster: Cluster, spec: Json) -> None:
+    answer = cluster.send("POST", cluster.budgets(cluster.namespace()), {"metadata": {"name": "b"}, "spec": spec})
+    assert (answer.status, answer.causes) == (422, ["FieldValueInvalid"])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"labelSelector": "A/b/c=d"},
+        {"labelSelector": "-a=b"},
+        {"labelSelector": "a>x"},
+        {"labelSelector": "a in (x"},
+        {"fieldSelector": "metadata.uid=x"},
+        {"limit": "x"},
+        {"continue": "abc"},
+        {"timeoutSeconds": "x"},
+    ],
+)
+def test_queries_that_are_bad_requests(cluster: Cluster, query: dict[str, Any]) -> None:
+    answer = cluster.get("/api/v1/pods", **query)
+    assert (answer.status, answer.reason) == (400, "BadRequest")
+
+
+def test_options_that_are_none(cluster: Cluster) -> None:
+    node = f"{NODES}/{cluster.node()}"
+    answers = (
+        cluster.patch(node, {}, MERGE, dryRun="Some"),
+        cluster.send("DELETE", node, {"propagationPolicy": "Maybe"}),
+        cluster.get(NODES, resourceVersionMatch="Exact"),
+        cluster.get(NODES, resourceVersion="1", resourceVersionMatch="Nonsense"),
+    )
+    assert [answer.status for answer in answers] == [422] * 4
+
+
+@pytest.mark.parametrize("field", ["spec.nodeName", "status.phase", "metadata.name", "metadata.namespace"])
+def test_fields_that_select_pods(cluster: Cluster, field: str) -> None:
+    assert cluster.get(f"/api/v1/namespaces/{cluster.namespace()}/pods", fieldSelector=f"{field}=x").items == []
