@@ -83,7 +83,7 @@ def _not_earlier(layout: Layout, index: int, name: str, limits: Limits) -> tuple
     found = []
     for number, wave in enumerate(layout.waves[: index - 1], start=1):
         if wave.part != own.part or piece.control_plane:
-            because: tuple[str, ...] = (f"it is for another part of the rollout ({wave.part or 'no such part'})",)
+            because: tuple[str, ...] = (f"it is for another part of the rollout ({wave.part or 'worker nodes'})",)
             if piece.control_plane and wave.part == own.part:
                 because = ("control-plane nodes go one at a time",)
         else:

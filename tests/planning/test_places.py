@@ -1,0 +1,228 @@
+"""Where a pod finds a place among its neighbours: each rule of the scheduler, on the smallest cluster that shows it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from rollout.model.cluster import (
+    ZONE_LABEL,
+    LabelSelector,
+    Node,
+    PersistentVolume,
+    Pod,
+    Requirement,
+    SelectorOperator,
+    Taint,
+)
+from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread
+from rollout.planning.plan import PlanInputs
+from rollout.planning.rooms import Rooms
+from tests.planning.builders import inputs, node, pod
+from tests.planning.random_clusters import random_cluster
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def app(name: str) -> LabelSelector:
+    return LabelSelector((Requirement("app", SelectorOperator.IN, (name,)),))
+
+
+def named(name: str, zone: str = "a", **changes: object) -> Node:
+    return node(name, labels={HOSTNAME: name, ZONE_LABEL: zone}, **changes)  # type: ignore[arg-type]
+
+
+NODES = [named("w-1"), named("w-2"), named("w-3", "b")]
+MOVING = pod("web-0", "w-1")
+
+
+def place(
+    moving: Pod,
+    others: list[Pod],
+    nodes: list[Node] | None = None,
+    namespaces: Mapping[str, Mapping[str, str]] | None = None,
+) -> set[str]:
+    """Every node but the pod's own that would take it: each is asked alone."""
+    snapshot = inputs(nodes or NODES, pods=[moving, *others]).snapshot
+    found = set()
+    for only in snapshot.nodes:
+        rooms = Rooms.of(replace(snapshot, namespaces=dict(namespaces or {})))
+        rooms.close(each.name for each in snapshot.nodes if each is not only)
+        rooms.take_out(moving)
+        found.add(rooms.place(moving))
+    return found - {"", moving.node}
+
+
+def demanding(**demands: object) -> Pod:
+    return replace(MOVING, placement=Placement(**demands))  # type: ignore[arg-type]
+
+
+def test_it_keeps_away_from_those_whom_its_anti_affinity_names() -> None:
+    shy = demanding(repulsions=(PodTerm(HOSTNAME, app("db")),))
+    assert place(shy, [pod("db-0", "w-2", app="db")]) == {"w-3"}
+    by_zone = demanding(repulsions=(PodTerm(ZONE_LABEL, app("db")),))
+    assert place(by_zone, [pod("db-0", "w-2", app="db")]) == {"w-3"}
+
+
+def test_others_keep_it_away_by_theirs() -> None:
+    guard = pod("db-0", "w-2", app="db", placement=Placement(repulsions=(PodTerm(HOSTNAME, app("web")),)))
+    assert place(MOVING, [guard]) == {"w-3"}
+    assert place(MOVING, [replace(guard, labels={"app": "other"}, namespace="elsewhere")]) == {"w-2", "w-3"}
+
+
+def test_it_goes_where_those_are_whom_its_affinity_names() -> None:
+    drawn = demanding(attractions=(PodTerm(HOSTNAME, app("db")),))
+    assert place(drawn, [pod("db-0", "w-2", app="db")]) == {"w-2"}
+    assert place(drawn, []) == set()
+    by_zone = demanding(attractions=(PodTerm(ZONE_LABEL, app("db")),))
+    assert place(by_zone, [pod("db-0", "w-3", app="db")]) == {"w-3"}
+
+
+def test_the_first_of_those_who_are_drawn_to_each_other_goes_anywhere() -> None:
+    sociable = demanding(attractions=(PodTerm(ZONE_LABEL, app("web")),))
+    assert place(sociable, []) == {"w-2", "w-3"}
+    assert place(sociable, [pod("web-1", "w-2")]) == {"w-2"}
+
+
+@pytest.mark.parametrize(
+    ("term", "namespaces", "expected"),
+    [
+        ({}, {}, {"w-2", "w-3"}),
+        ({"namespaces": ("bank",)}, {}, {"w-3"}),
+        ({"namespace_selector": LabelSelector()}, {}, {"w-3"}),
+        (
+            {
+                "namespace_selector": LabelSelector(
+                    (Requirement("kubernetes.io/metadata.name", SelectorOperator.IN, ("bank",)),)
+                )
+            },
+            {},
+            {"w-3"},
+        ),
+        (
+            {"namespace_selector": LabelSelector((Requirement("team", SelectorOperator.IN, ("money",)),))},
+            {"bank": {"team": "money"}},
+            {"w-3"},
+        ),
+        (
+            {"namespace_selector": LabelSelector((Requirement("team", SelectorOperator.IN, ("money",)),))},
+            {"bank": {"team": "art"}},
+            {"w-2", "w-3"},
+        ),
+    ],
+)
+def test_a_term_looks_in_the_namespaces_that_it_means(
+    term: dict[str, object], namespaces: dict[str, dict[str, str]], expected: set[str]
+) -> None:
+    shy = demanding(repulsions=(PodTerm(HOSTNAME, app("db"), **term),))  # type: ignore[arg-type]
+    assert place(shy, [pod("db-0", "w-2", app="db", namespace="bank")], namespaces=namespaces) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"), [({"match_keys": ("hash",)}, {"w-3"}), ({"mismatch_keys": ("hash",)}, {"w-2"})]
+)
+def test_a_term_takes_in_the_values_of_its_pod(keys: dict[str, tuple[str, ...]], expected: set[str]) -> None:
+    labels = {"app": "web", "hash": "1"}
+    shy = replace(demanding(repulsions=(PodTerm(HOSTNAME, app("web"), **keys),)), labels=labels)  # type: ignore[arg-type]
+    same, other = pod("web-1", "w-2", labels=labels), pod("web-2", "w-3", labels={**labels, "hash": "2"})
+    assert place(shy, [same, other]) == expected
+
+
+SPREAD = [pod("web-1", "w-2"), pod("web-2", "w-2"), pod("web-3", "w-3")]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "expected"),
+    [
+        ({"max_skew": 1}, set()),
+        ({"max_skew": 2}, {"w-3"}),
+        ({"max_skew": 3}, {"w-2", "w-3"}),
+        ({"max_skew": 2, "min_domains": 9}, {"w-3"}),
+        ({"max_skew": 1, "heeds_taints": True}, {"w-3"}),
+    ],
+)
+def test_a_spread_counts_the_closed_node_too_unless_it_heeds_taints(
+    constraint: dict[str, object], expected: set[str]
+) -> None:
+    spread = demanding(spreads=(Spread(HOSTNAME, selector=app("web"), **constraint),))  # type: ignore[arg-type]
+    rooms = Rooms.of(inputs(NODES, pods=[spread, *SPREAD]).snapshot)
+    rooms.close(["w-1"])
+    rooms.take_out(spread)
+    checks = rooms.neighbours.checks(spread, rooms.closed)
+    assert {each.name for each in NODES[1:] if all(check.admits(each) for check in checks)} == expected
+
+
+def test_too_few_places_count_as_if_one_were_empty() -> None:
+    even = [pod("web-1", "w-2"), pod("web-2", "w-3"), pod("web-3", "w-1")]
+    plain = demanding(spreads=(Spread(HOSTNAME, 1, app("web")),))
+    assert place(plain, even) == {"w-2", "w-3"}
+    wide = demanding(spreads=(Spread(HOSTNAME, 1, app("web"), min_domains=4),))
+    assert place(wide, even) == set()
+
+
+def test_a_spread_counts_only_nodes_where_its_pod_may_run_unless_told_otherwise() -> None:
+    nodes = [named("w-1"), named("w-2"), named("w-3", "b")]
+    chosen = (NodeTerm((Requirement(ZONE_LABEL, SelectorOperator.IN, ("a",)),)),)
+    crowd = [pod("web-1", "w-1"), pod("web-2", "w-2")]
+    honest = demanding(node_terms=chosen, spreads=(Spread(HOSTNAME, 1, app("web")),))
+    assert place(honest, crowd, nodes) == {"w-2"}
+    wide = demanding(node_terms=chosen, spreads=(Spread(HOSTNAME, 1, app("web"), ignores_affinity=True),))
+    assert place(wide, crowd, nodes) == set()
+
+
+def test_a_spread_that_heeds_taints_leaves_tainted_nodes_out() -> None:
+    nodes = [named("w-1"), named("w-2"), named("w-3", taints=(Taint("gpu", "", "NoSchedule"),))]
+    crowd = [pod("web-1", "w-1"), pod("web-2", "w-2")]
+    assert place(demanding(spreads=(Spread(HOSTNAME, 1, app("web")),)), crowd, nodes) == set()
+    heeding = demanding(spreads=(Spread(HOSTNAME, 1, app("web"), heeds_taints=True),))
+    assert place(heeding, crowd, nodes) == {"w-2"}
+
+
+def test_a_node_without_the_key_is_no_place_for_a_spread_and_one_for_a_distance() -> None:
+    bare = [named("w-1"), node("w-2")]
+    assert place(demanding(spreads=(Spread(ZONE_LABEL, 1, app("web")),)), [], bare) == set()
+    assert place(demanding(repulsions=(PodTerm(ZONE_LABEL, app("db")),)), [], bare) == {"w-2"}
+
+
+def test_volumes_of_a_zone_keep_to_it() -> None:
+    stateful = replace(MOVING, claims=("data",))
+    here = NodeTerm((Requirement(ZONE_LABEL, SelectorOperator.IN, ("a",)),))
+    snapshot = inputs(NODES, pods=[stateful]).snapshot
+    rooms = Rooms.of(replace(snapshot, volumes=(PersistentVolume("pv", "shop/data", (here,)),)))
+    rooms.close(["w-1"])
+    rooms.take_out(stateful)
+    assert rooms.place(stateful) == "w-2"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counting_as_pods_move_is_counting_anew(seed: int) -> None:
+    made = random_cluster(seed, 8, 12, demanding=True)
+    random = Random(seed)  # noqa: S311 - reproducible, not secret
+    names = [each.name for each in made.snapshot.nodes]
+    moving = random.sample(made.snapshot.pods, 40)
+    kept, where = Rooms.of(made.snapshot), dict[str, str]()
+    for each in moving:
+        kept.neighbours.checks(each, frozenset())
+    for each in moving:
+        target = where[each.uid] = random.choice(names)
+        kept.take_out(each)
+        kept.put(each, target)
+    for each in random.sample(moving, 15):
+        assert verdicts(kept, each, made) == verdicts(Rooms.of(moved(made, where).snapshot), each, moved(made, where))
+
+
+def moved(made: PlanInputs, where: Mapping[str, str]) -> PlanInputs:
+    pods = tuple(replace(each, node=where.get(each.uid, each.node)) for each in made.snapshot.pods)
+    return replace(made, snapshot=replace(made.snapshot, pods=pods))
+
+
+def verdicts(rooms: Rooms, moving: Pod, made: PlanInputs) -> list[bool]:
+    """Of every node, whether the pod's neighbours let it in."""
+    here = next(each for each in made.snapshot.pods if each.uid == moving.uid)
+    at = rooms.node_of(here)
+    rooms.take_out(here)
+    checks = rooms.neighbours.checks(here, frozenset())
+    found = [all(check.admits(each) for check in checks) for each in made.snapshot.nodes]
+    rooms.put(here, at)
+    return found
