@@ -19,6 +19,8 @@ _TURN = "rollout_turn"
 _LONGEST = 300
 _SHARED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
 
+_PREAMBLE = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via ssh: )?")
+
 _HOST_KEY = re.compile(
     r"host key verification failed|host identification has changed|host key .*(?:mismatch|changed)", re.IGNORECASE
 )
@@ -76,7 +78,7 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 
 def unreachable(host: str, message: str) -> SshError:
     """Why a host could not be reached, as far as the words of whatever reaches it tell."""
-    said = printable(message.removeprefix("Failed to connect to the host via ssh: "), _LONGEST) or "no reason given"
+    said = printable(_PREAMBLE.sub("", message), _LONGEST) or "no reason given"
     kind, hint = next(
         ((kind, hint) for words, kind, hint in _CAUSES if words.search(message)),
         (SshUnreachableError, f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"),

@@ -6,6 +6,7 @@ owner may read, and are gone at the end of it: an environment may hold secrets.
 
 import shlex
 import shutil
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -13,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from rollout.adapters import ansible_tether
 from rollout.adapters.ansible_inventory import TARGETS, write_inventory, write_variables
-from rollout.adapters.ansible_settings import AnsibleSettings
+from rollout.adapters.ansible_settings import AnsibleSettings, programs
 from rollout.gather.answer import printable
 from rollout.model.host import Host
 
@@ -95,12 +97,13 @@ class AnsibleRun:
         try:
             private.mkdir()
             ssh_config.write_text(self._settings.ssh_config_text(), encoding="utf-8")
+            tethered = self._tethered()
             ended = ansible_runner.run(
                 private_data_dir=str(private),
                 project_dir=str(self._settings.folder),
                 playbook=str(self._playbook),
                 cmdline=self._arguments,
-                envvars=self._settings.variables(ssh_config),
+                envvars=self._settings.variables(ssh_config, first_on_path=tethered),
                 settings={"pexpect_timeout": _LOOK_SECONDS, "suppress_output_file": True},
                 event_handler=self._heard,
                 cancel_callback=self._canceled.is_set,
@@ -113,6 +116,16 @@ class AnsibleRun:
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._ended()
+
+    def _tethered(self) -> Path:
+        """A folder with an `ansible-playbook` that ends when this thread does, however that comes."""
+        folder = self.folder / "bin"
+        folder.mkdir()
+        command = [sys.executable, "-I", "-S", ansible_tether.__file__, str(programs() / "ansible-playbook")]
+        program = folder / "ansible-playbook"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+        program.chmod(0o700)
+        return folder
 
     def _changed(self, status: Mapping[str, Any], runner_config: Any) -> None:
         """Once it runs, nobody reads any more what ansible-runner wrote down of the environment."""

@@ -53,11 +53,12 @@ class AnsibleSettings:
     folder: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
-    def variables(self, ssh_config: Path | None = None) -> dict[str, str]:
+    def variables(self, ssh_config: Path | None = None, *, first_on_path: Path | None = None) -> dict[str, str]:
         """What is added to the environment of Ansible's programs; `ssh_config` is where `ssh_config_text` was put."""
+        path = (*((str(first_on_path),) if first_on_path else ()), str(programs()))
         checked = self.host_key_checking is not HostKeyChecking.OFF
         variables = {
-            "PATH": f"{programs()}{os.pathsep}{self.environment.get('PATH', os.defpath)}",
+            "PATH": os.pathsep.join((*path, self.environment.get("PATH", os.defpath))),
             "ANSIBLE_HOST_KEY_CHECKING": str(checked),
             "ANSIBLE_SSH_ARGS": shlex.join(self.ssh_arguments(ssh_config)),
             PASSPHRASE_VARIABLE: "",

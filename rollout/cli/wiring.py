@@ -5,13 +5,14 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, Executor, SshOptions
 from rollout.cli.playbook_options import PlaybookOptions
 from rollout.model.gates import AlertPolicy
-from rollout.model.host import Host
+from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
@@ -74,16 +75,19 @@ def _ssh(options: SshOptions) -> HostExecutor:
         known_hosts=options.known_hosts,
         host_key_checking=HostKeyChecking(options.host_key_checking),
         key_file=options.ssh_key,
-        key_passphrase=os.environ.get(PASSPHRASE_VARIABLE),
+        passphrases=[value] if (value := os.environ.get(PASSPHRASE_VARIABLE)) else [],
         ask=ask_on_terminal,
     )
 
 
 def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mapping[str, Host]:
     """The hosts as `--ssh-config` or the operator's own configuration has them reached."""
-    # Ansible's ssh follows it by itself.
     if options.executor is Executor.ANSIBLE:
-        return hosts
+        # Ansible's ssh follows it by itself; what is said of hosts meanwhile is what holds without one.
+        return {
+            name: replace(host, user=host.user or DEFAULT_SSH_USER, port=host.port or DEFAULT_SSH_PORT)
+            for name, host in hosts.items()
+        }
     from rollout.adapters.ssh_config import with_ssh_config
 
     return with_ssh_config(hosts, options.ssh_config)

@@ -1,0 +1,159 @@
+"""One suite for both executors: what hosts say and do must come to the same, whatever carries the commands."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS, LEASES
+from rollout.lab.hosts.faults import (
+    BusFault,
+    HostFaults,
+    HostKeyFault,
+    RebootFault,
+    SshFault,
+    SudoFault,
+)
+from rollout.lab.lab import Lab
+from tests.executors.conftest import Program, StartLab, ansible_processes, until
+
+APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s")
+EVERYTHING = (*APPLY, "--max-unavailable", "100%", "--max-failures", "100%", "--disable-eviction", "--force")
+NODE = "node-rollout.dev/"
+
+
+def run_of(lab: Lab) -> str:
+    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
+    assert lease is not None
+    return str(lease["metadata"]["annotations"][NODE + "run"])
+
+
+def test_status_says_why_a_host_gives_no_answer(program: Program, with_faults: StartLab) -> None:
+    lab = with_faults(
+        11,
+        {
+            "worker-1": HostFaults(ssh=SshFault.CLOSED),
+            "worker-2": HostFaults(ssh=SshFault.KEY_REFUSED),
+            "worker-3": HostFaults(host_key=HostKeyFault.OTHER),
+            "worker-4": HostFaults(garbage=True),
+            "worker-5": HostFaults(bus=BusFault.DENIED),
+            "worker-6": HostFaults(sudo=SudoFault.REFUSED),
+            "worker-7": HostFaults(sudo=SudoFault.PASSWORD, bus=BusFault.DENIED),
+        },
+    )
+    ended = program.run(lab, "status", "-o", "json")
+    assert ended.code == 0, ended.stderr
+    nodes = {node["node"]: node for node in json.loads(ended.stdout)}
+    assert len(nodes) == 11
+    errors = {name: node["error"] for name, node in nodes.items() if node["error"]}
+    assert set(errors) == {"worker-1", "worker-2", "worker-3", "worker-4"}
+    assert "refused" in errors["worker-1"]
+    assert "refuses user core" in errors["worker-2"] or "Permission denied" in errors["worker-2"]
+    assert "host key" in errors["worker-3"]
+    assert "changed" in errors["worker-3"]
+    assert "the host did not run the command" in errors["worker-4"]
+    assert nodes["worker-5"]["operation"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
+    reasons = {name: node["reason"].partition(":")[0] for name, node in nodes.items() if node["reason"]}
+    assert reasons["worker-6"] == "no-sudo"
+    assert reasons["worker-7"] == "unknown-status"
+    assert {reasons[name] for name in errors} <= {"unreachable", "unknown-status"}
+    healthy = nodes["worker-8"]
+    assert (healthy["running_version"], healthy["staged_version"]) == ("4081.2.0", "4152.2.0")
+
+
+def test_apply_takes_every_host_to_its_own_end(program: Program, with_faults: StartLab) -> None:
+    """A wave of hosts that each do something else when they are told to reboot."""
+    lab = with_faults(
+        9,
+        {
+            "worker-2": HostFaults(reboot=RebootFault.NEVER_RETURNS),
+            "worker-3": HostFaults(reboot=RebootFault.ROLLS_BACK),
+            "worker-4": HostFaults(reboot=RebootFault.IGNORED),
+            "worker-5": HostFaults(host_key=HostKeyFault.CHANGES_AT_REBOOT),
+            "worker-6": HostFaults(reboot=RebootFault.SLOW),
+        },
+    )
+    ended = program.run(lab, *EVERYTHING, "--reboot-timeout", "10s")
+    assert ended.code == 4, ended.stderr
+    assert ended.outcomes == {
+        "worker-1": "succeeded",
+        "worker-2": "not-back",
+        "worker-3": "rolled-back",
+        "worker-4": "not-rebooted",
+        "worker-5": "not-back",
+        "worker-6": "succeeded",
+    }
+    assert "cannot be trusted" in ended.failures["worker-5"]["message"]
+    assert "host key" in ended.failures["worker-5"]["message"]
+    score = lab.scoreboard()
+    assert {name: score.reboots[name] for name in ended.outcomes} == {
+        **dict.fromkeys(ended.outcomes, 1),
+        **dict.fromkeys(("worker-2", "worker-4"), 0),
+    }
+    assert set(score.cordons_left) == {"worker-2", "worker-5"}
+    assert score.rebooted_undrained == ()
+
+
+def test_a_refused_reboot_gives_the_node_back(program: Program, with_faults: StartLab) -> None:
+    lab = with_faults(5)
+    process = program.start(lab, *APPLY, "--node", "worker-1")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line).get("phase") == "draining":
+            lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(sudo=SudoFault.REFUSED)))
+            break
+    stdout, _stderr = process.communicate(timeout=60)
+    (entry,) = json.loads(stdout.splitlines()[-1])["failed"]
+    assert (process.returncode, entry["outcome"], entry["left_cordoned"]) == (4, "reboot-refused", False)
+    assert "not allowed" in entry["message"]
+    assert lab.scoreboard().reboots["worker-1"] == 0
+    assert lab.scoreboard().cordons_left == ()
+
+
+@pytest.mark.parametrize("phase", ["draining", "rebooting"])
+def test_another_machine_goes_on_after_kill_9(program: Program, with_faults: StartLab, phase: str) -> None:
+    lab = with_faults(5)
+    with program.ended_at(lab, phase, signal.SIGKILL, *APPLY):
+        until(lambda: not ansible_processes(program.home))
+    ended = program.run(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert ended.code == 0, ended.stdout + ended.stderr
+    score = lab.scoreboard()
+    assert {score.reboots[name] for name in ("worker-1", "worker-2")} == {1}
+    assert (score.cordons_left, score.annotations_left, score.rebooted_undrained) == ((), {}, ())
+
+
+def test_what_was_killed_is_undone(program: Program, with_faults: StartLab) -> None:
+    lab = with_faults(5)
+    with program.ended_at(lab, "rebooting", signal.SIGKILL, *APPLY) as node:
+        pass
+    ended = program.run(lab, "abort", "--yes", "-o", "json", "--wait", "30s", "--force-unlock", run_of(lab))
+    assert ended.code == 0, ended.stdout + ended.stderr
+    assert json.loads(ended.stdout)["reverted"] == [node]
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.annotations_left) == ((), {})
+    assert lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
+
+
+def test_a_stop_lets_those_in_flight_finish_and_leaves_nothing_running(program: Program, with_faults: StartLab) -> None:
+    lab = with_faults(6)
+    with program.ended_at(lab, "draining", signal.SIGINT, *APPLY, "--max-unavailable", "1") as node:
+        score = lab.scoreboard()
+        assert {name for name, count in score.reboots.items() if count} == {node}
+        assert (score.cordons_left, score.annotations_left) == ((), {})
+        assert ansible_processes(program.home) == []
+
+
+def test_doctor_and_plan_ask_the_same_way(program: Program, with_faults: StartLab, tmp_path: Path) -> None:
+    lab = with_faults(5, {"worker-2": HostFaults(sudo=SudoFault.REFUSED)})
+    checks = json.loads(program.run(lab, "doctor", "-o", "json").stdout)["checks"]
+    failed = [(check["check"], check["subject"]) for check in checks if check["verdict"] == "fail"]
+    assert failed == [("sudo", "worker-2")]
+    clocks = [check["verdict"] for check in checks if check["check"] == "clock"]
+    assert clocks == ["pass"] * 5
+    ended = program.run(lab, "plan", "--control-plane", "exclude", "-i", str(lab.inventory), "--out", "saved.plan")
+    assert ended.code == 0, ended.stderr
+    assert "no-sudo" in ended.stdout
+    assert "worker-1" in ended.stdout
+    assert program.run(lab, "apply", "saved.plan", "-i", str(lab.inventory)).code == 0
+    assert lab.scoreboard().reboots["worker-1"] == 1
