@@ -16,6 +16,7 @@ from rollout.lab.api.store import Json
 ANONYMOUS = "system:anonymous"
 _PUBLIC = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})
 _BEARER = "bearer "
+_NO_ROLES = ': RBAC: [clusterrole.rbac.authorization.k8s.io "node-rollout" not found]'
 
 
 class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,6 +42,11 @@ class Access:
     def __init__(self, tokens: Mapping[str, str], denials: Iterable[Denial] = ()) -> None:
         self._tokens = dict(tokens)
         self.denials = set(denials)
+        self._not_ready_for = 0
+
+    def forget_roles(self, requests: int) -> None:
+        """Refuse that many requests, as a server does that has just started and has not read the roles yet."""
+        self._not_ready_for = requests
 
     def user(self, authorization: str) -> str:
         """The user of an Authorization header; raises 401 for a token that nobody has."""
@@ -55,6 +61,9 @@ class Access:
 
     def check(self, user: str, target: Target) -> None:
         """Raise a 403 unless the user may do it."""
+        if self._not_ready_for and target.resource is not None:
+            self._not_ready_for -= 1
+            raise _refusal(user, target, target.resource, _NO_ROLES)
         if target.resource is None:
             if user == ANONYMOUS and target.path not in _PUBLIC:
                 raise forbidden_path(user, target.verb, target.path)
@@ -82,9 +91,9 @@ class Access:
         }
 
 
-def _refusal(user: str, target: Target, resource: Resource) -> StatusError:
+def _refusal(user: str, target: Target, resource: Resource, why: str = "") -> StatusError:
     # The review of one's own rights is about no namespace, and a namespace is not in one.
     scoped = resource.namespaced and target.namespace
     scope = f'in the namespace "{target.namespace}"' if scoped else "at the cluster scope"
     asked = f'cannot {target.verb} resource "{target.plural}" in API group "{resource.group}" {scope}'
-    return forbidden(resource, target.name, f'User "{user}" {asked}')
+    return forbidden(resource, target.name, f'User "{user}" {asked}{why}')

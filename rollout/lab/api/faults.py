@@ -38,7 +38,8 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     It is in force from `after` for `duration` simulated seconds (None: for ever), for matching requests number
     `from_request` and up (1 is the first), at most `requests` of them, each with `probability`. `resource` may
     name a subresource (`pods/eviction`); `delay` is for `slow`, `retry_after` (real seconds, as clients read
-    it) for `too-many-requests`. An outage begins with the first request that its rule meets.
+    it) for `too-many-requests`. An outage begins with the first request that its rule meets; once it is over, the
+    first `refused` requests find a server that does not know yet who may do what.
     """
 
     answer: FaultAnswer
@@ -54,6 +55,7 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     probability: float = 1.0
     delay: float = 0.0
     retry_after: int = 1
+    refused: int = 0
 
     def covers(self, target: Target) -> bool:
         """Whether the rule is about such requests at all."""

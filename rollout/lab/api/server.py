@@ -175,6 +175,7 @@ class ApiServer:
             case FaultAnswer.DROP:
                 await _cut(request)
             case FaultAnswer.OUTAGE:
+                self.access.forget_roles(fault.refused)
                 self._outage = asyncio.create_task(self.outage(fault.duration))
                 await _cut(request)
             case _:

@@ -10,7 +10,7 @@ import urllib3
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
 from rollout.lab.api.requests import parse_target
 from rollout.lab.api.standalone import StandaloneApi
-from tests.contract.cluster import Cluster
+from tests.contract.cluster import Answer, Cluster
 
 NODES = "/api/v1/nodes"
 BROKEN = (urllib3.exceptions.ProtocolError, urllib3.exceptions.NewConnectionError)
@@ -136,6 +136,21 @@ def test_an_outage_closes_the_port_and_ends(api: StandaloneApi, client: Cluster)
             time.sleep(0.1)
     assert api.server.port == port
     assert client.get(NODES).status == 200
+
+
+def test_a_server_that_is_back_may_not_know_yet_who_may_do_what(api: StandaloneApi, client: Cluster) -> None:
+    put_in_force(api, ApiFault(answer=FaultAnswer.OUTAGE, duration=1, refused=2))
+    with pytest.raises(BROKEN):
+        client.get(NODES)
+    answers = list[Answer]()
+    deadline = time.monotonic() + 10
+    while len(answers) < 3 and time.monotonic() < deadline:
+        try:
+            answers.append(client.get(NODES))
+        except BROKEN:
+            time.sleep(0.05)
+    assert [answer.status for answer in answers] == [403, 403, 200]
+    assert "RBAC: [clusterrole" in answers[0].body["message"]
 
 
 def test_an_outage_breaks_watches(api: StandaloneApi, client: Cluster) -> None:
