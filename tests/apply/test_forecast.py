@@ -109,7 +109,7 @@ WIDE = ("--max-unavailable", "8")
 def test_each_reason_to_fit_nowhere_is_foreseen_and_comes_true(tmp_path: Path, rollout: Rollout) -> None:
     with lab_of("places", 14, tmp_path) as lab:
         plan = planned(rollout, lab, *WIDE)
-        assert blocked(plan) == dict.fromkeys(AT_HOME, {"fits-nowhere"})
+        assert blocked(plan) == {node: {"fits-nowhere"} for node in AT_HOME}
         for node, reason in REASONS.items():
             assert any(reason in entry["message"] for entry in plan["blockers"] if entry["node"] == node), reason
 

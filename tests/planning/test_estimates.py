@@ -1,0 +1,54 @@
+"""How long a plan says that it takes, and what it says that this is reckoned from."""
+
+from dataclasses import replace
+
+import pytest
+
+from rollout.model.gates import GatePolicy
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy
+from rollout.model.quantity import Count, Duration
+from rollout.planning.estimates import Past
+from rollout.planning.plan import build_plan
+from tests.planning.builders import inputs, node, pod
+
+NODES = [node("w-1"), node("w-2")]
+PODS = [pod("web-0", "w-1", grace_period=60)]
+PAST = Past(drains=(10, 20, 30), reboots=(80, 90, 100, 110), settles=(5, 7, 9))
+
+
+def planned(past: Past, policy: Policy | None = None, pods: object = PODS) -> RolloutPlan:
+    return build_plan(replace(inputs(NODES, pods=pods, policy=policy), past=past))  # type: ignore[arg-type]
+
+
+def test_journals_go_before_assumptions() -> None:
+    plan = planned(PAST)
+    first = plan.waves[0].estimate
+    assert (first.drain, first.reboot, first.settle) == (20, 90, 7)
+    assert first.seconds == 117
+    assert [word in told for word, told in zip(("1m30s", "20s", "7s"), plan.estimate.basis, strict=True)] == [True] * 3
+    assert all("journals" in told for told in plan.estimate.basis)
+
+
+def test_a_wave_is_as_slow_as_its_slowest_node() -> None:
+    both = planned(PAST, Policy(max_unavailable=Count(2)), pods=())
+    assert [len(wave.nodes) for wave in both.waves] == [2]
+    assert both.waves[0].estimate.reboot == 100
+
+
+def test_a_pod_with_little_grace_is_not_slower_for_what_others_took() -> None:
+    quick = [pod("web-0", "w-1", grace_period=1)]
+    assert planned(PAST, pods=quick).waves[0].estimate.drain == 6
+
+
+@pytest.mark.parametrize("past", [Past(), PAST])
+def test_a_soak_is_part_of_each_wave(past: Past) -> None:
+    plain = planned(past)
+    soaked = planned(past, Policy(gates=GatePolicy(soak=Duration(600))))
+    assert [wave.estimate.soak for wave in soaked.waves] == [600, 600]
+    assert soaked.estimate.seconds == plain.estimate.seconds + 1200
+
+
+def test_without_any_past_all_is_assumed_and_said_to_be() -> None:
+    basis = planned(Past()).estimate.basis
+    assert ["assumed" in told or "all of their" in told for told in basis] == [True] * 3

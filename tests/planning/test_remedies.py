@@ -1,0 +1,159 @@
+"""Whatever a plan finds, it names the flag or the change that clears it; one case for each fixed word."""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from rollout.cli.reference import TABLES
+from rollout.model.cluster import Pod, PodPhase
+from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
+from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.quantity import Count
+from rollout.model.rivals import Coordinator
+from rollout.planning.plan import PlanInputs, build_plan
+from tests.planning.builders import NOW, budget, inputs, node, pod
+
+HOSTNAME = "kubernetes.io/hostname"
+NODES = [node(name, labels={HOSTNAME: name}) for name in ("w-1", "w-2")]
+
+
+def ago(seconds: int) -> str:
+    return (NOW - timedelta(seconds=seconds)).isoformat()
+
+
+def with_pods(
+    *pods: Pod, allowed: int | None = None, expected: int = 2, drain: DrainPolicy | None = None, **guard: object
+) -> PlanInputs:
+    budgets = () if allowed is None else (budget("web", allowed=allowed, expected=expected, **guard),)
+    return inputs(NODES, pods=pods, budgets=budgets, policy=Policy(drain=drain or DrainPolicy()))
+
+
+def pinned(name: str) -> Pod:
+    return pod(name, "w-1", node_selector={HOSTNAME: "w-1"})
+
+
+def with_rival() -> PlanInputs:
+    given = with_pods()
+    fluo = Coordinator("fluo", "Deployment", "reboot-coordinator", "operator")
+    return replace(given, snapshot=replace(given.snapshot, coordinators=(fluo,)))
+
+
+WEB = pod("web-0", "w-1")
+NAKED = pod("naked", "w-1", owner="")
+DAEMON = pod("agent", "w-1", owner="DaemonSet", app="gone")
+TWO = (budget("web", allowed=1), budget("web", allowed=1, name="web-too"))
+AILING = pod("web-0", "w-1", ready=False, unready_since=ago(900))
+
+BLOCKERS = {
+    BlockerKind.BUDGET_NEVER: (with_pods(WEB, allowed=0, expected=1), ("add a replica", "--disable-eviction")),
+    BlockerKind.TWO_BUDGETS: (inputs(NODES, pods=[WEB], budgets=TWO), ("delete all but one",)),
+    BlockerKind.UNMANAGED_POD: (with_pods(NAKED), ("--force",)),
+    BlockerKind.LOCAL_STORAGE: (
+        with_pods(replace(WEB, has_empty_dir=True), drain=DrainPolicy(delete_emptydir_data=False)),
+        ("--delete-emptydir-data",),
+    ),
+    BlockerKind.DAEMONSET_GONE: (with_pods(DAEMON), ("--force",)),
+    BlockerKind.BUDGET_UNHEALTHY: (
+        with_pods(AILING, allowed=0, desired_healthy=1, current_healthy=0),
+        ("mend it", "AlwaysAllow", "--disable-eviction"),
+    ),
+    BlockerKind.STUCK_TERMINATING: (
+        with_pods(replace(WEB, deleted_at=ago(900))),
+        ("--skip-wait-for-delete-timeout",),
+    ),
+    BlockerKind.FITS_NOWHERE: (
+        with_pods(*(pinned(f"web-{i}") for i in range(2)), allowed=1),
+        ("make room", "relax the budget", "--disable-eviction"),
+    ),
+    BlockerKind.NODES_UNAVAILABLE: (inputs([*NODES, node("w-3", ready=False)]), ("mend it", "raise the limit")),
+    BlockerKind.RIVAL: (with_rival(), ("pause it", "--ignore-rival fluo")),
+}
+WARNINGS = {
+    WarningKind.POD: (with_pods(replace(WEB, has_empty_dir=True)), ("--no-delete-emptydir-data",)),
+    WarningKind.BUDGET_WAITING: (
+        with_pods(WEB, allowed=0, expected=3, desired_healthy=2, current_healthy=2),
+        ("--drain-timeout", "why its pods are not ready"),
+    ),
+    WarningKind.TERMINATING: (with_pods(replace(WEB, deleted_at=ago(60))), ("--skip-wait-for-delete-timeout",)),
+    WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
+    WarningKind.ALL_REPLICAS: (with_pods(WEB, pod("web-1", "w-1")), ("spread them", "give it a budget")),
+}
+OF_PODS = {
+    "unmanaged, by force": (with_pods(NAKED, drain=DrainPolicy(force=True)), "without --force"),
+    "daemon, by force": (with_pods(DAEMON, drain=DrainPolicy(force=True)), "without --force"),
+    "not selected": (with_pods(WEB, drain=DrainPolicy(pod_selector="app=other")), "--pod-selector"),
+    "overdue": (
+        with_pods(replace(WEB, deleted_at=ago(60)), drain=DrainPolicy(skip_wait_for_delete_timeout=10)),
+        "--skip-wait-for-delete-timeout",
+    ),
+}
+
+
+def test_there_is_a_case_for_every_word() -> None:
+    assert set(BLOCKERS) == set(BlockerKind)
+    assert set(WARNINGS) == set(WarningKind)
+
+
+@pytest.mark.parametrize("kind", BLOCKERS)
+def test_every_blocker_names_what_clears_it(kind: BlockerKind) -> None:
+    given, remedies = BLOCKERS[kind]
+    plan = build_plan(given)
+    assert {found.kind for found in plan.blockers} == {kind}
+    assert all(remedy in plan.blockers[0].message for remedy in remedies), plan.blockers[0].message
+
+
+@pytest.mark.parametrize("kind", WARNINGS)
+def test_every_warning_names_what_clears_it(kind: WarningKind) -> None:
+    given, remedies = WARNINGS[kind]
+    found = next(each for each in build_plan(given).warnings if each.kind is kind)
+    assert all(remedy in found.message for remedy in remedies), found.message
+
+
+@pytest.mark.parametrize("case", OF_PODS)
+def test_every_warning_of_a_pod_names_its_flag(case: str) -> None:
+    given, flag = OF_PODS[case]
+    assert any(flag in found.message for found in build_plan(given).warnings), build_plan(given).warnings
+
+
+CLEARED = {
+    BlockerKind.BUDGET_NEVER: DrainPolicy(disable_eviction=True),
+    BlockerKind.UNMANAGED_POD: DrainPolicy(force=True),
+    BlockerKind.LOCAL_STORAGE: DrainPolicy(delete_emptydir_data=True),
+    BlockerKind.DAEMONSET_GONE: DrainPolicy(force=True),
+    BlockerKind.BUDGET_UNHEALTHY: DrainPolicy(disable_eviction=True),
+    BlockerKind.STUCK_TERMINATING: DrainPolicy(skip_wait_for_delete_timeout=600),
+    BlockerKind.FITS_NOWHERE: DrainPolicy(disable_eviction=True),
+}
+
+
+@pytest.mark.parametrize("kind", CLEARED)
+def test_the_flag_that_a_blocker_names_does_clear_it(kind: BlockerKind) -> None:
+    given, _ = BLOCKERS[kind]
+    assert not build_plan(replace(given, policy=replace(given.policy, drain=CLEARED[kind]))).blockers
+
+
+def test_the_changes_that_blockers_name_do_clear_them() -> None:
+    assert not build_plan(with_pods(WEB, allowed=1)).blockers
+    assert not build_plan(inputs(NODES, pods=[WEB], budgets=TWO[:1])).blockers
+    ailing, _ = BLOCKERS[BlockerKind.BUDGET_UNHEALTHY]
+    lenient = tuple(replace(each, always_allow_unhealthy=True) for each in ailing.snapshot.budgets)
+    assert not build_plan(replace(ailing, snapshot=replace(ailing.snapshot, budgets=lenient))).blockers
+    away, _ = BLOCKERS[BlockerKind.NODES_UNAVAILABLE]
+    assert not build_plan(replace(away, policy=Policy(max_unavailable=Count(2)))).blockers
+
+
+def test_every_flag_that_is_named_exists() -> None:
+    known = set(re.findall(r"--[a-z-]+", TABLES["flags"]()))
+    cases = [given for given, _ in (*BLOCKERS.values(), *WARNINGS.values(), *OF_PODS.values())]
+    named = {flag for given in cases for flag in re.findall(r"--[a-z-]+", sentences(build_plan(given)))}
+    assert named - {"--replicas"} <= known
+
+
+def sentences(plan: RolloutPlan) -> str:
+    return " ".join([found.message for found in plan.blockers] + [found.message for found in plan.warnings])
+
+
+def test_pods_that_have_ended_are_no_concern() -> None:
+    assert not sentences(build_plan(with_pods(replace(NAKED, phase=PodPhase.SUCCEEDED))))

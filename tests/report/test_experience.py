@@ -1,0 +1,67 @@
+"""What journals teach estimates: of this cluster, of successes, and not of what a run waited for on purpose."""
+
+from typing import Any
+
+import pytest
+
+from rollout.planning.estimates import Past
+from rollout.report.experience import past_of
+
+Record = dict[str, Any]
+
+
+def at(seconds: int) -> str:
+    return f"2026-03-01T12:{seconds // 60:02}:{seconds % 60:02}.000Z"
+
+
+def run(cluster: str = "here", gates: object = None) -> Record:
+    return {"type": "run", "at": at(0), "cluster": {"uid": cluster}, "policy": {"gates": gates}}
+
+
+def step(node: str, phase: str, seconds: int) -> Record:
+    return {"type": "step", "at": at(seconds), "node": node, "phase": phase}
+
+
+def finished(node: str, outcome: str, seconds: int) -> Record:
+    return {"type": "node_finished", "at": at(seconds), "node": node, "outcome": outcome}
+
+
+STORY = [
+    {"type": "wave_started", "at": at(0), "index": 1},
+    step("w-1", "draining", 1),
+    step("w-2", "draining", 1),
+    step("w-1", "drained", 11),
+    step("w-2", "drained", 21),
+    finished("w-1", "succeeded", 71),
+    finished("w-2", "not-back", 90),
+    {"type": "wave_started", "at": at(95), "index": 2},
+    step("w-3", "draining", 96),
+    step("w-3", "drained", 100),
+    finished("w-3", "succeeded", 200),
+    {"type": "summary", "at": at(207)},
+]
+
+
+def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_its_settling() -> None:
+    assert past_of([[run(), *STORY]], "here") == Past((10, 4), (60, 100), (5, 7))
+
+
+@pytest.mark.parametrize("gates", [{"soak": "30m"}, {"windows": {"windows": ["sat 02:00 4h"]}}])
+def test_what_a_run_waited_for_on_purpose_is_no_settling(gates: dict[str, object]) -> None:
+    assert past_of([[run(gates=gates), *STORY]], "here") == Past((10, 4), (60, 100), ())
+
+
+def test_other_clusters_and_other_files_teach_nothing() -> None:
+    assert past_of([[run("there"), *STORY], [], [{"type": "what"}], STORY], "here") == Past()
+
+
+def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> None:
+    resumed = {**run(), "at": at(50)}
+    story = [run(), step("w-1", "draining", 1), resumed, step("w-1", "drained", 60), finished("w-1", "succeeded", 70)]
+    assert past_of([story], "here") == Past()
+
+
+def test_moments_that_cannot_be_read_are_passed_over() -> None:
+    assert past_of([[run(), {**step("w-1", "draining", 1), "at": "soon"}, *STORY[8:]]], "here") == Past(
+        (4,), (100,), (7,)
+    )
