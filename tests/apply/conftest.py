@@ -12,7 +12,7 @@ import pytest
 
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
+from rollout.lab.scenario import Scenario, load_scenario
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,13 @@ def command(lab: Lab, home: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[[str, int], Lab]]:
-    """Labs by scenario and number of nodes; time passes thirty times as fast in them."""
+def started(tmp_path: Path) -> Iterator[Callable[[Scenario | str, int], Lab]]:
+    """Labs by scenario, or its name, and number of nodes; time passes thirty times as fast in them."""
     with ExitStack() as stack:
 
-        def start(scenario: str, nodes: int) -> Lab:
-            lab = Lab.start(scale(load_scenario(scenario), nodes), directory=tmp_path / "lab", speed=30)
+        def start(scenario: Scenario | str, nodes: int) -> Lab:
+            wanted = load_scenario(scenario) if isinstance(scenario, str) else scenario
+            lab = Lab.start(scale(wanted, nodes), directory=tmp_path / "lab", speed=30)
             return stack.enter_context(lab)
 
         yield start

@@ -4,10 +4,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from rollout.lab.api.resources import EVENTS, NODES
 from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario, Selection, load_scenario
 from tests.apply.conftest import Rollout
 
 QUICK = (
@@ -16,49 +18,95 @@ QUICK = (
 )
 # An outage takes four seconds of real time here, whatever else the machine is doing meanwhile.
 PATIENT = ("--drain-timeout", "30s")
-WORKERS = frozenset({"worker-1", "worker-2", "worker-3", "worker-4"})
+IMPATIENT = ("--drain-timeout", "5s")
+Started = Callable[[Scenario | str, int], Lab]
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is to come of a scenario. `failed` maps nodes to the phase they fail in, `left_out` to the plan's reason."""
+    """What is to come of a scenario, or of several whose hosts are moved to workers of one cluster.
 
-    scenario: str
+    `failed` maps nodes to the phase they fail in, `left_out` to the plan's reason, `says` to words of their messages.
+    """
+
+    scenarios: Mapping[str, Mapping[str, str]]
     code: int = 0
+    workers: int = 4
     failed: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     cordons: tuple[str, ...] = ()
-    says: str = ""
+    says: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+
+    def scenario(self) -> Scenario:
+        """Hosts' faults stand where they are moved to; of the rest the first scenario's counts."""
+        shipped = {name: load_scenario(name) for name in self.scenarios}
+        hosts = [
+            msgspec.structs.replace(override, select=Selection(names=(moved[override.select.names[0]],)))
+            for name, moved in self.scenarios.items()
+            for override in shipped[name].hosts
+        ]
+        return msgspec.structs.replace(next(iter(shipped.values())), hosts=tuple(hosts))
+
+
+def as_shipped(name: str) -> dict[str, dict[str, str]]:
+    return {name: {f"worker-{number}": f"worker-{number}" for number in range(1, 5)}}
 
 
 CASES = [
-    Case("default"),
-    Case("ready-flaps"),
-    Case("slow-return", flags=("--reboot-timeout", "30s")),
-    Case("never-returns", 4, failed={"worker-2": "rebooting"}, cordons=("worker-2",), says="is not back within"),
-    Case("host-key-changes", 4, failed={"worker-2": "rebooting"}, cordons=("worker-2",), says="host key has changed"),
-    Case("reboot-ignored", 4, failed={"worker-2": "rebooting"}, says="did not reboot"),
-    Case("rollback", 4, failed={"worker-2": "ready"}, says="the update did not take"),
-    Case("drain-hangs", 4, failed={"*": "draining"}, says="is still terminating"),
-    Case("no-sudo", left_out={"worker-2": "no-sudo", "worker-3": "no-sudo"}),
-    Case("dbus-denied", left_out={"worker-3": "unknown-status"}),
-    Case("bus-absent", left_out={"worker-2": "unknown-status"}),
-    Case("wrong-host-key", left_out={"worker-2": "unreachable"}),
-    Case("unreachable", left_out={"worker-2": "unreachable", "worker-3": "unreachable"}),
-    Case("garbage", left_out={"worker-2": "unreachable"}),
-    Case("budget-never", left_out={"*": "blocked"}, flags=("--skip-blocked",)),
-    Case("api-429", flags=PATIENT),
-    Case("api-500", flags=PATIENT),
-    Case("api-outage", flags=PATIENT),
-    Case("api-lost-answers", flags=PATIENT),
+    Case(
+        {"ready-flaps": {"worker-2": "worker-2"}, "slow-return": {"worker-2": "worker-3"}},
+        flags=("--reboot-timeout", "30s"),
+    ),
+    Case(
+        as_shipped("never-returns"),
+        4,
+        failed={"worker-2": "rebooting"},
+        cordons=("worker-2",),
+        says={"worker-2": "is not back within"},
+    ),
+    Case(
+        as_shipped("host-key-changes"),
+        4,
+        failed={"worker-2": "rebooting"},
+        cordons=("worker-2",),
+        says={"worker-2": "host key has changed"},
+    ),
+    Case(
+        {"reboot-ignored": {"worker-2": "worker-2"}, "rollback": {"worker-2": "worker-3"}},
+        4,
+        failed={"worker-2": "rebooting", "worker-3": "ready"},
+        says={"worker-2": "did not reboot", "worker-3": "the update did not take"},
+    ),
+    Case(as_shipped("drain-hangs"), 4, failed={"*": "draining"}, says={"*": "is still terminating"}, flags=IMPATIENT),
+    Case(
+        {
+            "no-sudo": {"worker-2": "worker-2", "worker-3": "worker-3"},
+            "dbus-denied": {"worker-2": "worker-4", "worker-3": "worker-5"},
+            "bus-absent": {"worker-2": "worker-6"},
+            "wrong-host-key": {"worker-2": "worker-7"},
+            "unreachable": {"worker-2": "worker-8", "worker-3": "worker-9"},
+            "garbage": {"worker-2": "worker-10", "worker-3": "worker-11", "worker-4": "worker-12"},
+        },
+        workers=12,
+        left_out={
+            **dict.fromkeys(("worker-2", "worker-3"), "no-sudo"),
+            **dict.fromkeys(("worker-5", "worker-6"), "unknown-status"),
+            **dict.fromkeys(("worker-7", "worker-8", "worker-9", "worker-10"), "unreachable"),
+        },
+    ),
+    Case(as_shipped("budget-never"), left_out={"*": "blocked"}, flags=("--skip-blocked",)),
+    Case(as_shipped("api-429"), flags=PATIENT),
+    Case(as_shipped("api-500"), flags=PATIENT),
+    Case(as_shipped("api-outage"), flags=PATIENT),
+    Case(as_shipped("api-lost-answers"), flags=PATIENT),
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.scenario)
-def test_every_fault_ends_as_it_should(case: Case, started: Callable[[str, int], Lab], rollout: Rollout) -> None:
-    lab = started(case.scenario, 7)
-    before = lab.scoreboard().versions
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "+".join(case.scenarios))
+def test_every_fault_ends_as_it_should(case: Case, started: Started, rollout: Rollout) -> None:
+    lab = started(case.scenario(), 3 + case.workers)
+    before, workers = lab.scoreboard().versions, {f"worker-{number}" for number in range(1, case.workers + 1)}
 
     ended = rollout(lab, "apply", *QUICK, *case.flags)
 
@@ -66,11 +114,12 @@ def test_every_fault_ends_as_it_should(case: Case, started: Callable[[str, int],
     summary = ended.summary
     failed = {entry["node"]: entry["phase"] for entry in summary["failed"]}
     left_out = {entry["node"]: entry["reason"] for entry in ended.lines[1]["plan"]["excluded"]}
-    left_out = {node: reason for node, reason in left_out.items() if node in WORKERS}
+    left_out = {node: reason for node, reason in left_out.items() if node in workers}
     assert_like(failed, case.failed)
     assert_like(left_out, case.left_out)
-    assert set(summary["succeeded"]) == WORKERS - set(failed) - set(left_out)
-    assert case.says in "".join(entry["message"] for entry in summary["failed"])
+    assert set(summary["succeeded"]) == workers - set(failed) - set(left_out)
+    for entry in summary["failed"]:
+        assert case.says.get(entry["node"], case.says.get("*", "?")) in entry["message"]
 
     score = lab.scoreboard()
     assert (score.killed, score.budgets_broken, score.deletions) == ((), (), 0)
@@ -125,9 +174,7 @@ def assert_like(found: Mapping[str, str], expected: Mapping[str, str]) -> None:
         assert found == expected
 
 
-def test_a_budget_that_never_allows_stops_apply_before_anything_is_touched(
-    started: Callable[[str, int], Lab], rollout: Rollout
-) -> None:
+def test_a_budget_that_never_allows_stops_apply_before_anything_is_touched(started: Started, rollout: Rollout) -> None:
     lab = started("budget-never", 7)
     ended = rollout(lab, "apply", *QUICK)
     assert ended.code == 6
@@ -136,7 +183,7 @@ def test_a_budget_that_never_allows_stops_apply_before_anything_is_touched(
     assert_untouched(lab)
 
 
-def test_without_the_rights_nothing_is_touched(started: Callable[[str, int], Lab], rollout: Rollout) -> None:
+def test_without_the_rights_nothing_is_touched(started: Started, rollout: Rollout) -> None:
     lab = started("no-rights", 7)
     ended = rollout(lab, "apply", *QUICK)
     assert ended.code == 1
@@ -145,9 +192,7 @@ def test_without_the_rights_nothing_is_touched(started: Callable[[str, int], Lab
     assert_untouched(lab)
 
 
-def test_the_first_failure_stops_the_start_of_further_nodes(
-    started: Callable[[str, int], Lab], rollout: Rollout
-) -> None:
+def test_the_first_failure_stops_the_start_of_further_nodes(started: Started, rollout: Rollout) -> None:
     lab = started("rollback", 7)
     ended = rollout(
         lab,
@@ -168,7 +213,7 @@ def test_the_first_failure_stops_the_start_of_further_nodes(
     assert lab.scoreboard().cordons_left == ()
 
 
-def test_twelve_nodes_three_at_a_time(started: Callable[[str, int], Lab], rollout: Rollout) -> None:
+def test_twelve_nodes_three_at_a_time(started: Started, rollout: Rollout) -> None:
     lab = started("default", 12)
     ended = rollout(lab, "apply", "--yes", "--max-unavailable", "3")
     assert ended.code == 0, ended.stderr
@@ -183,7 +228,7 @@ def test_twelve_nodes_three_at_a_time(started: Callable[[str, int], Lab], rollou
     assert set(lab.scoreboard().reboots.values()) == {1}
 
 
-def test_idle_hosts_are_rebooted_on_request_only(started: Callable[[str, int], Lab], rollout: Rollout) -> None:
+def test_idle_hosts_are_rebooted_on_request_only(started: Started, rollout: Rollout) -> None:
     lab = started("idle", 7)
     assert rollout(lab, "apply", *QUICK).code == 0
     assert set(lab.scoreboard().reboots.values()) == {0}

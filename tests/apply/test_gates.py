@@ -112,6 +112,20 @@ def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(started: Starte
     assert_untouched(lab, "worker-1")
 
 
+def test_a_label_that_somebody_else_has_set_is_left_to_them(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 7)
+    api = api_of(lab)
+    api.patch(node_path("worker-1"), {"metadata": {"labels": {"checks.example/before-reboot": "true"}}})
+    prefix = ("--hook-prefix", "checks.example/", "--hook-timeout", "2s")
+    ended = rollout(lab, *ONE, *prefix, "--before-reboot-annotations", BEFORE)
+    assert (ended.code, ended.summary["skipped"]) == (4, ["worker-1"])
+    assert "somebody else is having checks run there" in ended.summary["reasons"]["worker-1"]
+    node = read_node(api, "worker-1")
+    assert node.labels["checks.example/before-reboot"] == "true"
+    score = lab.scoreboard()
+    assert (node.unschedulable, score.evictions, score.annotations_left) == (False, 0, {})
+
+
 def test_a_node_that_fails_its_checks_after_the_reboot_stays_cordoned(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     prefix = ("--hook-prefix", "checks.example/")
@@ -277,10 +291,11 @@ def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout:
 
 def test_a_ramp_grows_and_soaks(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
-    ended = rollout(lab, *QUICK, "--max-unavailable", "3", "--ramp", "1,3", "--soak", "3s")
+    nodes = ("--node", "worker-1", "--node", "worker-2", "--node", "worker-3")
+    ended = rollout(lab, *QUICK, *nodes, "--max-unavailable", "3", "--ramp", "1,2", "--soak", "3s")
     assert ended.code == 0, ended.stderr
     waves = [line for line in ended.lines if line["type"] == "wave_started"]
-    assert len(waves[0]["nodes"]) == 1
+    assert [len(wave["nodes"]) for wave in waves] in ([1, 2], [1, 1, 1])
     first_done = next(line["at"] for line in ended.lines if line["type"] == "node_finished")
     passed = datetime.fromisoformat(waves[1]["at"]) - datetime.fromisoformat(first_done)
     assert passed >= timedelta(seconds=3)
