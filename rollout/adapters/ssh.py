@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from rollout.adapters.ssh_attempt import Attempt, named
 from rollout.adapters.ssh_connection import Patience
 from rollout.adapters.ssh_keys import KeyRing, Keys
 from rollout.adapters.ssh_passphrase import Ask
+from rollout.adapters.ssh_workers import ShellSettings, in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.side_by_side import side_by_side
 from rollout.model.host import Host, Identities
@@ -39,7 +40,7 @@ class ParamikoShell:
     """Runs commands on hosts; safe to call from many threads.
 
     `key_file` is for hosts that name none themselves; with neither, the agent and OpenSSH's default keys are
-    tried. `key_passphrase` is tried on every encrypted key, and `ask` is asked for others. `known_hosts` None means
+    tried. `passphrases` are tried on every encrypted key, and `ask` is asked for others. `known_hosts` None means
     OpenSSH's own files. `connect_timeout` (seconds) bounds connection and login within the deadline of each call.
     Raises `InputError` where a file named here cannot be used.
     """
@@ -50,7 +51,7 @@ class ParamikoShell:
         known_hosts: Path | None = None,
         host_key_checking: HostKeyChecking = HostKeyChecking.STRICT,
         key_file: Path | None = None,
-        key_passphrase: str | None = None,
+        passphrases: Sequence[str] = (),
         ask: Ask | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         output_limit: int = OUTPUT_LIMIT,
@@ -59,16 +60,28 @@ class ParamikoShell:
         # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._known_hosts = KnownHosts((known_hosts,) if known_hosts else (), host_key_checking)
-        self._known_hosts_named = known_hosts is not None
+        self._known_hosts_file = known_hosts
         self._others: dict[tuple[str, ...], KnownHosts] = {}
         self._lock = threading.Lock()
-        self._keys = KeyRing((key_passphrase,) if key_passphrase else (), ask)
+        self._keys = KeyRing(passphrases, ask)
         self._key_file = str(key_file) if key_file is not None else None
         self._connect_timeout = connect_timeout
         self._output_limit = output_limit
         self._patience = patience
         if self._key_file is not None:
             self._check_key(self._key_file)
+
+    @classmethod
+    def made(cls, settings: ShellSettings) -> "ParamikoShell":
+        """One that does as another would, without asking anybody."""
+        return cls(
+            known_hosts=Path(settings.known_hosts) if settings.known_hosts is not None else None,
+            key_file=Path(settings.key_file) if settings.key_file is not None else None,
+            passphrases=settings.passphrases,
+            connect_timeout=settings.connect_timeout,
+            output_limit=settings.output_limit,
+            patience=settings.patience,
+        )
 
     def unlock(self, hosts: Iterable[Host]) -> None:
         """Ask for the passphrases that logging in to these hosts will want, before anything else is on the screen.
@@ -110,8 +123,33 @@ class ParamikoShell:
     def run_on_all(
         self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
     ) -> Generator[tuple[str, CommandResult | SshError]]:
-        """Every host by itself, in threads."""
-        return side_by_side(hosts, partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
+        """Every host by itself, in threads; very many in processes as well, which use all cores."""
+        here = partial(side_by_side, ask=partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
+        # New keys are recorded, and a first one is kept in mind, by one process alone.
+        strict = self._known_hosts.checking is HostKeyChecking.STRICT
+        workers = workers_for(len(hosts)) if strict else 1
+        if workers == 1:
+            return here(hosts)
+        return in_processes(
+            self._settings,
+            hosts,
+            command,
+            timeout=timeout,
+            concurrency=concurrency,
+            workers=workers,
+            ask_here=here,
+        )
+
+    @property
+    def _settings(self) -> ShellSettings:
+        return ShellSettings(
+            known_hosts=str(self._known_hosts_file) if self._known_hosts_file is not None else None,
+            key_file=self._key_file,
+            passphrases=self._keys.passphrases,
+            connect_timeout=self._connect_timeout,
+            output_limit=self._output_limit,
+            patience=self._patience,
+        )
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
         """Nothing is kept: a connection is one question's, and must not outlive a boot."""
@@ -162,7 +200,7 @@ class ParamikoShell:
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
         """The file named by flag before those of the host's configuration, as everywhere."""
-        if not host.known_hosts or self._known_hosts_named:
+        if not host.known_hosts or self._known_hosts_file is not None:
             return self._known_hosts
         with self._lock:
             if host.known_hosts not in self._others:

@@ -35,6 +35,8 @@ class Login(asyncssh.SSHServer):
 
     def begin_auth(self, username: str) -> bool:
         self._server.logins.append(username)
+        if self._server.on_login is not None:
+            self._server.on_login(self._server.connections[-1])
         return True
 
     def public_key_auth_supported(self) -> bool:
@@ -46,13 +48,14 @@ class Login(asyncssh.SSHServer):
 
 @dataclass
 class SshServer:
-    """A server on its loop; `host` is how it is reached, `logins` who tried."""
+    """A server on its loop; `host` is how it is reached, `logins` who tried, `on_login` what it does to them."""
 
     authorized: list[asyncssh.SSHKey]
     host_keys: list[asyncssh.SSHKey]
     connections: list[asyncssh.SSHServerConnection] = field(default_factory=list)
     logins: list[str] = field(default_factory=list)
     port: int = 0
+    on_login: Callable[[asyncssh.SSHServerConnection], None] | None = None
 
     def host(self, name: str = "worker-1", user: str = "core", key_file: str | None = None) -> Host:
         return Host(name, "127.0.0.1", self.port, user, key_file)
@@ -84,7 +87,7 @@ class Loop:
 
     def serve(
         self,
-        handler: Handler = echo,
+        handler: Handler | None = echo,
         *,
         authorized: list[asyncssh.SSHKey],
         host_keys: list[asyncssh.SSHKey] | None = None,

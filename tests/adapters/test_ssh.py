@@ -295,7 +295,7 @@ def test_key_types(servers: Any, tmp_path: Path, algorithm: str, passphrase: str
     key = asyncssh.generate_private_key(algorithm)
     server = servers.serve(authorized=[key])
     file = write_key(key, tmp_path / "id", passphrase)
-    one = shell(server, file, key_passphrase=passphrase)
+    one = shell(server, file, passphrases=[passphrase] if passphrase else [])
     assert one.run(server.host(), "x", timeout=10).exit_status == 3
 
 
@@ -356,12 +356,12 @@ def test_passphrase_missing_or_wrong(tmp_path: Path) -> None:
     file = write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "id", "secret")
     for passphrase, message in ((None, "it is encrypted"), ("guess", "the passphrase does not open it")):
         with pytest.raises(InputError, match=message) as caught:
-            ParamikoShell(key_file=file, key_passphrase=passphrase)
+            ParamikoShell(key_file=file, passphrases=[passphrase] if passphrase else [])
         assert "ROLLOUT_SSH_KEY_PASSPHRASE" in caught.value.hint
 
 
 def test_passphrase_for_an_open_key_is_not_needed(server: Any, key_file: Path) -> None:
-    assert shell(server, key_file, key_passphrase="unused").run(server.host(), "x", timeout=5).exit_status == 3
+    assert shell(server, key_file, passphrases=["unused"]).run(server.host(), "x", timeout=5).exit_status == 3
 
 
 def test_no_algorithm_in_common(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:

@@ -4,7 +4,9 @@ Run: python tests/benchmarks/poll_latency.py [--hosts 1000] [--delay 50] [--conc
 
 Between the client and the hosts of a lab stands a relay, a process of its own, that holds every byte back for half of
 the delay in each direction, and connections for all of it. The floor is what one host takes alone, times how
-many hosts each connection has to ask one after the other.
+many hosts each connection has to ask one after the other. The hosts and the relay share the machine with the client:
+`machine_s` is the CPU of all three over its cores, below which no client can come here. The client's CPU and memory
+are those of all its processes; memory is the sum of each one's peak.
 """
 
 import argparse
@@ -18,18 +20,23 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rollout.adapters.ssh import ParamikoShell
+from rollout.adapters.ssh_workers import workers_for
+from rollout.errors import SshError
 from rollout.gather.inventory import SshDefaults, read_inventory
 from rollout.gather.polling import CONCURRENCY, poll
+from rollout.gather.side_by_side import side_by_side
 from rollout.model.host import Host, HostFacts
+from rollout.ports import CommandResult
 from tests.benchmarks.poll import lab
 
 Target = tuple[str, int]
@@ -116,18 +123,52 @@ def behind_links(hosts: dict[str, Host], delay: float) -> Iterator[dict[str, Hos
         process.join()
 
 
+class OneProcess(ParamikoShell):
+    """Uses threads alone, however many hosts there are."""
+
+    def run_on_all(
+        self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
+    ) -> Generator[tuple[str, CommandResult | SshError]]:
+        return side_by_side(hosts, partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--delay", type=float, default=50.0, help="milliseconds there and back")
     parser.add_argument("--concurrency", type=int, default=CONCURRENCY)
+    parser.add_argument("--one-process", action="store_true", help="threads alone")
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(_FILES, hard) if hard > 0 else _FILES, hard))
+    kind = OneProcess if options.one_process else ParamikoShell
     with tempfile.TemporaryDirectory() as folder, lab(Path(folder), options.hosts) as site:
         inventory = read_inventory(site.inventory, SshDefaults())
         with behind_links({host.name: host for host in inventory.hosts}, options.delay / 1000) as hosts:
-            print(json.dumps(measure(hosts, ParamikoShell(known_hosts=site.known_hosts), options.concurrency)))
+            figures = measure(hosts, kind(known_hosts=site.known_hosts), options.concurrency)
+            print(json.dumps({"processes": 1 if options.one_process else workers_for(len(hosts)), **figures}))
+
+
+def client_cpu() -> float:
+    """Seconds of this process and of those it has begun and seen end."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def others_cpu() -> float:
+    """Seconds of the children that are still there: the hosts and the relay."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12]) if int(fields[1]) == os.getpid() else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def peak_mb(processes: int) -> int:
+    """The sum of all peaks, taking each worker's for that of the largest."""
+    own, child = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return round((own + (child * processes if processes > 1 else 0)) / 1024)
 
 
 def measure(hosts: dict[str, Host], shell: ParamikoShell, concurrency: int) -> dict[str, float]:
@@ -136,22 +177,27 @@ def measure(hosts: dict[str, Host], shell: ParamikoShell, concurrency: int) -> d
     begun = time.monotonic()
     poll(one, shell, timeout=30)
     alone = time.monotonic() - begun
-    cpu, begun = time.process_time(), time.monotonic()
+    others, cpu, begun = others_cpu(), client_cpu(), time.monotonic()
     found = poll(hosts, shell, timeout=120, concurrency=concurrency)
-    cpu, wall = time.process_time() - cpu, time.monotonic() - begun
+    wall = time.monotonic() - begun
+    cpu, others = client_cpu() - cpu, others_cpu() - others
     kinds = Counter(type(answer).__name__ for answer in found.values())
     assert kinds == {HostFacts.__name__: len(hosts)}, kinds
-    floor = alone * math.ceil(len(hosts) / concurrency)
+    cores = os.cpu_count() or 1
+    latency = alone * math.ceil(len(hosts) / concurrency)
+    floor = max(cpu / cores, latency)
     return {
         "hosts": len(hosts),
         "concurrency": concurrency,
         "cpu_ms_a_host": round(cpu / len(hosts) * 1000, 2),
-        "cpu_s": round(cpu, 2),
         "wall_s": round(wall, 2),
         "one_host_s": round(alone, 3),
-        "floor_s": round(max(cpu / (os.cpu_count() or 1), floor), 2),
-        "wall_over_floor": round(wall / max(cpu / (os.cpu_count() or 1), floor), 2),
-        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "cpu_over_cores_s": round(cpu / cores, 2),
+        "latency_s": round(latency, 2),
+        "wall_over_floor": round(wall / floor, 2),
+        "machine_s": round((cpu + others) / cores, 2),
+        "peak_mb": peak_mb(1 if isinstance(shell, OneProcess) else workers_for(len(hosts))),
+        "load_before": round(os.getloadavg()[0], 1),
     }
 
 

@@ -1,0 +1,373 @@
+"""Hosts that do their worst: each costs its own answer, little memory and no more than its time."""
+
+import asyncio
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from rollout.adapters.known_hosts import HostKeyChecking
+from rollout.adapters.ssh import ParamikoShell
+from rollout.adapters.ssh_sockets import connect, resolve
+from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
+from rollout.model.host import Host
+from rollout.report.text import printable
+
+Process = asyncssh.SSHServerProcess[bytes]
+Said = Callable[[socket.socket], None]
+
+# What the kernel holds of a connection on loopback, both ways, beyond what has been read.
+KERNELS = 16 << 20
+
+
+class Stranger:
+    """Something that listens on a port and speaks no SSH; `sent` is how many bytes it got rid of."""
+
+    def __init__(self, say: Said) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.say = say
+        self.sent = 0
+        self.accepted = 0
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listening.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            with connection, suppress(OSError):
+                self.say(connection)
+
+    def send_for_ever(self, connection: socket.socket, data: bytes, pause: float = 0) -> None:
+        while True:
+            connection.sendall(data)
+            self.sent += len(data)
+            time.sleep(pause)
+
+    @property
+    def host(self) -> Host:
+        return Host("stranger", "127.0.0.1", self.listening.getsockname()[1])
+
+    def close(self) -> None:
+        self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+        self.thread.join(30)
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[[Callable[["Stranger", socket.socket], None]], Stranger]]:
+    made = list[Stranger]()
+
+    def make(say: Callable[[Stranger, socket.socket], None]) -> Stranger:
+        made.append(Stranger(lambda connection: say(made[-1], connection)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def trusting(key_file: Path, connect_timeout: float = 15.0) -> ParamikoShell:
+    return ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file, connect_timeout=connect_timeout)
+
+
+def test_banner_line_that_never_ends(stranger: Any, key_file: Path) -> None:
+    endless = stranger(lambda it, connection: it.send_for_ever(connection, b"x" * 65536))
+    with pytest.raises(SshError, match="sent more than any sane one while agreeing on keys"):
+        trusting(key_file).run(endless.host, "true", timeout=60)
+    assert endless.sent < KERNELS
+
+
+def test_banner_of_many_lines(stranger: Any, key_file: Path) -> None:
+    endless = stranger(lambda it, connection: it.send_for_ever(connection, b"welcome\r\n" * 1000))
+    with pytest.raises(SshUnreachableError, match=r"does not speak SSH, but says 'welcome'"):
+        trusting(key_file).run(endless.host, "true", timeout=60)
+    assert endless.sent < KERNELS
+
+
+def test_flood_after_the_banner(stranger: Any, key_file: Path) -> None:
+    def flood(it: Stranger, connection: socket.socket) -> None:
+        connection.sendall(b"SSH-2.0-flood\r\n")
+        ignored = b"\x02" + struct.pack(">I", 32000) + b"x" * 32000
+        padding = 8 + -(len(ignored) + 5 + 8) % 8
+        packet = struct.pack(">IB", len(ignored) + padding + 1, padding) + ignored + bytes(padding)
+        it.send_for_ever(connection, packet)
+
+    endless = stranger(flood)
+    with pytest.raises(SshError, match=r"sent more than any sane one|while agreeing on keys"):
+        trusting(key_file).run(endless.host, "true", timeout=60)
+    assert endless.sent < KERNELS
+
+
+def test_packet_that_claims_to_be_huge(stranger: Any, key_file: Path) -> None:
+    def huge(it: Stranger, connection: socket.socket) -> None:
+        connection.sendall(b"SSH-2.0-huge\r\n" + struct.pack(">IB", 0x7FFFFFF0, 4))
+        it.send_for_ever(connection, b"x" * 65536)
+
+    endless = stranger(huge)
+    with pytest.raises(SshError):
+        trusting(key_file).run(endless.host, "true", timeout=60)
+    assert endless.sent < KERNELS
+
+
+@pytest.mark.parametrize("drop", [b"", b"S", b"SSH-2.0-slow\r\n"], ids=["nothing", "letter", "banner"])
+def test_a_byte_a_second(stranger: Any, key_file: Path, drop: bytes) -> None:
+    def drip(it: Stranger, connection: socket.socket) -> None:
+        connection.sendall(drop)
+        if drop:
+            it.send_for_ever(connection, b"x", pause=0.3)
+        while connection.recv(4096):
+            pass
+
+    slow = stranger(drip)
+    started = time.monotonic()
+    with pytest.raises(SshTimeoutError, match="while agreeing on keys"):
+        trusting(key_file, connect_timeout=1).run(slow.host, "true", timeout=60)
+    assert time.monotonic() - started < 20
+
+
+def test_what_a_stranger_says_steers_no_terminal(stranger: Any, key_file: Path) -> None:
+    rude = stranger(lambda _, connection: connection.sendall(b"\x1b]0;mine\x07\x1b[2J\xff\r\n"))
+    with pytest.raises(SshUnreachableError) as caught:
+        trusting(key_file).run(rude.host, "true", timeout=60)
+    assert caught.value.message.isprintable()
+    assert "\\x1b]0;mine" in caught.value.message
+
+
+def test_one_that_hangs_up_is_tried_again_a_few_times(stranger: Any, key_file: Path) -> None:
+    curt = stranger(lambda _it, _connection: None)
+    with pytest.raises(SshUnreachableError, match="closed at once"):
+        trusting(key_file).run(curt.host, "true", timeout=60)
+    assert curt.accepted == 5
+
+
+@pytest.mark.parametrize("word", [b"", b"Exceeded MaxStartups\r\n", b"Not allowed at this time\r\n"])
+def test_host_that_is_too_busy_at_first(
+    servers: Any, stranger: Any, client_key: asyncssh.SSHKey, key_file: Path, word: bytes
+) -> None:
+    server = servers.serve(authorized=[client_key])
+
+    def answer(it: Stranger, connection: socket.socket) -> None:
+        if it.accepted <= 2:
+            connection.sendall(word)
+            return
+        with socket.create_connection(("127.0.0.1", server.port)) as onward:
+            back = threading.Thread(target=pump, args=(onward, connection))
+            back.start()
+            pump(connection, onward)
+            back.join(30)
+
+    busy = stranger(answer)
+    assert trusting(key_file).run(busy.host, "x", timeout=60).exit_status == 3
+    assert busy.accepted == 3
+
+
+def pump(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            sink.sendall(data)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_RDWR)
+
+
+def shell(server: Any, key_file: Path, **options: Any) -> ParamikoShell:
+    return ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file, **options)
+
+
+async def write_for_ever(process: Process, data: bytes, stream: str = "stdout") -> None:
+    while not process.channel.is_closing():
+        getattr(process, stream).write(data)
+        await getattr(process, stream).drain()
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_host_that_heeds_no_window(servers: Any, client_key: asyncssh.SSHKey, key_file: Path, stream: str) -> None:
+    sent = list[int]()
+
+    async def flood(process: Process) -> None:
+        process.channel._send_window = 1 << 40  # as one that cheats
+        with suppress(OSError):
+            while len(sent) < (1 << 30) // 32768 and not process.channel.is_closing():
+                getattr(process, stream).write(b"\x1b[2J\x00\xff" * 4096)
+                sent.append(32768)
+                await asyncio.sleep(0)
+
+    server = servers.serve(flood, authorized=[client_key])
+    with pytest.raises(SshError, match=r"printed more than 1048576 bytes|more than any sane one"):
+        shell(server, key_file).run(server.host(), "x", timeout=60)
+
+
+def test_letters_one_by_one_are_bounded_as_well(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    async def letters(process: Process) -> None:
+        while not process.channel.is_closing():
+            for _ in range(500):
+                process.channel.write(b"x")
+            await asyncio.sleep(0)
+
+    server = servers.serve(letters, authorized=[client_key])
+    with pytest.raises(SshError, match="more than"):
+        shell(server, key_file, output_limit=1 << 16).run(server.host(), "x", timeout=60)
+
+
+def test_binary_output_is_an_answer_that_can_be_printed(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
+    async def binary(process: Process) -> None:
+        process.stdout.write(bytes(range(256)) + b"\x1b]0;mine\x07\x1b[2J\xe2\x80\xae")
+        process.exit(0)
+
+    server = servers.serve(binary, authorized=[client_key])
+    result = shell(server, key_file).run(server.host(), "x", timeout=30)
+    assert "\x1b]0;mine" in result.stdout
+    assert printable(result.stdout).isprintable()
+
+
+def test_host_that_closes_after_the_keys(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    server = servers.serve(authorized=[client_key])
+    server.on_login = lambda connection: connection.abort()
+    with pytest.raises(SshUnreachableError, match="the host ended the connection while logging in"):
+        shell(server, key_file).run(server.host(), "x", timeout=30)
+
+
+def test_endless_words_before_the_login(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    def speech(connection: asyncssh.SSHServerConnection) -> None:
+        for _ in range(64):
+            connection.send_auth_banner("all work and no play\r\n" * 1000)
+
+    server = servers.serve(authorized=[client_key])
+    server.on_login = speech
+    with pytest.raises(SshError, match="sent more than any sane one while logging in"):
+        shell(server, key_file).run(server.host(), "x", timeout=30)
+
+
+def test_host_that_opens_no_session(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    server = servers.serve(None, authorized=[client_key])
+    with pytest.raises(SshUnreachableError, match="the host opens no session"):
+        shell(server, key_file).run(server.host(), "x", timeout=30)
+
+
+def test_channel_that_is_never_closed(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
+    async def linger(process: Process) -> None:
+        process.stdout.write(b"done\n")
+        process.channel.write_eof()
+        await asyncio.sleep(60)
+
+    server = servers.serve(linger, authorized=[client_key])
+    with pytest.raises(SshTimeoutError, match="while running the command"):
+        shell(server, key_file).run(server.host(), "x", timeout=1.5)
+
+
+def test_name_whose_resolver_hangs(key_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+
+    def hang(*_: object, **__: object) -> list[object]:
+        released.wait(60)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    started = time.monotonic()
+    with pytest.raises(SshTimeoutError, match=r"no answer within 0.5 s while connecting"):
+        trusting(key_file, connect_timeout=0.5).run(Host("a", "a.example"), "true", timeout=60)
+    assert time.monotonic() - started < 20
+    released.set()
+
+
+def addresses(*targets: tuple[str, int]) -> list[Any]:
+    return [(socket.AF_INET6 if ":" in a else socket.AF_INET, socket.SOCK_STREAM, 6, "", (a, p)) for a, p in targets]
+
+
+def test_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A listener whose queue is full answers no further handshake: as silent as a host behind a firewall.
+    full, there = socket.create_server(("127.0.0.1", 0), backlog=0), socket.create_server(("127.0.0.1", 0))
+    with full, there, ExitStack() as fillers:
+        for _ in range(4):
+            filler = fillers.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        found = addresses(("::1", closed_port()), full.getsockname(), there.getsockname())
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        started = time.monotonic()
+        with connect("a.example", 22, started + 4, 1 << 20) as stream:
+            assert stream.getpeername() == there.getsockname()
+        assert time.monotonic() - started < 4
+
+
+def closed_port() -> int:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        return int(listening.getsockname()[1])
+
+
+def test_addresses_need_no_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = threading.active_count()
+    for address in ("127.0.0.1", "::1"):
+        assert [found[4][0] for found in resolve(address, 22, time.monotonic() + 5)] == [address]
+    assert threading.active_count() == threads
+    with pytest.raises(socket.gaierror):
+        resolve("a" * 70 + ".example", 22, time.monotonic() + 20)
+
+
+# Asks good and bad hosts at once, as a poll does, and says what it cost.
+POLL = """
+import json, sys, time
+from pathlib import Path
+from rollout.adapters.known_hosts import HostKeyChecking
+from rollout.adapters.ssh import ParamikoShell
+from rollout.errors import SshError
+from rollout.model.host import Host
+
+def peak_mb():
+    return next(int(l.split()[1]) for l in Path("/proc/self/status").open() if l.startswith("VmHWM")) / 1024
+
+key, good, *bad = sys.argv[1:]
+shell = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=Path(key))
+shell.run(Host("first", "127.0.0.1", int(good)), "x", timeout=30)
+before = peak_mb()
+hosts = {f"bad-{n}": Host(f"bad-{n}", "127.0.0.1", int(bad[n % len(bad)])) for n in range(24)}
+hosts |= {f"good-{n}": Host(f"good-{n}", "127.0.0.1", int(good)) for n in range(24)}
+begun, took, answers = time.monotonic(), {}, {}
+for name, answer in shell.run_on_all(hosts, "x", timeout=5, concurrency=32):
+    took[name], answers[name] = time.monotonic() - begun, isinstance(answer, SshError)
+print(json.dumps({
+    "good_s": max(s for name, s in took.items() if name.startswith("good")),
+    "all_s": max(took.values()),
+    "failed": sorted(name for name, failed in answers.items() if failed),
+    "more_mb": peak_mb() - before,
+    "cpu_s": time.process_time(),
+}))
+"""
+
+
+def test_bad_hosts_cost_the_good_ones_nothing(
+    servers: Any, stranger: Any, client_key: asyncssh.SSHKey, key_file: Path
+) -> None:
+    async def flood(process: Process) -> None:
+        await write_for_ever(process, b"x" * 65536)
+
+    async def hang(_: Process) -> None:
+        await asyncio.sleep(60)
+
+    good = servers.serve(authorized=[client_key])
+    bad = [servers.serve(each, authorized=[client_key]).port for each in (flood, hang)]
+    bad += [stranger(lambda it, line: it.send_for_ever(line, b"x" * 65536)).host.port]
+    command = [sys.executable, "-c", POLL, str(key_file), str(good.port), *map(str, bad)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    figures = json.loads(told)
+    print(figures)
+    assert figures["failed"] == sorted(f"bad-{number}" for number in range(24))
+    # Their deadline is at 5 seconds, and they were asked first.
+    assert figures["good_s"] < 4
+    assert figures["all_s"] < 40
+    assert figures["more_mb"] < 100

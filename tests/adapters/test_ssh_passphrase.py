@@ -1,0 +1,190 @@
+"""Passphrases of keys: asked for once on a terminal, and nowhere else."""
+
+import os
+import pty
+import select
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+import pytest
+
+from rollout.adapters.ssh import ParamikoShell
+from rollout.adapters.ssh_passphrase import ask_on_terminal
+from rollout.errors import InputError, SshAuthError
+from rollout.model.host import Identities
+
+# Four hosts in twice as many threads, whose configuration names one encrypted key.
+PROGRAM = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from rollout.adapters.ssh import ParamikoShell
+from rollout.adapters.ssh_passphrase import ask_on_terminal
+from rollout.errors import SshError
+from rollout.model.host import Host, Identities
+
+port, known, key = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+shell = ParamikoShell(known_hosts=known, ask=ask_on_terminal)
+hosts = [Host(f"h{n}", "127.0.0.1", port, "core", identities=Identities((key,))) for n in range(4)]
+if "unlock" in sys.argv:
+    shell.unlock(hosts)
+    print("unlocked")
+
+def ask(host):
+    try:
+        return shell.run(host, "hello", timeout=30).stdout
+    except SshError as error:
+        return type(error).__name__ + ": " + error.message
+
+with ThreadPoolExecutor(8) as pool:
+    for answer in pool.map(ask, hosts * 2):
+        print(answer.strip())
+print("the end")
+"""
+
+
+@pytest.fixture
+def key(client_key: asyncssh.SSHKey, tmp_path: Path) -> Path:
+    path = tmp_path / "id_locked"
+    client_key.write_private_key(path, passphrase="open sesame", rounds=1, ignore_few_rounds=True)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def server(servers: Any, client_key: asyncssh.SSHKey) -> Any:
+    return servers.serve(authorized=[client_key])
+
+
+def on_a_terminal(command: list[str], entered: list[str]) -> str:
+    """Run a command on a terminal of its own, and enter a line at each question; what the screen shows."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        ["setsid", "--ctty", *command], stdin=theirs, stdout=theirs, stderr=theirs, env=environment()
+    )
+    os.close(theirs)
+    screen, left, deadline = "", list(entered), time.monotonic() + 60
+    try:
+        while time.monotonic() < deadline and select.select([ours], [], [], 30)[0]:
+            try:
+                screen += os.read(ours, 4096).decode()
+            except OSError:
+                break
+            if left and screen.count("Passphrase for") > len(entered) - len(left):
+                os.write(ours, f"{left.pop(0)}\n".encode())
+    finally:
+        os.close(ours)
+        process.kill()
+        process.wait()
+    return screen
+
+
+def environment() -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+
+
+def program(server: Any, key: Path, *options: str) -> list[str]:
+    known = server.known_hosts(key.parent)
+    return [sys.executable, "-c", PROGRAM, str(server.port), str(known), str(key), *options]
+
+
+@pytest.mark.parametrize("options", [(), ("unlock",)])
+def test_is_asked_for_once(server: Any, key: Path, options: tuple[str, ...]) -> None:
+    screen = on_a_terminal(program(server, key, *options), ["open sesame"])
+    assert screen.count("you said: hello") == 8, screen
+    assert screen.count(f"Passphrase for {key}: ") == 1
+    assert "sesame" not in screen
+    assert ("unlocked" in screen) == bool(options)
+
+
+def test_may_be_mistyped_twice(server: Any, key: Path) -> None:
+    screen = on_a_terminal(program(server, key), ["open sesam", "opensesame", "open sesame"])
+    assert screen.count("Passphrase for") == 3
+    assert screen.count("you said: hello") == 8, screen
+
+
+@pytest.mark.parametrize("entered", [["a", "b", "c"], [""]])
+def test_is_not_asked_for_again_by_each_host(server: Any, key: Path, entered: list[str]) -> None:
+    screen = on_a_terminal(program(server, key), entered)
+    assert screen.count("Passphrase for") == len(entered)
+    assert screen.count("SshAuthError") == 8, screen
+    assert "the end" in screen
+
+
+def test_time_that_an_operator_takes_is_no_hosts(server: Any, key: Path) -> None:
+    def slowly(_: Path) -> str:
+        time.sleep(3.2)
+        return "open sesame"
+
+    shell = ParamikoShell(known_hosts=server.known_hosts(key.parent), ask=slowly)
+    assert shell.run(server.host(key_file=str(key)), "x", timeout=3).exit_status == 3
+
+
+def test_nobody_is_asked_without_a_terminal(server: Any, key: Path) -> None:
+    done = subprocess.run(
+        program(server, key),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.count("SshAuthError") == 8
+    assert f"key file {key}: it is encrypted" in done.stdout
+    assert "Passphrase" not in done.stdout + done.stderr
+
+
+def test_what_is_piped_in_is_no_answer(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with key.open() as pipe:
+        monkeypatch.setattr(sys, "stdin", pipe)
+        assert ask_on_terminal(key) is None
+
+
+def test_one_passphrase_opens_all_keys_that_have_it(server: Any, key: Path, tmp_path: Path) -> None:
+    other = asyncssh.generate_private_key("ssh-ed25519")
+    other.write_private_key(tmp_path / "other", passphrase="open sesame", rounds=1, ignore_few_rounds=True)
+    (tmp_path / "other").chmod(0o600)
+    asked = list[Path]()
+
+    def answer(file: Path) -> str:
+        asked.append(file)
+        return "open sesame"
+
+    shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=tmp_path / "other", ask=answer)
+    assert shell.run(server.host(key_file=str(key)), "x", timeout=30).exit_status == 3
+    assert asked == [tmp_path / "other"]
+
+
+def test_key_that_is_open_goes_before_a_question(
+    server: Any, key: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    known = server.known_hosts(key.parent)
+    shell = ParamikoShell(known_hosts=known, ask=lambda file: pytest.fail(f"asked for {file}"))
+    host = replace(server.host(), identities=Identities((str(key), str(key_file))))
+    assert shell.run(host, "x", timeout=30).exit_status == 3
+
+
+def test_named_key_is_asked_for_at_once(key: Path) -> None:
+    with pytest.raises(InputError, match="the passphrase does not open it"):
+        ParamikoShell(key_file=key, ask=lambda _: "guess")
+    with pytest.raises(InputError, match="it is encrypted"):
+        ParamikoShell(key_file=key, ask=lambda _: None)
+
+
+def test_encrypted_default_key_is_named(
+    server: Any, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    (tmp_path / ".ssh").mkdir()
+    key.rename(tmp_path / ".ssh" / "id_ed25519")
+    with pytest.raises(SshAuthError, match=r"id_ed25519: it is encrypted"):
+        ParamikoShell(known_hosts=server.known_hosts(tmp_path)).run(server.host(), "x", timeout=30)
