@@ -3,6 +3,7 @@
 Loading it takes longer than most of the runs live; apart from that the children are what a shell would start.
 """
 
+import faulthandler
 import multiprocessing
 import os
 import sys
@@ -28,6 +29,7 @@ def run_program(arguments: Sequence[str], environment: Mapping[str, str], output
         os.dup2(nothing.fileno(), 0)
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
+    faulthandler.enable()
     from rollout.cli.main import run  # noqa: PLC0415 - loaded by the server already
 
     code = run(arguments)

@@ -94,9 +94,8 @@ class Operators:
             return None
         written = self.machine.output(self._number)
         text = written.read_text() if written.exists() else ""
-        lines = tuple(
-            msgspec.json.decode(line) for line in text.splitlines() if line.startswith("{") and line[-1] == "}"
-        )
+        whole = (line for line in text.splitlines() if line.startswith("{") and line.endswith("}"))
+        lines = tuple(line for line in map(decoded, whole) if "type" in line)
         told = Told(self.process.exitcode, text, lines)
         self.process = None
         self.told.append(told)
@@ -106,6 +105,11 @@ class Operators:
         """kill -9."""
         self.send(signal.SIGKILL)
         return self.ended(10)
+
+
+def decoded(line: str) -> Json:
+    found: Json = msgspec.json.decode(line)
+    return found
 
 
 def stands(lab: Lab) -> bool:

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-import msgspec
-
 from rollout.adapters.kube import connect
 from rollout.errors import ApiError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
@@ -208,8 +206,3 @@ class Trouble:
         for node in self._lab.machines:
             self.heal(node)
             self.report_soon(node, 0)
-
-
-def decoded(line: str) -> Json:
-    found: Json = msgspec.json.decode(line)
-    return found
