@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,19 @@ def test_an_outage_in_the_middle_costs_a_request_or_two(
     # Eight were under way when it went.
     assert costs(server) <= 60 + CONSTANT + 3 * 8
     assert len(asked(server, "list", "pods")) <= 2
+
+
+def test_a_server_that_is_back_is_asked_at_once(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+    """Whatever it was heard of by: the pause before the next eviction is over then, long as it may have been."""
+    fill(server, 20)
+    rule = ApiFault(answer=FaultAnswer.OUTAGE, resource="pods/eviction", from_request=10, duration=1)
+    server.call(lambda: server.server.faults.add(rule))
+    # The first pause is half a second by its clock, and twenty-five by the wall's.
+    run(api, recorder, 60, speed=0.02)
+    log = server.call(lambda: list(server.server.requests))
+    away = max(second.at - first.at for first, second in pairwise(log))
+    assert away < 10
+    assert pods_on(server, NODE) == set()
 
 
 def test_an_outage_while_it_waits_costs_two_watches(server: StandaloneApi, draining: Start, recorder: Recorder) -> None:
