@@ -98,6 +98,15 @@ def test_a_pod_costs_one_request(kind: str, server: StandaloneApi, api: KubeApi,
     assert costs(server) <= 20 + CONSTANT
 
 
+def test_eight_evictions_are_under_way_at_a_time(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+    fill(server, 12)
+    slow = ApiFault(answer=FaultAnswer.SLOW, resource="pods/eviction", delay=1)
+    server.call(lambda: server.server.faults.add(slow))
+    run(api, recorder, 300, speed=1)
+    at = sorted(record.at for record in asked(server, "create", "pods/eviction"))
+    assert len([moment for moment in at if moment - at[0] < 0.7]) == 8
+
+
 def test_whoever_may_have_a_namesake_is_read_again_once_time_has_passed(server: StandaloneApi, draining: Start) -> None:
     fill(server, 2, "StatefulSet")
     add_budget(server, "web", allowed=0, needs=2, has=2)
@@ -254,7 +263,9 @@ def test_a_silent_watch_of_pods_is_doubted(
     """They are long gone, and nobody has said so: after a minute by its clock the drain looks for itself."""
     fill(server, 5)
     monkeypatch.setattr("rollout.lab.api.watching.Watch._event", lambda _watch, _change: None)
-    run(api, recorder, 600, speed=100)
+    began = time.monotonic()
+    run(api, recorder, 6000, speed=100)
+    assert time.monotonic() - began < 30
     assert len(asked(server, "list", "pods")) == 2
     assert len(asked(server, "create", "pods/eviction")) <= 10
 
