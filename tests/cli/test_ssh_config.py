@@ -1,0 +1,38 @@
+"""The operator's own ~/.ssh/config, as the program goes by it."""
+
+import json
+from pathlib import Path
+
+from rollout.lab.lab import Lab
+from tests.cli.conftest import Command, Ended
+from tests.conftest import StartLab
+
+TINY = str(Path(__file__).with_name("tiny.yaml"))
+
+
+def errors(ended: Ended) -> set[str]:
+    return {row["error"] for row in json.loads(ended.stdout)}
+
+
+def write_config(home: Path, text: str) -> None:
+    (home / ".ssh").mkdir(exist_ok=True)
+    (home / ".ssh" / "config").write_text(text)
+
+
+def test_own_configuration_is_followed_and_told_otherwise(start_lab: StartLab, command: Command, home: Path) -> None:
+    lab: Lab = start_lab(TINY, nodes=3)
+
+    def status(*options: str) -> Ended:
+        return command("status", "-o", "json", *options, lab=lab)
+
+    write_config(home, "Host *\n  User somebody\nHost elsewhere\n  BindAddress 10.0.0.1\nMatch host x exec true\n")
+    followed = errors(status())
+    assert len(followed) == 3
+    assert all("the host refuses user somebody" in error for error in followed)
+    for way_out in (("--ssh-config", "none"), ("--ssh-user", "core")):
+        assert errors(status(*way_out)) == {""}
+    write_config(home, "Host *\n  BindAddress 10.0.0.1\n")
+    refused = status()
+    assert refused.code == 1
+    assert "sets bindaddress for" in refused.stderr
+    assert "--ssh-config FILE, or none" in refused.stderr
