@@ -3,8 +3,10 @@
 Commands are imported for their flags, which costs little; what they work with is imported when they run.
 """
 
+import getpass
 import os
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -30,6 +32,7 @@ from rollout.errors import ExitCode
 
 _EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."
 
+_FIRST_PROCESS = 1
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 app = typer.Typer(
@@ -103,4 +106,16 @@ def _is_verbose(arguments: Sequence[str]) -> bool:
 
 def main() -> None:
     """The console entry point."""
+    if os.getpid() == _FIRST_PROCESS:
+        # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM but during a run
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _name_the_user()
     sys.exit(run(sys.argv[1:]))
+
+
+def _name_the_user() -> None:
+    """Where the user is a mere number, as in containers, let it go by that: libraries ask for a name."""
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["USER"] = str(os.getuid())

@@ -197,9 +197,10 @@ class Machine:
         self.write("staged", STAGED_VERSION)
 
     def clear(self) -> None:
-        """Nothing staged, nothing offered, nothing planned."""
+        """Nothing staged, nothing offered, nothing planned; an attempt to update that is under way is over."""
         for file in (self.root / _STATE).iterdir():
             file.unlink()
+        self.write("story", uuid.uuid4().hex)
 
     def write(self, name: str, text: str = "") -> None:
         """Write a file that says what the engine reports or what the next boot does."""
