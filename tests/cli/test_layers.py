@@ -164,9 +164,11 @@ def parse(*arguments: str) -> Groups:
         general: GeneralOptions,
         gates: GateOptions,
         local: LocalGateOptions,
+        reboot: RebootOptions,
+        check: CheckOptions,
         playbooks: PlaybookOptions,
     ) -> None:
-        got.append((cluster, selection, policy, ssh, lease, general, gates, local, playbooks))
+        got.append((cluster, selection, policy, ssh, lease, general, gates, local, reboot, check, playbooks))
 
     app.command()(flattened(probe))
     app(["probe", *arguments], standalone_mode=False)
@@ -197,10 +199,10 @@ def settings(text: str) -> Path:
 def test_every_option_is_in_the_table() -> None:
     groups = (
         *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions),
-        *(SshOptions, PlaybookOptions, LeaseOptions, GeneralOptions),
+        *(SshOptions, PlaybookOptions, RebootOptions, CheckOptions, LeaseOptions, GeneralOptions),
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
-    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, "config", "delete-emptydir-data"}
+    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, "config", "delete-emptydir-data", "wait"}
 
 
 @pytest.mark.parametrize("item", SAMPLES, ids=lambda item: item.name)
@@ -231,6 +233,14 @@ def test_a_switch_that_is_on_can_be_turned_off_in_every_layer(monkeypatch: pytes
     monkeypatch.setenv(variable(name), "1")
     assert value_of(parse(*in_file), name) is True
     assert value_of(parse(*in_file, f"--no-{name}"), name) is False
+
+
+def test_waiting_has_a_variable_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ROLLOUT_WAIT is how long `rollout abort` waits."""
+    monkeypatch.setenv("ROLLOUT_WAIT", "5m")
+    assert value_of(parse(), "wait") is False
+    monkeypatch.setenv("ROLLOUT_CHECK_UPDATE_WAIT", "true")
+    assert value_of(parse(), "wait") is True
 
 
 def test_a_table_goes_before_the_top_level() -> None:
