@@ -5,7 +5,7 @@ until the status allows them; what was sent and does not show in the status yet 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -74,6 +74,7 @@ class BudgetView:
         self._view = view
         self._accounts: dict[str, _Account] = {}
         self._seen: Mapping[str, SeenBudget] = {}
+        self._news = -1
         self._index = BudgetIndex.of(())
 
     def __enter__(self) -> Self:
@@ -95,7 +96,12 @@ class BudgetView:
             self._view.__exit__(kind, error, trace)
 
     def refresh(self) -> None:
-        """Take in what the watch has brought."""
+        """Take in what the watch has brought; what was looked up for pods is forgotten, they may have changed too."""
+        news = self._view.news if self._view is not None else 0
+        if news == self._news:
+            self._index = replace(self._index, found={})
+            return
+        self._news = news
         found = self._view.items() if self._view is not None else ()
         self._seen = {seen.budget.key: seen for seen in found}
         self._index = BudgetIndex.of(seen.budget for seen in found)

@@ -154,6 +154,7 @@ class NodeStep:
 class PodBlocked:
     """An eviction that is not allowed now; `message` is the server's, `seconds_left` until the deadline.
 
+    `budget` is namespace/name; empty where no budget is the reason, several where the pod is under more than one.
     `needs` and `has` are the healthy pods that the budget demands and counts, None where it does not say; `owner` is
     the pod's controller as Kind/name, empty where it has none.
     """
