@@ -23,7 +23,7 @@ _CALL_SECONDS = 5
 class Past:
     """Seconds that things took in past runs on this cluster.
 
-    `drains`: from the first eviction to the empty node; `reboots`: from there until it was given back; `settles`: from
+    `drains`: from the beginning to the empty node; `reboots`: from there until it was given back; `settles`: from
     the last node of a wave to the next wave.
     """
 

@@ -12,9 +12,9 @@ Record = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Telling:
-    """One journal being read: when each node began to drain and was empty, and when a wave's last node ended."""
+    """One journal being read: when each node was begun and when it was empty, and when a wave's last node ended."""
 
-    draining: dict[str, datetime] = field(default_factory=dict)
+    begun: dict[str, datetime] = field(default_factory=dict)
     drained: dict[str, datetime] = field(default_factory=dict)
     last_ended: datetime | None = None
     drains: list[float] = field(default_factory=list)
@@ -28,7 +28,7 @@ class _Telling:
             return
         match record.get("type"):
             case "run":
-                self.draining, self.drained, self.last_ended = {}, {}, None
+                self.begun, self.drained, self.last_ended = {}, {}, None
             case "step":
                 self._step(str(record.get("node")), record.get("phase"), at)
             case "node_finished":
@@ -39,15 +39,15 @@ class _Telling:
                 pass
 
     def _step(self, node: str, phase: object, at: datetime) -> None:
-        if phase == "draining":
-            self.draining.setdefault(node, at)
-        elif phase == "drained":
+        if phase == "drained":
             self.drained.setdefault(node, at)
+        else:
+            self.begun.setdefault(node, at)
 
     def _finished(self, node: str, outcome: object, at: datetime) -> None:
-        began, empty = self.draining.get(node), self.drained.get(node)
+        began, empty = self.begun.get(node), self.drained.get(node)
         self.last_ended = at
-        if outcome == "succeeded" and began and empty:
+        if outcome == "succeeded" and began and empty and began < empty:
             self.drains.append((empty - began).total_seconds())
             self.reboots.append((at - empty).total_seconds())
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +199,24 @@ def test_a_node_is_explained_on_request(tmp_path: Path, rollout: Rollout) -> Non
         assert all(entry["because"] for entry in found["not_earlier"])
         assert sum(fate["budgets"] == ["shop/local"] for fate in found["pods"]) == 2
         assert rollout(lab, "plan", "--explain", "nobody", *QUICK).code == 64
+
+
+def test_after_a_run_the_next_one_is_estimated_by_it(tmp_path: Path, rollout: Rollout) -> None:
+    flags = ("--control-plane", "exclude", "--reboot-idle", "--node", "worker-1", "--node", "worker-2")
+    with Lab.start(scale(load_scenario("default"), 8), directory=tmp_path / "lab", speed=16) as lab:
+        assert "assumed" in " ".join(planned_by(rollout, lab, flags)["estimate"]["basis"])
+        assert rollout(lab, "apply", "--yes", "-o", "json", *flags).code == 0
+
+        estimate = planned_by(rollout, lab, flags)["estimate"]
+        second = rollout(lab, "apply", "--yes", "-o", "json", *flags)
+
+        assert all("in the journals here" in told for told in estimate["basis"]), estimate
+        lines = second.lines
+        began = next(entry["at"] for entry in lines if entry["type"] == "wave_started")
+        took = (datetime.fromisoformat(lines[-1]["at"]) - datetime.fromisoformat(began)).total_seconds()
+        assert 0.5 < estimate["seconds"] / took < 2, (estimate, took)
+
+
+def planned_by(rollout: Rollout, lab: Lab, flags: tuple[str, ...]) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(rollout(lab, "plan", "-o", "json", *flags).stdout)
+    return document
