@@ -82,6 +82,34 @@ def test_volumes_that_may_not_be_seen_are_a_warning(tmp_path: Path) -> None:
     assert "volumeattachments" in read.warnings[0]
 
 
+def choosing(selector: Json) -> Json:
+    """A cluster whose pod keeps away from others in namespaces that this chooses."""
+    term = {"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": selector}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {**CLUSTER, snapshot.PODS: listed(named("p1", spec={"nodeName": "n1", "affinity": affinity}))}
+
+
+BY_TEAM = {"matchLabels": {"team": "money"}}
+
+
+@pytest.mark.parametrize(("selector", "asked"), [(BY_TEAM, 1), ({}, 0)])
+def test_namespaces_are_read_only_where_an_affinity_chooses_them_by_labels(
+    tmp_path: Path, selector: Json, asked: int
+) -> None:
+    bank = {"metadata": {"name": "bank", "labels": {"team": "money"}}}
+    with scripted(serving({**choosing(selector), snapshot.NAMESPACES: listed(bank)})) as server:
+        read = snapshot.read_snapshot(client(tmp_path, server))
+    assert read.namespaces == ({"bank": {"team": "money"}} if asked else {})
+    assert read.warnings == ()
+
+
+def test_namespaces_that_may_not_be_seen_are_a_warning(tmp_path: Path) -> None:
+    with scripted(serving({**choosing(BY_TEAM), snapshot.NAMESPACES: 403})) as server:
+        read = snapshot.read_snapshot(client(tmp_path, server))
+    assert read.namespaces == {}
+    assert [warning.startswith("namespaces cannot be seen") for warning in read.warnings] == [True]
+
+
 @pytest.mark.parametrize(
     "path", [snapshot.NODES, snapshot.PODS, snapshot.BUDGETS, snapshot.DAEMON_SETS, snapshot.KUBE_SYSTEM]
 )
