@@ -101,8 +101,8 @@ def test_what_passes_is_tried_again(answer: FaultAnswer, status: int, server: St
 def test_flow_control_is_heeded_by_all(server: StandaloneApi, drained: Drain) -> None:
     for number in range(20):
         add_pod(server, NODE, f"p{number}", owned=RS)
-    fault(server, FaultAnswer.TOO_MANY_REQUESTS, requests=8, retry_after=2)
-    drained(speed=2)
+    fault(server, FaultAnswer.TOO_MANY_REQUESTS, requests=8, retry_after=40)
+    drained(speed=40)
     at = [(record.at, record.status) for record in asked(server, "create", "pods/eviction")]
     refused = [moment for moment, status in at if status == 429]
     assert len(refused) == 8

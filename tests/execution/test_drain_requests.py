@@ -140,7 +140,7 @@ def test_an_outage_in_the_middle_costs_a_request_or_two(
 ) -> None:
     """Nobody is there to be asked; the watches are taken up where they broke, and a pod or two are asked for again."""
     fill(server, 60)
-    rule = ApiFault(answer=FaultAnswer.OUTAGE, resource="pods/eviction", from_request=10, duration=3)
+    rule = ApiFault(answer=FaultAnswer.OUTAGE, resource="pods/eviction", from_request=10, duration=1)
     server.call(lambda: server.server.faults.add(rule))
     run(api, recorder, 600)
     assert pods_on(server, NODE) == set()
@@ -181,10 +181,9 @@ def test_an_outage_while_it_waits_costs_two_watches(server: StandaloneApi, drain
 
 def test_a_server_that_answers_but_cannot_is_asked_ever_more_rarely(server: StandaloneApi, draining: Start) -> None:
     fill(server, 30)
-    rule = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="pods/eviction", duration=4)
+    rule = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="pods/eviction", duration=2)
     server.call(lambda: server.server.faults.add(rule))
-    thread = draining(speed=20)
-    thread.join()
+    draining(speed=40).join()
     log = asked(server, "create", "pods/eviction")
     # Eighty seconds by the drain's clock: eight at first, then one at a time.
     assert len([record for record in log if record.status == 503]) <= 8 + 8
