@@ -30,11 +30,20 @@ class Connection:
     known_hosts: str = ""
     ssh_config: str = ""
 
-    @property
-    def arguments(self) -> str:
-        """The same for OpenSSH, which Ansible connects with."""
-        known = ("-o", f"UserKnownHostsFile={self.known_hosts}") if self.known_hosts else ()
-        return shlex.join((*known, *(("-F", self.ssh_config) if self.ssh_config else ())))
+    def arguments(self, host: Host) -> str:
+        """The same for OpenSSH, which Ansible connects with, and what its own configuration may not find.
+
+        It is given an address, where a configuration may speak of a name: the way that was found there goes along.
+        """
+        own_key = host.key_file or self.key_file
+        options = (
+            ("UserKnownHostsFile", self.known_hosts or " ".join(host.known_hosts)),
+            ("HostKeyAlias", host.known_as),
+            ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
+            *(("IdentityFile", file) for file in host.identities.files if not own_key),
+        )
+        told = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
+        return shlex.join((*told, *(("-F", self.ssh_config) if self.ssh_config else ())))
 
 
 def inventory_document(
@@ -74,7 +83,7 @@ def _reached(host: Host | None, connection: Connection) -> Variables:
         return {}
     known = {
         "ansible_ssh_private_key_file": host.key_file or connection.key_file,
-        "ansible_ssh_common_args": connection.arguments,
+        "ansible_ssh_common_args": connection.arguments(host),
     }
     return {
         "ansible_host": host.address,

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ ANSIBLE = Path(sys.executable).parent / "ansible"
 needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
 
 
-def ansible(lab: Lab, home: Path, program: str, *arguments: str) -> str:
+def ansible(lab: Lab, home: Path, program: str, *arguments: str, variables: Mapping[str, str] | None = None) -> str:
     """What one of Ansible's programs prints, in an empty home, with the script as its inventory."""
     path = os.pathsep.join((str(ANSIBLE.parent), os.environ["PATH"]))
-    environment = {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **lab.environment}
+    environment = {"PATH": path, "HOME": str(home), "LC_ALL": "C.UTF-8", **(variables or lab.environment)}
     # A shared connection's socket would lie in the test's home, whose path may be too long for one.
     environment["ANSIBLE_SSH_ARGS"] = "-o ControlMaster=no"
     command = [str(ANSIBLE.with_name(program)), "-i", str(SCRIPT), *arguments]
@@ -90,3 +91,56 @@ def test_a_host_that_does_not_answer_is_listed_without_its_answers(start_lab: St
     assert "worker-2" in document["nodes"]["hosts"]
     assert "worker-2" not in document["needs_reboot"]["hosts"]
     assert "rollout_needs_reboot" not in document["_meta"]["hostvars"]["worker-2"]
+
+
+RELAY = """
+import os, selectors, socket, sys
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+open(sys.argv[3], "a").write("x")
+waiting = selectors.DefaultSelector()
+waiting.register(0, selectors.EVENT_READ, lambda: (os.read(0, 65536), there.sendall))
+waiting.register(there, selectors.EVENT_READ, lambda: (there.recv(65536), lambda data: os.write(1, data)))
+while True:
+    for key, _ in waiting.select():
+        data, write = key.data()
+        if not data:
+            sys.exit()
+        write(data)
+"""
+
+
+@needs_ansible
+def test_the_way_that_an_ssh_configuration_leads_is_gone_by_ansible_too(start_lab: StartLab, home: Path) -> None:
+    """It is written for a name, and Ansible connects to an address."""
+    lab = start_lab("mixed", nodes=12)
+    machine, port = lab.machines["worker-1"], lab.environment["ROLLOUT_SSH_PORT"]
+    relay, used, config = home / "relay.py", home / "used", home / "ssh config"
+    relay.write_text(RELAY)
+    config.write_text(
+        f"Host worker-1\n  HostName {machine.address}\n  HostKeyAlias [{machine.address}]:{port}\n  Port {port}\n"
+        f"  IdentityFile {lab.key}\n  UserKnownHostsFile {lab.known_hosts}\n"
+        f"  ProxyCommand {sys.executable} {relay} %h %p {used}\n"
+    )
+    variables = {
+        "KUBECONFIG": str(lab.kubeconfig),
+        "ROLLOUT_SSH_CONFIG": str(config),
+        "ROLLOUT_NODE": "worker-1",
+    }
+    question = ("-m", "raw", "-a", "cat /proc/sys/kernel/random/boot_id")
+    shown = ansible(lab, home, "ansible", "worker-1", *question, variables=variables)
+    assert machine.boot_id in shown
+    # once by the inventory, and once by Ansible
+    assert len(used.read_text()) == 2
+
+
+def test_the_graph_has_every_kind_of_group(start_lab: StartLab, command: Command) -> None:
+    document = json.loads(command("inventory", "--list", lab=start_lab("mixed", nodes=12)).stdout)
+    assert {
+        *("nodes", "role_control_plane", "needs_reboot", "needs_no_reboot", "cordoned"),
+        *("zone_eu_1a", "zone_eu_1b", "zone_eu_1c", "os_version_4081_2_0"),
+    } == set(document) - {"_meta", "all"}
+    assert all(
+        set(group["hosts"]) <= set(document["_meta"]["hostvars"])
+        for name, group in document.items()
+        if "hosts" in group
+    )
