@@ -1,8 +1,9 @@
 """What a drain does with each pod: evict it, leave it, or refuse to touch the node at all.
 
 The chain is kubectl's, flag for flag, with `--ignore-daemonsets` always on. Owners are fetched beforehand, so that no
-rule does I/O, and every rule that a pod meets leaves its warning, where kubectl keeps only the last one's. Shape by
-shape, and where it differs on purpose:
+rule does I/O, and every rule that a pod meets leaves its warning, where kubectl keeps only the last one's. Of a pod that
+is refused for several reasons all are told, where kubectl names the first. Shape by shape, and where it differs on
+purpose:
 
 - Pods that `--pod-selector` does not choose: left, as with kubectl. Unlike there, it is said that the reboot ends them.
 - Pods overdue by more than `--skip-wait-for-delete-timeout`: left, as with kubectl, and said. This is the one
@@ -196,18 +197,22 @@ _CHAIN: tuple[Callable[[Pod, DrainRules], _Finding | None], ...] = (
 
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
-    """Verdict of the whole chain on one pod."""
+    """Verdict of the whole chain on one pod: one refusal is as good as another, but all of them are told."""
     warnings: list[str] = []
+    refusals: list[_Finding] = []
     reason = _usual_reason(pod)
-    for rule in _CHAIN:
-        finding = rule(pod, rules)
-        if finding is None:
-            continue
-        if finding.action is not None:
+    for finding in filter(None, (rule(pod, rules) for rule in _CHAIN)):
+        if finding.action is None:
+            warnings.append(finding.message)
+            reason = finding.reason
+        elif finding.action is Action.REFUSE:
+            refusals.append(finding)
+        elif not refusals:
             warnings += [finding.warning] if finding.warning else []
             return PodVerdict(pod, finding.action, finding.reason, finding.message, tuple(warnings))
-        warnings.append(finding.message)
-        reason = finding.reason
+    if refusals:
+        message = "; ".join(finding.message for finding in refusals)
+        return PodVerdict(pod, Action.REFUSE, refusals[0].reason, message, tuple(warnings))
     return PodVerdict(pod, Action.EVICT, reason, warnings=tuple(warnings))
 
 

@@ -167,7 +167,9 @@ def check_words(verdict: PodVerdict, flags: Flags) -> None:
     assert shape is not None
     said = " ".join((verdict.message, *verdict.warnings))
     if verdict.action is Action.REFUSE:
-        assert "--force" in verdict.message or "--delete-emptydir-data" in verdict.message
+        unforced = shape.owned is None or verdict.pod.name.startswith("ds-gone")
+        assert ("--force" in verdict.message) == (unforced and not flags.force)
+        assert ("--delete-emptydir-data" in verdict.message) == (verdict.pod.has_empty_dir and not flags.emptied)
     if verdict.action is not Action.EVICT or shape.finished or shape.deleted_ago is not None:
         return
     assert ("emptyDir data will be lost" in said) == verdict.pod.has_empty_dir

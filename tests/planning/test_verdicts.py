@@ -57,6 +57,15 @@ def test_a_refusal_keeps_the_warnings_before_it() -> None:
     assert "--force" in verdict.message
 
 
+def test_all_reasons_of_a_refusal_are_told() -> None:
+    verdict = judge(pod(owner=None, has_empty_dir=True), rules(delete_emptydir_data=False))
+    assert (verdict.action, verdict.reason) == (Action.REFUSE, VerdictReason.LOCAL_STORAGE)
+    assert "--delete-emptydir-data" in verdict.message
+    assert "--force" in verdict.message
+    gone = judge(pod(owner=DS, has_empty_dir=True, mirror=True), rules(delete_emptydir_data=False))
+    assert (gone.action, gone.reason) == (Action.REFUSE, VerdictReason.DAEMONSET_GONE)
+
+
 @pytest.mark.parametrize(
     ("changes", "action", "reason"),
     [
