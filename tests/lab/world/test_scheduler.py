@@ -187,6 +187,55 @@ def test_a_strict_spread_counts_cordoned_nodes_as_places() -> None:
     assert sorted(pod["spec"]["nodeName"] for pod in sim.ready_pods("web")) == ["n1", "n2"]
 
 
+def test_pods_go_where_those_are_to_whom_they_are_drawn_and_wait_for_them() -> None:
+    sim = Simulation(3)
+    term = {"labelSelector": {"matchLabels": {"app": "hub"}}, "topologyKey": "kubernetes.io/hostname"}
+    drawn = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    sim.deployment("follower", 2, affinity=drawn)
+    sim.advance(5)
+    assert sim.ready_pods("follower") == []
+    sim.deployment("hub", 1)
+    sim.advance(10)
+    [hub] = sim.ready_pods("hub")
+    assert {pod["spec"]["nodeName"] for pod in sim.ready_pods("follower")} == {hub["spec"]["nodeName"]}
+    assert len(sim.ready_pods("follower")) == 2
+
+
+def test_the_first_of_pods_that_want_each_other_goes_anywhere() -> None:
+    sim = Simulation(3)
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    sim.deployment("web", 3, affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    sim.advance(10)
+    assert len(sim.ready_pods("web")) == 3
+    assert len({pod["spec"]["nodeName"] for pod in sim.ready_pods("web")}) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "placed"),
+    [
+        ({}, 2),
+        ({"nodeTaintsPolicy": "Honor"}, 4),
+        ({"maxSkew": 2}, 4),
+        ({"nodeTaintsPolicy": "Honor", "minDomains": 3}, 2),
+        ({"labelSelector": {}, "matchLabelKeys": ["app"]}, 2),
+    ],
+)
+def test_a_spread_over_two_open_nodes_and_a_cordoned_one_heeds_its_rules(more: Json, placed: int) -> None:
+    sim = Simulation(3)
+    sim.cordon("n3")
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        **more,
+    }
+    sim.deployment("other", 2)
+    sim.deployment("web", 4, topologySpreadConstraints=[spread])
+    sim.advance(10)
+    assert len(sim.ready_pods("web")) == placed
+
+
 def test_a_pod_bound_by_its_maker_takes_room_too() -> None:
     sim = Simulation(1, setting=NodeSetting(capacity={"cpu": "1", "memory": "1Gi", "pods": "1"}))
     sim.pod("first", node="n1")
