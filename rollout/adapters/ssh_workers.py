@@ -24,7 +24,7 @@ from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 # Below this, a process takes longer to begin than the hosts to answer.
-_HOSTS_A_WORKER = 100
+_HOSTS_A_WORKER = 250
 # Each takes some 40 MB.
 _MOST_WORKERS = 4
 _LENGTH = 4

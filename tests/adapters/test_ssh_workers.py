@@ -62,7 +62,7 @@ def asked(shell: ParamikoShell, hosts: dict[str, Host], timeout: float = 60) -> 
 
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_workers, "_cores", lambda: 64)
-    assert [workers_for(hosts) for hosts in (0, 1, 199, 200, 399, 10_000)] == [1, 1, 1, 2, 3, 4]
+    assert [workers_for(hosts) for hosts in (0, 1, 499, 500, 999, 10_000)] == [1, 1, 1, 2, 3, 4]
     monkeypatch.setattr(ssh_workers, "_cores", lambda: 1)
     assert workers_for(10_000) == 1
 
