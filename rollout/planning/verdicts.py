@@ -1,9 +1,8 @@
 """What a drain does with each pod: evict it, leave it, or refuse to touch the node at all.
 
 The chain is kubectl's, flag for flag, with `--ignore-daemonsets` always on. Owners are fetched beforehand, so that no
-rule does I/O, and every rule that a pod meets leaves its warning, where kubectl keeps only the last one's. Of a pod that
-is refused for several reasons all are told, where kubectl names the first. Shape by shape, and where it differs on
-purpose:
+rule does I/O, and every rule that a pod meets leaves its warning, where kubectl keeps only the last one's. All reasons
+for which a pod is refused are told, where kubectl names the first. Shape by shape, and where it differs on purpose:
 
 - Pods that `--pod-selector` does not choose: left, as with kubectl. Unlike there, it is said that the reboot ends them.
 - Pods overdue by more than `--skip-wait-for-delete-timeout`: left, as with kubectl, and said. This is the one
