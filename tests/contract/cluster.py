@@ -58,6 +58,7 @@ class Cluster:
         cluster = _named(config["clusters"], context["cluster"])["cluster"]
         user = _named(config["users"], context["user"])["user"]
         self.url = cluster["server"].rstrip("/")
+        self.kubeconfig = kubeconfig
         self.run = uuid4().hex[:8]
         self._authorization = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
         authority = _file(cluster, "certificate-authority", directory)
@@ -67,6 +68,7 @@ class Cluster:
             cert_file=_file(user, "client-certificate", directory),
             key_file=_file(user, "client-key", directory),
             retries=False,
+            maxsize=4,
         )
         self._undo: list[Callable[[], object]] = []
 

@@ -1,3 +1,27 @@
+"""One suite for the lab and for any real API server, so that neither can drift from the other.
+
+Without further word the lab is held to it. A real cluster is held to it by
+
+    ROLLOUT_CONTRACT_KUBECONFIG=~/.kube/config pytest tests/contract
+
+with the file's current context and the rights of an administrator; a test cluster, for much is made there, all of it
+named `contract-...` and removed at the end. No machine is touched: Nodes are played, rollouts included, and a taint
+keeps other pods off them. Servers of 1.20 and later are fine; what one does not have yet is skipped.
+
+A control plane alone will do, on loopback, with no container runtime and no kubelet. Given its binaries and, in `pki`,
+a CA with a certificate of each component, this is all that it takes:
+
+    etcd --data-dir data --unsafe-no-fsync
+    kube-apiserver --etcd-servers http://127.0.0.1:2379 --bind-address 127.0.0.1 --advertise-address 127.0.0.1 \\
+        --endpoint-reconciler-type none --authorization-mode RBAC --service-cluster-ip-range 10.0.0.0/24 \\
+        --client-ca-file pki/ca.crt --tls-cert-file pki/server.crt --tls-private-key-file pki/server.key \\
+        --service-account-issuer https://kubernetes.default.svc --service-account-key-file pki/sa.pub \\
+        --service-account-signing-key-file pki/sa.key
+    kube-controller-manager --kubeconfig kcm.kubeconfig --use-service-account-credentials --leader-elect=false \\
+        --service-account-private-key-file pki/sa.key --root-ca-file pki/ca.crt
+    kube-scheduler --kubeconfig scheduler.kubeconfig --leader-elect=false
+"""
+
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +48,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         case "lab":
             scenario = load_scenario("idle")
             with (
-                Lab.start(scenario, directory=directory) as lab,
+                Lab.start(scenario, directory=directory, speed=5) as lab,
                 connected(lab.kubeconfig, directory, controllers=True) as cluster,
             ):
                 yield cluster

@@ -45,6 +45,9 @@ class NodeLifecycle:
         namespace, name = key(change.obj)
         if namespace == "kube-node-lease" and change.type is not ChangeType.DELETED:
             self._heard[name] = self._cluster.agenda.time
+            if change.type is ChangeType.ADDED:
+                # From its first Lease on the Node is judged by its conditions, which may stand there already.
+                self._cluster.agenda.soon(self._follow, name)
 
     def node_changed(self, change: Change) -> None:
         """A Node changed: its taints and its pods follow."""
