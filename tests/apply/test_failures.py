@@ -13,7 +13,18 @@ from rollout.lab.scenario import load_scenario
 from rollout.lab.world.timings import Timings
 from tests.apply.conftest import Rollout, command
 
-APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s")
+APPLY = (
+    "apply",
+    "--yes",
+    "-o",
+    "json",
+    "--control-plane",
+    "exclude",
+    "--settle-timeout",
+    "20s",
+    "--health-checks",
+    "1",
+)
 Started = Callable[[str, int], Lab]
 
 

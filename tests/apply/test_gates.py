@@ -19,15 +19,29 @@ import pytest
 
 from rollout.adapters.kube import connect
 from rollout.gather.snapshot import node_path, read_node, read_nodes
+from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
 from tests.apply.conftest import Rollout
 
 Started = Callable[[str, int], Lab]
-QUICK = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--max-unavailable", "2")
+QUICK = (
+    *("apply", "--yes", "-o", "json", "--control-plane", "exclude"),
+    *("--max-unavailable", "2", "--health-checks", "1"),
+)
 ONE = (*QUICK, "--node", "worker-1")
 BEFORE, AFTER = "checks.example/before", "checks.example/after"
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One lab for all rollouts that are held up before anything happens: each of them is to leave it as it was."""
+    scenario = scale(load_scenario("default"), 7)
+    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+        assert_untouched(lab, *lab.scoreboard().reboots)
 
 
 def api_of(lab: Lab) -> ClusterApi:
@@ -47,12 +61,11 @@ def assert_untouched(lab: Lab, *nodes: str) -> None:
     assert not any(name.endswith("-reboot") for node in read_nodes(api_of(lab)) for name in node.labels)
 
 
-def test_outside_the_window_nothing_begins(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 7)
-    ended = rollout(lab, *QUICK, "--window", window(timedelta(hours=3), "1h"))
+def test_outside_the_window_nothing_begins(untouched: Lab, rollout: Rollout) -> None:
+    ended = rollout(untouched, *QUICK, "--window", window(timedelta(hours=3), "1h"))
     assert ended.code == 4
     assert len(ended.summary["not_started"]) == 4
-    assert_untouched(lab, "worker-1", "worker-2", "worker-3", "worker-4")
+    assert_untouched(untouched, "worker-1", "worker-2", "worker-3", "worker-4")
 
 
 def test_inside_the_window_it_runs_but_not_what_does_not_fit(started: Started, rollout: Rollout) -> None:
@@ -102,14 +115,13 @@ def test_checks_are_asked_before_the_drain_and_before_the_uncordon(started: Star
     assert lab.scoreboard().clean
 
 
-def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 7)
-    ended = rollout(lab, *ONE, "--before-reboot-annotations", BEFORE, "--hook-timeout", "2s")
+def test_a_node_whose_checks_do_not_pass_is_given_back_untouched(untouched: Lab, rollout: Rollout) -> None:
+    ended = rollout(untouched, *ONE, "--before-reboot-annotations", BEFORE, "--hook-timeout", "2s")
     assert ended.code == 4
     assert [entry["phase"] for entry in ended.summary["failed"]] == ["cordoned"]
     assert BEFORE in ended.summary["failed"][0]["message"]
-    assert lab.scoreboard().evictions == 0
-    assert_untouched(lab, "worker-1")
+    assert untouched.scoreboard().evictions == 0
+    assert_untouched(untouched, "worker-1")
 
 
 def test_a_label_that_somebody_else_has_set_is_left_to_them(started: Started, rollout: Rollout) -> None:
@@ -170,22 +182,18 @@ def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollou
 
 
 @pytest.mark.parametrize(("refuses", "code"), [("rollout", 6), ("wave", 4)])
-def test_the_gate_command_stops_all(
-    refuses: str, code: int, started: Started, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 7)
+def test_the_gate_command_stops_all(refuses: str, code: int, untouched: Lab, rollout: Rollout, tmp_path: Path) -> None:
     command, _told = gate(tmp_path, refuses)
-    assert rollout(lab, *QUICK, "--gate-command", command).code == code
-    assert_untouched(lab, "worker-1", "worker-2", "worker-3", "worker-4")
+    assert rollout(untouched, *QUICK, "--gate-command", command).code == code
+    assert_untouched(untouched, "worker-1", "worker-2", "worker-3", "worker-4")
 
 
 def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
-    started: Started, rollout: Rollout, tmp_path: Path
+    untouched: Lab, rollout: Rollout, tmp_path: Path
 ) -> None:
-    lab = started("default", 7)
     pid = tmp_path / "pid"
     command = shlex.join(["sh", "-c", f"sleep 300 & echo $! > {shlex.quote(str(pid))}; wait"])
-    ended = rollout(lab, *ONE, "--gate-command", command, "--gate-timeout", "1s")
+    ended = rollout(untouched, *ONE, "--gate-command", command, "--gate-timeout", "1s")
     assert ended.code == 6
     assert "did not end within" in ended.stderr
     process = Path(f"/proc/{pid.read_text().strip()}/stat")
@@ -245,14 +253,13 @@ def alerts(*names: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("answer", [(200, alerts("DiskFull")), (503, "overloaded"), (200, {"status": "error"})])
 def test_no_node_is_begun_while_alerts_fire_or_cannot_be_asked_for(
-    answer: tuple[int, object], started: Started, rollout: Rollout
+    answer: tuple[int, object], untouched: Lab, rollout: Rollout
 ) -> None:
-    lab = started("default", 7)
     with prometheus([answer]) as url:
-        ended = rollout(lab, *ONE, "--prometheus-url", url, "--gate-timeout", "1s")
+        ended = rollout(untouched, *ONE, "--prometheus-url", url, "--gate-timeout", "1s")
     assert ended.code == 4
     assert ended.summary["not_started"] == ["worker-1"]
-    assert_untouched(lab, "worker-1")
+    assert_untouched(untouched, "worker-1")
 
 
 def test_alerts_that_end_let_it_go_on(started: Started, rollout: Rollout) -> None:
@@ -301,11 +308,10 @@ def test_a_ramp_grows_and_soaks(started: Started, rollout: Rollout) -> None:
     assert passed >= timedelta(seconds=3)
 
 
-def test_without_a_terminal_nobody_can_be_asked(started: Started, rollout: Rollout) -> None:
-    lab = started("default", 7)
-    ended = rollout(lab, *ONE, "--interactive")
+def test_without_a_terminal_nobody_can_be_asked(untouched: Lab, rollout: Rollout) -> None:
+    ended = rollout(untouched, *ONE, "--interactive")
     assert ended.code == 3
-    assert_untouched(lab, "worker-1")
+    assert_untouched(untouched, "worker-1")
 
 
 def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path) -> None:
