@@ -16,8 +16,12 @@ from pathlib import Path
 import pytest
 
 PRELOADED = [
-    *("rollout.cli.main", "rollout.cli.continuing", "rollout.cli.running"),
-    *("rollout.adapters.kube", "rollout.adapters.ssh", "tests.crash.conftest"),
+    *("rollout.cli.main", "rollout.cli.continuing", "rollout.cli.running", "rollout.cli.undoing"),
+    *("rollout.cli.deciding", "rollout.cli.unfinished", "rollout.adapters.kube", "rollout.adapters.ssh"),
+    # What the program itself loads only when it is about to be used.
+    *("kubernetes.config.kube_config", "kubernetes.client.rest", "typer._adapters", "pydantic.type_adapter"),
+    *("rich.progress", "rollout.report.asking", "rollout.gather.hosts", "rollout.adapters.prometheus"),
+    *("multiprocessing.pool", "rollout.adapters.clock", "rollout.adapters.journal", "tests.crash.conftest"),
 ]
 
 
