@@ -7,8 +7,8 @@ from rollout.gather.checks import Check, CheckName, failed, passed, warned
 from rollout.gather.rights import Right
 from rollout.model.cluster import ClusterIdentity
 
-# policy/v1 came with 1.21, its Eviction with 1.22
-_OLDEST = (1, 22)
+# policy/v1 came with 1.21, its Eviction with 1.22; before, policy/v1beta1 does the same, back to what was tried.
+_CURRENT, _OLDEST = (1, 22), (1, 20)
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 _RIGHTS_FIX = "Have it granted: the README has a ClusterRole that holds every right."
 
@@ -24,9 +24,12 @@ def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
         yield failed(
             CheckName.SERVER_VERSION,
             subject,
-            "the server knows no policy/v1 evictions",
-            f"Upgrade it to {_OLDEST[0]}.{_OLDEST[1]} or later, or use --disable-eviction.",
+            f"the server is older than any that rollout was tried with ({_OLDEST[0]}.{_OLDEST[1]})",
+            f"Upgrade it to {_CURRENT[0]}.{_CURRENT[1]} or later.",
         )
+    elif (int(release[1]), int(release[2])) < _CURRENT:
+        message = "the server knows no policy/v1 evictions: pods are evicted by policy/v1beta1"
+        yield warned(CheckName.SERVER_VERSION, subject, message, "Upgrade it: nobody maintains servers of that age.")
     else:
         yield passed(CheckName.SERVER_VERSION, subject, "the server is new enough")
 

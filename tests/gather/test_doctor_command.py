@@ -99,7 +99,14 @@ def test_a_clock_that_is_off_is_only_warned_of(off_by: float, verdict: Verdict) 
 
 @pytest.mark.parametrize(
     ("version", "verdict"),
-    [("v1.21.14", Verdict.FAIL), ("v1.22.0", Verdict.PASS), ("v1.36.2+k3s1", Verdict.PASS), ("dev", Verdict.WARN)],
+    [
+        ("v1.19.16", Verdict.FAIL),
+        ("v1.20.2", Verdict.WARN),
+        ("v1.21.14", Verdict.WARN),
+        ("v1.22.0", Verdict.PASS),
+        ("v1.36.2+k3s1", Verdict.PASS),
+        ("dev", Verdict.WARN),
+    ],
 )
 def test_the_server_has_to_know_evictions(version: str, verdict: Verdict) -> None:
     checks = {check.check: check for check in server_checks(ClusterIdentity("uid", "https://192.0.2.1", version))}
