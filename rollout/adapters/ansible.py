@@ -6,9 +6,14 @@ reboot is asked for and proven by the same rules whatever carries the question.
 """
 
 import math
+import shutil
+import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -17,6 +22,7 @@ from rollout.adapters.ansible_inventory import is_reachable_by_name
 from rollout.adapters.ansible_run import AnsibleRun
 from rollout.adapters.ansible_settings import AnsibleSettings, playbooks, require_ansible
 from rollout.adapters.ansible_turns import Turns
+from rollout.adapters.known_hosts import HostKeyChecking
 from rollout.errors import SshError, SshUnreachableError
 from rollout.gather.boot import parse_boot
 from rollout.model.host import Host
@@ -31,6 +37,11 @@ class AnsibleExecutor:
     def __init__(self, settings: AnsibleSettings) -> None:
         require_ansible()
         self._settings = settings
+        if settings.host_key_checking is HostKeyChecking.OFF:
+            # Even unchecked keys have to stay the same for as long as this is there.
+            folder = tempfile.mkdtemp(prefix="rollout-")
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            self._settings = replace(settings, seen_keys=Path(folder) / "known_hosts")
         self._lock = threading.Lock()
         self._attended: dict[str, Turns] = {}
 

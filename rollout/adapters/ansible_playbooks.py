@@ -73,5 +73,5 @@ class _Heard:
             self._told(task)
         if event.get("event") in _FAILED and not data.get("ignore_errors") and not self.failure:
             result = data.get("res") or {}
-            said = printable(str(result.get("msg") or result.get("stderr") or "no reason given"), _LONGEST)
-            self.failure = f"task {task!r}: {said}"
+            words = (result.get("msg") or result.get("stderr") or "no reason given", result.get("assertion"))
+            self.failure = f"task {task!r}: {printable(': '.join(str(word) for word in words if word), _LONGEST)}"

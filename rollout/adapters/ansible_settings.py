@@ -31,7 +31,8 @@ _OWN_SSH_ARGUMENTS = (
 _CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
     HostKeyChecking.STRICT: ("-o", "StrictHostKeyChecking=yes"),
     HostKeyChecking.ACCEPT_NEW: ("-o", "StrictHostKeyChecking=accept-new"),
-    HostKeyChecking.OFF: ("-o", "UserKnownHostsFile=/dev/null"),
+    # Any key is taken at first; from then on a host has to show the same.
+    HostKeyChecking.OFF: ("-o", "StrictHostKeyChecking=accept-new", "-o", "GlobalKnownHostsFile=/dev/null"),
 }
 
 
@@ -40,6 +41,7 @@ class AnsibleSettings:
     """What rollout was told about reaching hosts; None where it was told nothing.
 
     `inventory` is the user's; without one the Nodes are the inventory. `ssh_config` may be the word none, as for ssh.
+    `seen_keys` is where host keys are kept, for as long as a command runs, that nobody wants checked.
     `folder` is where the user stands: relative paths in their configuration are from there. `environment` is theirs.
     """
 
@@ -50,6 +52,7 @@ class AnsibleSettings:
     known_hosts: Path | None = None
     ssh_config: Path | None = None
     host_key_checking: HostKeyChecking = HostKeyChecking.STRICT
+    seen_keys: Path = Path(os.devnull)
     folder: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -80,8 +83,9 @@ class AnsibleSettings:
     def ssh_arguments(self, ssh_config: Path | None = None) -> tuple[str, ...]:
         """Arguments of OpenSSH's client: it takes the first of several, so what rollout was told comes first."""
         arguments = [*_CHECKING[self.host_key_checking]]
-        if self.known_hosts is not None and self.host_key_checking is not HostKeyChecking.OFF:
-            arguments += ["-o", f"UserKnownHostsFile={self.known_hosts.absolute()}"]
+        known_hosts = self.seen_keys if self.host_key_checking is HostKeyChecking.OFF else self.known_hosts
+        if known_hosts is not None:
+            arguments += ["-o", f"UserKnownHostsFile={known_hosts.absolute()}"]
         if ssh_config is not None:
             arguments += ["-F", str(ssh_config)]
         theirs = self._said("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")

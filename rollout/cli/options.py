@@ -196,7 +196,7 @@ class SshOptions:
             envvar="ROLLOUT_INVENTORY",
             show_envvar=False,
             metavar="FILE",
-            help="Ansible inventory of the hosts, INI or YAML. Default: the Nodes' own addresses.",
+            help="Ansible inventory of the hosts: INI or YAML, with Ansible any. Default: the Nodes' own addresses.",
             rich_help_panel=SSH,
         ),
     ] = None

@@ -50,7 +50,11 @@ class Ended:
 
     def steps(self, node: str) -> list[tuple[str, str]]:
         """A node's phases with what was said in them."""
-        return [(line["phase"], line["detail"]) for line in self.lines if line.get("node") == node and "phase" in line]
+        return [
+            (line["phase"], line.get("detail", ""))
+            for line in self.lines
+            if line.get("node") == node and "phase" in line
+        ]
 
 
 @dataclass(frozen=True)
@@ -114,13 +118,21 @@ def with_faults(tmp_path: Path) -> Iterator[StartLab]:
     """Labs by number of nodes, with something wrong with the hosts that are named."""
     with ExitStack() as labs:
 
-        def start(nodes: int, faults: Mapping[str, HostFaults] | None = None, *, speed: float = 30) -> Lab:
+        def start(
+            nodes: int,
+            faults: Mapping[str, HostFaults] | None = None,
+            *,
+            labels: Mapping[str, Mapping[str, str]] | None = None,
+        ) -> Lab:
             scenario = scale(load_scenario("default"), nodes)
             overrides = tuple(
                 HostOverride(select=Selection(names=(name,)), faults=fault) for name, fault in (faults or {}).items()
             )
+            overrides += tuple(
+                HostOverride(select=Selection(names=(name,)), labels=given) for name, given in (labels or {}).items()
+            )
             scenario = msgspec.structs.replace(scenario, hosts=(*scenario.hosts, *overrides))
-            return labs.enter_context(Lab.start(scenario, directory=tmp_path / "lab", speed=speed))
+            return labs.enter_context(Lab.start(scenario, directory=tmp_path / "lab", speed=60))
 
         yield start
 

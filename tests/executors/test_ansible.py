@@ -1,0 +1,243 @@
+"""What Ansible alone can do: the user's inventory with its ways, playbooks around reboots, and nothing left of it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rollout.lab.hosts.faults import HostFaults, SudoFault
+from rollout.lab.lab import Lab
+from tests.executors.conftest import Ended, Program, StartLab
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(sys.executable).parent
+APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--disable-eviction", "--force")
+
+
+@pytest.fixture
+def ansible(tmp_path: Path) -> Program:
+    home = tmp_path / "home"
+    home.mkdir()
+    return Program("ansible", home)
+
+
+def statuses(ended: Ended) -> dict[str, str]:
+    assert ended.code == 0, ended.stderr
+    return {node["node"]: node["error"] or node["operation"] for node in json.loads(ended.stdout)}
+
+
+def play(lab: Lab, home: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A playbook on its own, as a user runs it."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_SSH_ARGS": f"-o ControlMaster=no -o UserKnownHostsFile={lab.known_hosts}",
+        "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1",
+        "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+    }
+    command = [str(PROGRAMS / "ansible-playbook"), "-i", str(lab.inventory), str(ROOT / "playbooks" / name), *arguments]
+    return subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False, timeout=100)
+
+
+def hosts_of(lab: Lab) -> dict[str, dict[str, object]]:
+    groups = yaml.safe_load(lab.inventory.read_text())["all"]["children"]
+    return {name: variables for group in groups.values() for name, variables in group["hosts"].items()}
+
+
+def test_the_users_own_inventory_with_vault_jump_and_configuration(ansible: Program, with_faults: StartLab) -> None:
+    """The key is in a vault, one host is reached through another program; known hosts are the configuration's."""
+    lab = with_faults(3)
+    (ansible.home / "password").write_text("secret\n")
+    (ansible.home / "ansible.cfg").write_text(
+        "[defaults]\nvault_password_file = password\nremote_user = core\n"
+        f"[ssh_connection]\nssh_args = -o ControlMaster=no -o UserKnownHostsFile={lab.known_hosts}\n"
+    )
+    environment = {"PATH": os.environ["PATH"], "HOME": str(ansible.home), "LC_ALL": "C.UTF-8"}
+    sealed = subprocess.run(
+        [str(PROGRAMS / "ansible-vault"), "encrypt_string", "--name", "ansible_ssh_private_key_file", str(lab.key)],
+        env=environment,
+        cwd=ansible.home,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    folder = ansible.home / "hosts"
+    (folder / "group_vars").mkdir(parents=True)
+    (folder / "group_vars" / "all.yml").write_text(sealed)
+    hosts = hosts_of(lab)
+    relay = ansible.home / "relay.py"
+    relay.write_text(RELAY)
+    hosts["worker-1"]["ansible_ssh_common_args"] = f"-o ProxyCommand='{sys.executable} {relay} %h %p'"
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    variables = {"ROLLOUT_SSH_KEY": "", "ROLLOUT_KNOWN_HOSTS": "", "ROLLOUT_SSH_PORT": ""}
+    ended = ansible.run(lab, "status", "-o", "json", "-i", "hosts", **variables)
+    assert set(statuses(ended).values()) == {"UPDATE_STATUS_UPDATED_NEED_REBOOT"}
+    assert (ansible.home / "relayed").read_text() == "x"
+
+
+RELAY = """
+import pathlib, select, socket, sys, os
+with pathlib.Path(__file__).with_name("relayed").open("a") as told:
+    told.write("x")
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while True:
+    ready, _, _ = select.select([0, there], [], [])
+    if 0 in ready:
+        data = os.read(0, 65536)
+        if not data:
+            break
+        there.sendall(data)
+    if there in ready:
+        data = there.recv(65536)
+        if not data:
+            break
+        os.write(1, data)
+"""
+
+
+def test_an_inventory_that_is_a_program(ansible: Program, with_faults: StartLab) -> None:
+    lab = with_faults(3)
+    program = ansible.home / "nodes.py"
+    hosts = hosts_of(lab)
+    document = {"all": {"hosts": list(hosts)}, "_meta": {"hostvars": hosts}}
+    program.write_text(f"#!{sys.executable}\nprint({json.dumps(json.dumps(document))})\n")
+    program.chmod(0o700)
+    found = statuses(ansible.run(lab, "status", "-o", "json", "-i", str(program)))
+    assert found == dict.fromkeys(hosts, "UPDATE_STATUS_UPDATED_NEED_REBOOT")
+
+
+def test_an_inventory_that_ansible_cannot_read(ansible: Program, with_faults: StartLab) -> None:
+    lab = with_faults(3)
+    (ansible.home / "hosts.yml").write_text("all: {hosts: {worker-1: {ansible_host: ")
+    ended = ansible.run(lab, "status", "-i", "hosts.yml")
+    assert ended.code == 1
+    assert "hosts.yml" in ended.stderr
+    assert "YAML" in ended.stderr
+
+
+AROUND = """
+- name: Around
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Know the node
+      ansible.builtin.assert:
+        that:
+          - inventory_hostname == rollout_node
+          - rollout_roles == (['edge'] if rollout_node == 'worker-1' else [])
+          - rollout_zone is match('eu-1[abc]')
+          - rollout_labels['kubernetes.io/hostname'] == rollout_node
+          - not rollout_control_plane
+          - rollout_running_version == ('4081.2.0' if rollout_occasion == 'pre-reboot' else '4152.2.0')
+          - rollout_staged_version == '4152.2.0'
+          - rollout_run is match('[0-9a-f]+$')
+    - name: Look at the node itself
+      ansible.builtin.raw: cat /proc/sys/kernel/random/boot_id
+      register: boot
+      failed_when: boot.stdout | trim != rollout_boot_id
+    - name: Ask the disks
+      ansible.builtin.fail:
+        msg: the disks are full
+      when: rollout_node == 'FAILING'
+"""
+
+
+def test_playbooks_around_each_reboot(ansible: Program, with_faults: StartLab) -> None:
+    lab = with_faults(9, labels={"worker-1": {"node-role.kubernetes.io/edge": ""}})
+    (ansible.home / "before.yml").write_text(AROUND.replace("FAILING", "worker-2"))
+    (ansible.home / "after.yml").write_text(AROUND.replace("FAILING", "worker-3"))
+    flags = ("--pre-reboot-playbook", "before.yml", "--post-reboot-playbook", "after.yml", "--max-unavailable", "3")
+    ended = ansible.run(lab, *APPLY, *flags, "--node", "worker-1,worker-2,worker-3", "--max-failures", "9")
+    assert ended.outcomes == {"worker-1": "succeeded", "worker-2": "check-failed", "worker-3": "check-failed"}, ended
+    for node, occasion in (("worker-2", "pre-reboot"), ("worker-3", "post-reboot")):
+        said = f"the {occasion} playbook failed: task 'Ask the disks': the disks are full"
+        assert ended.failures[node]["message"] == said
+    score = lab.scoreboard()
+    assert [score.reboots[f"worker-{number}"] for number in (1, 2, 3)] == [1, 0, 1]
+    assert score.cordons_left == ("worker-3",)
+    assert ("drained", "pre-reboot playbook: Look at the node itself") in ended.steps("worker-1")
+    assert ("ready", "post-reboot playbook: Look at the node itself") in ended.steps("worker-1")
+
+
+def test_a_playbook_that_is_not_there_is_told_of_before_anything(ansible: Program, with_faults: StartLab) -> None:
+    lab = with_faults(3)
+    ended = ansible.run(lab, *APPLY, "--pre-reboot-playbook", "nowhere.yml")
+    assert ended.code == 1
+    assert "--pre-reboot-playbook nowhere.yml: no such file" in ended.stderr
+
+
+def test_without_the_extra_it_says_how_to_get_it(ansible: Program, with_faults: StartLab) -> None:
+    lab = with_faults(3)
+    hidden = ansible.home / "hidden"
+    hidden.mkdir()
+    (hidden / "ansible_runner.py").write_text("raise ModuleNotFoundError('no ansible_runner')\n")
+    ended = ansible.run(lab, "status", PYTHONPATH=str(hidden))
+    assert ended.code == 1
+    assert "--executor ansible needs Ansible" in ended.stderr
+    assert "pip install 'node-rollout[ansible]'" in ended.stderr
+
+
+def test_nothing_is_left_of_it_and_no_secret_is_written_down(ansible: Program, with_faults: StartLab) -> None:
+    lab = with_faults(3)
+    folder = ansible.home / "tmp"
+    folder.mkdir()
+    process = ansible.start(lab, "status", TMPDIR=str(folder), ROLLOUT_SSH_KEY_PASSPHRASE="hunter-2")
+    seen = set[str]()
+    while process.poll() is None:
+        for path in (Path(place) / name for place, _folders, files in os.walk(folder) for name in files):
+            with suppress(OSError):
+                assert "hunter-2" not in path.read_text(errors="replace")
+                seen.add(path.name)
+        time.sleep(0.02)
+    process.communicate()
+    assert process.returncode == 0
+    assert "targets.yaml" in seen
+    assert list(folder.iterdir()) == []
+
+
+def test_playbooks_run_on_their_own(ansible: Program, with_faults: StartLab) -> None:
+    lab = with_faults(3)
+    name = "worker-1"
+    units = lab.machines[name].units
+
+    def spoil() -> None:
+        engine, locksmith = units.find("update-engine"), units.find("locksmithd")
+        assert engine is not None
+        assert locksmith is not None
+        engine.active, engine.enabled, engine.masked = False, False, True
+        locksmith.active, locksmith.enabled, locksmith.masked = True, True, False
+
+    def states() -> tuple[str, ...]:
+        found = [unit for unit in (units.find("update-engine"), units.find("locksmithd")) if unit]
+        return tuple(f"{unit.file_state} {unit.active_state}" for unit in found)
+
+    lab.call(spoil)
+    spoilt = ("masked inactive", "enabled active")
+    checked = play(lab, ansible.home, "prepare.yml", "--check")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "systemctl unmask update-engine.service" in checked.stdout
+    assert "systemctl mask locksmithd.service" in checked.stdout
+    assert lab.call(states) == spoilt
+    assert play(lab, ansible.home, "prepare.yml").returncode == 0
+    assert lab.call(states) == ("enabled active", "masked inactive")
+    again = play(lab, ansible.home, "prepare.yml")
+    assert "changed=0" in again.stdout
+    assert "changed=1" not in again.stdout
+    probed = play(lab, ansible.home, "probe.yml")
+    assert probed.stdout.count("CURRENT_OP=UPDATE_STATUS_UPDATED_NEED_REBOOT") == 3
+    assert play(lab, ansible.home, "pre_reboot.yml").returncode == 0
+    assert play(lab, ansible.home, "post_reboot.yml").returncode == 0
+    assert sum(lab.scoreboard().reboots.values()) == 0
+    rebooted = play(lab, ansible.home, "reboot.yml", "--limit", name, "-e", "rollout_look_seconds=1")
+    assert rebooted.returncode == 0, rebooted.stdout
+    assert lab.scoreboard().reboots == {**dict.fromkeys(lab.machines, 0), name: 1}
+    lab.call(lambda: lab.machines[name].inflict(HostFaults(sudo=SudoFault.REFUSED)))
+    assert play(lab, ansible.home, "reboot.yml", "--limit", name).returncode == 2
