@@ -141,6 +141,12 @@ def test_nobody_is_asked_without_a_terminal(server: Any, key: Path) -> None:
     assert "Passphrase" not in done.stdout + done.stderr
 
 
+def test_nobody_is_asked_by_a_job_that_has_a_terminal_but_no_input(server: Any, key: Path) -> None:
+    screen = on_a_terminal(["sh", "-c", 'exec "$@" </dev/null', "-", *program(server, key)], [])
+    assert screen.count("SshAuthError") == 8, screen
+    assert "Passphrase" not in screen
+
+
 def test_what_is_piped_in_is_no_answer(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with key.open() as pipe:
         monkeypatch.setattr(sys, "stdin", pipe)
