@@ -30,9 +30,15 @@ class JournalFile:
         """Append one record and have it on the disk."""
         line = msgspec.json.encode(record) + b"\n"
         with self._turn:
-            os.write(self._file, b"\n" + line if self._torn else line)
+            self._append(b"\n" + line if self._torn else line)
             os.fsync(self._file)
             self._torn = False
+
+    def _append(self, line: bytes) -> None:
+        """A disk that is nearly full takes a part of a line, and refuses the next one."""
+        while line:
+            self._torn = True
+            line = line[os.write(self._file, line) :]
 
     def close(self) -> None:
         """End it."""

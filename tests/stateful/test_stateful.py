@@ -331,6 +331,8 @@ class Misfortunes(RuleBasedStateMachine):
             assert told is not None, self.told("it does not end")
             self.judge(told)
             self.nothing_is_harmed()
+        # Whatever starts from here on meets a network that is well.
+        self.trouble.network = False
 
     def unfinished(self) -> bool:
         record = self.running.call(lambda: self.running.store.get(CONFIGMAPS, "node-rollout", "kube-system"))

@@ -198,7 +198,6 @@ class Trouble:
 
     def end(self) -> None:
         """The network is well, machines are on and well, and every kubelet has reported; what people did stands."""
-        self.network = False
         self._lab.call(self._lab.faults.clear)
         for task in self._outages:
             self._lab.call(task.cancel)
