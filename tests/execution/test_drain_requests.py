@@ -15,7 +15,7 @@ from rollout.execution.drain import drain
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
-from rollout.model.progress import Notice
+from rollout.model.progress import NodeStep, Notice
 from rollout.model.quantity import Duration
 from tests.execution.conftest import Recorder
 from tests.execution.drains import (
@@ -90,10 +90,17 @@ def watches(server: StandaloneApi) -> int:
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
-def test_a_pod_costs_one_request(kind: str, server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
+def test_a_pod_costs_one_request(
+    kind: str, server: StandaloneApi, api: KubeApi, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of StatefulSets too: they were read a moment before, and can have no namesake yet."""
+    # How long a moment is must not depend on what else this machine does.
+    monkeypatch.setattr("rollout.execution.evictor._CERTAIN", 30.0)
     fill(server, 20, kind)
+    began = time.monotonic()
     run(api, recorder, 300, speed=1)
+    steps = [event for event in recorder.events if isinstance(event, NodeStep)]
+    assert 1 <= len(steps) <= 1 + (time.monotonic() - began)
     assert [record.status for record in asked(server, "create", "pods/eviction")] == [201] * 20
     assert costs(server) <= 20 + CONSTANT
 
