@@ -23,7 +23,9 @@ def test_discovery_offers_eviction(cluster: Cluster) -> None:
 def test_unknown_things(cluster: Cluster) -> None:
     missing = cluster.get(f"{NODES}/{cluster.name('none')}")
     assert (missing.status, missing.reason) == (404, "NotFound")
-    assert cluster.get("/api/v1/nothings").status == 404
+    assert cluster.get("/api/v1/nothings").reason == "NotFound"
+    no_group = cluster.get("/apis/none.example/v1/things")
+    assert (no_group.status, no_group.body) == (404, "404 page not found\n")
 
 
 def test_a_wrong_token_is_unauthorized(cluster: Cluster) -> None:

@@ -33,7 +33,7 @@ from rollout.lab.api.store import Json, ObjectStore
 from rollout.lab.api.watching import WatchRequest, watch_request
 from rollout.lab.api.writing import Scope, Writer, deletion_request, dry_run_asked
 
-_OK, _CREATED = 200, 201
+_OK, _CREATED, _NOT_FOUND = 200, 201, 404
 _TEXT = "text/plain; charset=utf-8"
 _HEALTH = frozenset({"/readyz", "/livez", "/healthz", "/livez/ping", "/readyz/ping"})
 _GO_KINDS: dict[type, str] = {str: "string", list: "array", int: "number", float: "number", bool: "bool"}
@@ -197,6 +197,9 @@ class Endpoints:
     def _plain(self, call: Call) -> Answer:
         """Addresses that are no resource's: health, version, discovery."""
         path = call.target.path.rstrip("/")
+        if _is_of_no_group(path):
+            # What no part of the server knows is not answered by the API proper.
+            return Answer(_NOT_FOUND, b"404 page not found\n", _TEXT)
         if call.target.verb not in {"get", "head"}:
             raise unknown_path()
         if path in _HEALTH:
@@ -246,6 +249,14 @@ def _openapi(rest: list[str]) -> Json | None:
             return discovery.openapi_document(group, version)
         case _:
             return None
+
+
+def _is_of_no_group(path: str) -> bool:
+    match path.split("/"):
+        case ["", "apis", group, version, *_]:
+            return discovery.resource_list(group, version) is None
+        case _:
+            return False
 
 
 def _table_options(call: Call) -> TableOptions:
