@@ -1,0 +1,111 @@
+"""What a settled cluster is measured by, on a real wire: what was well before, and nothing that was not."""
+
+from collections.abc import Callable
+
+import pytest
+
+from rollout.adapters.clock import SystemClock
+from rollout.adapters.kube import KubeApi
+from rollout.execution.context import OutageNotice, StopRequest
+from rollout.execution.reporting import Reporter
+from rollout.execution.settle import Settler
+from rollout.lab.api.resources import NODES, REPLICASETS, Resource
+from rollout.lab.api.standalone import StandaloneApi
+from rollout.lab.api.store import Json
+from rollout.model.gates import GatePolicy
+from rollout.model.policy import Policy
+from rollout.model.progress import WaveSettling
+from rollout.model.quantity import Duration
+from tests.execution.conftest import Recorder
+from tests.execution.drains import add_node, add_pod, owner, put
+
+
+def settler(api: KubeApi, clock: SystemClock, recorder: Recorder) -> Settler:
+    report = Reporter(recorder, clock)
+    policy = Policy(settle_timeout=Duration(0.2), gates=GatePolicy(health_checks=1))
+    return Settler(api, clock, report, policy, OutageNotice(report), 5.0)
+
+
+def add_replicas(server: StandaloneApi, name: str, *, desired: int, ready: int) -> None:
+    """A ReplicaSet with a pod on the node n1."""
+    labels = {"matchLabels": {"app": name}}
+    spec = {"replicas": desired, "selector": labels, "template": {"metadata": {"labels": {"app": name}}}}
+    made = put(server, REPLICASETS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+    change(server, REPLICASETS, name, "default", status={"replicas": desired, "readyReplicas": ready})
+    owned = {**owner("ReplicaSet", name), "uid": made["metadata"]["uid"]}
+    add_pod(server, "n1", f"{name}-1", owned=owned)
+
+
+def change(server: StandaloneApi, resource: Resource, name: str, namespace: str = "", **parts: Json) -> None:
+    def write() -> None:
+        found = server.store.get(resource, name, namespace)
+        assert found is not None
+        server.store.put(resource, {**found, **{part: {**found.get(part, {}), **new} for part, new in parts.items()}})
+
+    server.call(write)
+
+
+Meanwhile = Callable[[StandaloneApi], None]
+
+
+def ready_pods(number: int, desired: int = 3) -> Meanwhile:
+    return lambda server: change(
+        server, REPLICASETS, "web", "default", spec={"replicas": desired}, status={"readyReplicas": number}
+    )
+
+
+def readiness(node: str, *, ready: bool) -> Meanwhile:
+    return lambda server: change(server, NODES, node, status={"conditions": [{"type": "Ready", "status": str(ready)}]})
+
+
+def gone(resource: Resource, name: str, namespace: str = "") -> Meanwhile:
+    def remove(server: StandaloneApi) -> None:
+        server.call(lambda: server.store.remove(resource, name, namespace))
+
+    return remove
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "missing"),
+    [
+        (3, ready_pods(3), ""),
+        (3, ready_pods(2), "replicaset/default/web has 2 of 3 pods ready"),
+        (3, ready_pods(0), "replicaset/default/web has 0 of 3 pods ready"),
+        (1, ready_pods(1), ""),
+        (1, ready_pods(0), "replicaset/default/web has 0 of 1 pods ready"),
+        (0, ready_pods(0), ""),
+        (3, ready_pods(2, desired=2), ""),
+        (3, ready_pods(0, desired=0), ""),
+        (3, gone(REPLICASETS, "web", "default"), ""),
+        (3, readiness("n2", ready=False), "node n2 is not Ready any more"),
+        (3, readiness("n3", ready=False), ""),
+        (3, readiness("n4", ready=False), ""),
+        (3, gone(NODES, "n2"), ""),
+    ],
+)
+def test_only_what_was_well_before_is_waited_for(
+    before: int, meanwhile: Meanwhile, missing: str, server: StandaloneApi, api: KubeApi, recorder: Recorder
+) -> None:
+    """n3 was not Ready before; n4 is one of those that failed, and expected to be away."""
+    for name in ("n1", "n2", "n4"):
+        add_node(server, name)
+    add_node(server, "n3", ready=False)
+    add_replicas(server, "web", desired=3, ready=before)
+    measure = settler(api, SystemClock(), recorder)
+    health = measure.baseline(["n1"])
+    meanwhile(server)
+    assert measure.wait(health, 1, frozenset({"n4"}), StopRequest()) == missing
+    told = [event.waiting_for for event in recorder.events if isinstance(event, WaveSettling)]
+    assert told == ([missing] if missing else [])
+
+
+def test_who_has_no_pods_on_the_wave_is_nobodys_concern(
+    server: StandaloneApi, api: KubeApi, recorder: Recorder
+) -> None:
+    add_node(server, "n1")
+    add_node(server, "n2")
+    add_replicas(server, "web", desired=3, ready=3)
+    measure = settler(api, SystemClock(), recorder)
+    health = measure.baseline(["n2"])
+    ready_pods(0)(server)
+    assert measure.wait(health, 1, frozenset(), StopRequest()) == ""
