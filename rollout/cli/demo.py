@@ -76,7 +76,7 @@ def _run_command(lab: "Lab", words: Sequence[str]) -> int:
 def _flags(lab: "Lab") -> Sequence[str]:
     """What stands in kubeconfig, environment and rollout.toml of somebody who has a cluster."""
     hosts = ["--inventory", str(lab.inventory)] if lab.ssh_port is None else ["--ssh-port", str(lab.ssh_port)]
-    keys = ["--ssh-key", str(lab.key), "--known-hosts", str(lab.known_hosts)]
+    keys = ["--ssh-key", str(lab.key), "--known-hosts", str(lab.known_hosts), "--ssh-config", "none"]
     return ["--kubeconfig", str(lab.kubeconfig), *hosts, *keys, "--config", os.devnull]
 
 

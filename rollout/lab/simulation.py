@@ -72,6 +72,8 @@ class LabFiles:
             "KUBECONFIG": str(self.kubeconfig),
             "ROLLOUT_SSH_KEY": str(self.key),
             "ROLLOUT_KNOWN_HOSTS": str(self.known_hosts),
+            # The operator's own leads to real hosts.
+            "ROLLOUT_SSH_CONFIG": "none",
             **(by_inventory if shared_port is None else by_port),
         }
 

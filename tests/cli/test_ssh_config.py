@@ -21,9 +21,10 @@ def write_config(home: Path, text: str) -> None:
 
 def test_own_configuration_is_followed_and_told_otherwise(start_lab: StartLab, command: Command, home: Path) -> None:
     lab: Lab = start_lab(TINY, nodes=3)
+    environment = {name: value for name, value in lab.environment.items() if name != "ROLLOUT_SSH_CONFIG"}
 
     def status(*options: str) -> Ended:
-        return command("status", "-o", "json", *options, lab=lab)
+        return command("status", "-o", "json", *options, variables=environment)
 
     write_config(home, "Host *\n  User somebody\nHost elsewhere\n  BindAddress 10.0.0.1\nMatch host x exec true\n")
     followed = errors(status())
