@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from rollout.adapters.ssh import ParamikoShell
+from rollout.model.host import Host
 from tests.e2e.cluster import NAMES, Cluster, cluster_of
 from tests.e2e.image import USERS, shared_root
 from tests.e2e.machines import Machines, free_place, missing, running_machines
@@ -60,6 +62,7 @@ class Ended:
 
 
 Rollout = Callable[..., Ended]
+Run = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -115,5 +118,22 @@ def rollout(cluster: Cluster, machines: Machines, known_hosts: Path, tmp_path: P
         )
         assert "Traceback" not in ended.stderr, ended.stderr
         return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    return run
+
+
+@pytest.fixture
+def shell(machines: Machines, known_hosts: Path) -> ParamikoShell:
+    return ParamikoShell(known_hosts=known_hosts, key_file=machines.key)
+
+
+@pytest.fixture
+def on(shell: ParamikoShell, machines: Machines) -> Run:
+    """Run a command on a machine, as a user who may."""
+
+    def run(name: str, command: str) -> str:
+        result = shell.run(Host(name, machines[name].address, user="ops"), command, timeout=20)
+        assert result.exit_status == 0, result
+        return result.stdout
 
     return run

@@ -1,8 +1,6 @@
 """What real sudo, logind and the real bus policy allow: each way of being denied, over a real sshd."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -10,34 +8,16 @@ from rollout.adapters.ssh import ParamikoShell
 from rollout.gather.polling import observe
 from rollout.gather.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.model.host import Host, HostFacts, UpdateOperation
-from tests.e2e.conftest import Rollout
+from tests.e2e.conftest import Rollout, Run
 from tests.e2e.machines import RUNNING_VERSION, STAGED_VERSION, Machines, wait_for
 
-Run = Callable[..., str]
 OWN = "sudo -n systemctl --force reboot"
-
-
-@pytest.fixture
-def shell(machines: Machines, known_hosts: Path) -> ParamikoShell:
-    return ParamikoShell(known_hosts=known_hosts, key_file=machines.key)
 
 
 def facts(shell: ParamikoShell, machines: Machines, user: str, name: str = "worker-1") -> HostFacts:
     found = observe(Host(name, machines[name].address, user=user), shell)
     assert isinstance(found, HostFacts), found
     return found
-
-
-@pytest.fixture
-def on(shell: ParamikoShell, machines: Machines) -> Run:
-    """Run a command on a machine, as a user who may."""
-
-    def run(name: str, command: str) -> str:
-        result = shell.run(Host(name, machines[name].address, user="ops"), command, timeout=20)
-        assert result.exit_status == 0, result
-        return result.stdout
-
-    return run
 
 
 @pytest.mark.parametrize("user", ["core", "ops", "narrow"])

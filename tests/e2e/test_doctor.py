@@ -1,0 +1,46 @@
+"""What doctor makes of the answers of a real systemd, sshd and bus."""
+
+import json
+from typing import Any
+
+from tests.e2e.cluster import NAMES
+from tests.e2e.conftest import Rollout, Run
+from tests.e2e.machines import Machines
+
+
+def checks(rollout: Rollout, *flags: str) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
+    ended = rollout("doctor", "-o", "json", *flags)
+    found = json.loads(ended.stdout)["checks"]
+    return ended.code, {(check["check"], check["subject"]): check for check in found}
+
+
+def test_real_machines_pass(rollout: Rollout, machines: Machines) -> None:
+    code, found = checks(rollout)
+    assert code == 0, [check for check in found.values() if check["verdict"] == "fail"]
+    for name in NAMES:
+        for look in ("ssh", "host-key", "user", "sudo", "shutdown", "update-engine", "update-status", "locksmithd"):
+            assert found[look, name]["verdict"] == "pass", found[look, name]
+        assert found["clock", name]["message"] == "its clock agrees with ours"
+        assert "no locksmithd" in found["locksmithd", name]["message"]
+
+
+def test_units_of_a_real_systemd(rollout: Rollout, machines: Machines, on: Run) -> None:
+    """Masked, not enabled, and a locksmithd that runs: each with the command that mends it."""
+    on("worker-1", "sudo -n systemctl mask --quiet update-engine")
+    on("worker-2", "sudo -n systemctl disable --quiet update-engine")
+    on("worker-3", "sudo -n systemd-run --quiet --unit=locksmithd sleep 60")
+    try:
+        code, found = checks(rollout, "--node", "worker-1,worker-2,worker-3")
+        for name, look in (("worker-2", "update-engine"), ("worker-3", "locksmithd")):
+            on(name, found[look, name]["fix"].replace("sudo", "sudo -n").replace("mask --now", "stop"))
+        _, mended = checks(rollout, "--node", "worker-2,worker-3")
+    finally:
+        on("worker-1", "sudo -n systemctl unmask --quiet update-engine")
+        on("worker-2", "sudo -n systemctl enable --quiet update-engine")
+    assert code == 1
+    assert found["update-engine", "worker-1"]["verdict"] == "fail"
+    assert "masked" in found["update-engine", "worker-1"]["message"]
+    assert found["update-engine", "worker-2"]["verdict"] == "warn"
+    assert found["locksmithd", "worker-3"]["verdict"] == "fail"
+    assert mended["update-engine", "worker-2"]["verdict"] == "pass"
+    assert mended["locksmithd", "worker-3"]["verdict"] == "pass"
