@@ -26,8 +26,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LONGEST_OUTAGE_PAUSE = 15.0
 _FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
 _UNHEEDED = 30.0
-# Who was listed this many real seconds ago is still the one who bears the name.
-_CERTAIN = 1.0
+# Who was listed this many real seconds ago, and was not seen to end since, still bears the name.
+_CERTAIN = 3.0
 
 
 @dataclass(slots=True)
