@@ -1,0 +1,135 @@
+"""The Ansible executor over a lab's wire, asked directly: which boot a command reaches, and what turns do."""
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.ansible import AnsibleExecutor
+from rollout.adapters.ansible_settings import AnsibleSettings
+from rollout.adapters.known_hosts import HostKeyChecking
+from rollout.errors import HostKeyError, SshError, SshTimeoutError
+from rollout.gather.boot import BOOT_COMMAND, parse_boot
+from rollout.gather.inventory import SshDefaults, read_inventory
+from rollout.gather.probe_command import REBOOT_COMMAND
+from rollout.lab.hosts.faults import HostFaults, HostKeyFault
+from rollout.lab.hosts.machine import Power
+from rollout.lab.lab import Lab
+from rollout.model.host import Host
+from rollout.ports import CommandResult
+from tests.conftest import StartLab
+
+# Newer Pythons warn of forks beside threads, which ansible-runner's are.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab(nodes=3, speed=60)
+
+
+@pytest.fixture
+def hosts(lab: Lab) -> dict[str, Host]:
+    return {host.name: host for host in read_inventory(lab.inventory, SshDefaults()).hosts}
+
+
+def executor(lab: Lab, **said: object) -> AnsibleExecutor:
+    given = {"inventory": lab.inventory, "known_hosts": lab.known_hosts, "folder": lab.directory, **said}
+    return AnsibleExecutor(AnsibleSettings(**given))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def ansible(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AnsibleExecutor:
+    monkeypatch.setenv("HOME", str(lab.directory))
+    return executor(lab)
+
+
+def boots(lab: Lab, name: str) -> int:
+    return lab.scoreboard().reboots[name]
+
+
+def reboot(lab: Lab, name: str) -> None:
+    """Behind everybody's back, and wait until it is up again."""
+    before = boots(lab, name)
+    lab.call(lab.machines[name].reboot)
+    end = time.monotonic() + 30
+    while boots(lab, name) == before or lab.call(lambda: lab.machines[name].power) is not Power.RUNNING:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_command_reaches_the_boot_that_has_answered_or_nothing(
+    ansible: AnsibleExecutor, lab: Lab, hosts: dict[str, Host]
+) -> None:
+    host = hosts["worker-1"]
+
+    def too_late(_answer: CommandResult) -> bool:
+        reboot(lab, host.name)
+        return True
+
+    with ansible.attending([host]):
+        result = ansible.run_if(host, BOOT_COMMAND, too_late, REBOOT_COMMAND, timeout=20)
+        assert result is not None
+        assert "another boot" in result.stdout
+        assert boots(lab, host.name) == 1
+        assert ansible.run_if(host, BOOT_COMMAND, lambda _answer: False, REBOOT_COMMAND, timeout=20) is None
+        assert boots(lab, host.name) == 1
+        agreed = ansible.run_if(host, BOOT_COMMAND, lambda answer: parse_boot(answer) is not None, "true", timeout=20)
+        assert agreed == CommandResult(0, "", "")
+
+
+def test_turns_end_with_their_context_and_a_run_that_ended_is_begun_again(
+    ansible: AnsibleExecutor, lab: Lab, hosts: dict[str, Host]
+) -> None:
+    host = hosts["worker-1"]
+    with ansible.attending(hosts.values()):
+        assert ansible.run(host, "echo one; echo two >&2; exit 3", timeout=20) == CommandResult(3, "one\n", "two\n")
+        (turns,) = set(ansible._attended.values())
+        assert turns._round is not None
+        turns._round._run.end()
+        assert ansible.run(hosts["cp-1"], "echo again", timeout=20).stdout == "again\n"
+        began = turns._round._run
+    assert not began.running
+    assert not began.folder.exists()
+    assert ansible._attended == {}
+
+
+def test_a_host_that_hangs_is_given_up_and_costs_nobody_else(
+    ansible: AnsibleExecutor, lab: Lab, hosts: dict[str, Host]
+) -> None:
+    slow = hosts["worker-1"]
+    lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(answer_delay_seconds=3600)))
+    with closing(ansible.run_on_all(hosts, "echo here", timeout=3, concurrency=8)) as answers:
+        found = dict(answers)
+    assert isinstance(found["worker-1"], SshTimeoutError)
+    assert slow.name in str(found["worker-1"])
+    assert [found[name] for name in ("cp-1", "worker-2")] == [CommandResult(0, "here\n", "")] * 2
+
+
+def test_an_unchecked_key_still_has_to_stay_the_same(
+    lab: Lab, hosts: dict[str, Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(lab.directory))
+    trusting = executor(lab, host_key_checking=HostKeyChecking.OFF, known_hosts=Path("/nowhere"))
+    host = hosts["worker-1"]
+    lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(host_key=HostKeyFault.CHANGES_AT_REBOOT)))
+    assert trusting.run(host, "echo first", timeout=20).stdout == "first\n"
+    reboot(lab, host.name)
+    with pytest.raises(HostKeyError, match="has changed"):
+        trusting.run(host, "echo second", timeout=20)
+
+
+def test_what_cannot_be_an_address_is_not_given_to_ssh(lab: Lab, hosts: dict[str, Host]) -> None:
+    nodes = executor(lab, inventory=None)
+    bad = Host("worker-1", "{{ lookup('ansible.builtin.pipe', 'touch ' ~ '/tmp/never') }}")
+    with pytest.raises(SshError, match="cannot be given to ssh"):
+        nodes.run(bad, "true", timeout=5)
+
+
+def test_what_cannot_run_says_why(ansible: AnsibleExecutor, lab: Lab, hosts: dict[str, Host]) -> None:
+    (lab.directory / "ansible.cfg").write_text(
+        "[defaults]\nstrategy_plugins = nowhere\nvault_password_file = missing\n"
+    )
+    with pytest.raises(SshError, match="missing"):
+        executor(lab).run(hosts["worker-1"], "true", timeout=5)

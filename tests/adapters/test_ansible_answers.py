@@ -1,0 +1,85 @@
+"""What Ansible's events mean: recorded from ansible-core 2.19 with OpenSSH's client, and cut down."""
+
+from typing import Any
+
+import pytest
+
+from rollout.adapters.ansible_answers import Told, told, unreachable
+from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.ports import CommandResult
+
+
+def event(kind: str, **result: Any) -> dict[str, Any]:
+    data = {"host": "worker-1", "task_action": "ansible.builtin.raw", "task": "Ask", "res": result}
+    return {"event": kind, "event_data": data}
+
+
+def test_an_answer_with_the_clients_own_chatter_left_away() -> None:
+    found = told(
+        event(
+            "runner_on_ok",
+            rc=3,
+            stdout="one\r\ntwo\r\n",
+            stderr="asked\r\nShared connection to 127.0.0.1 closed.\r\n",
+            changed=False,
+        )
+    )
+    assert found == Told("worker-1", CommandResult(3, "one\ntwo\n", "asked\n"))
+
+
+def test_an_answer_of_a_turn() -> None:
+    found = told(event("runner_item_on_ok", rc=0, stdout="", stderr="", rollout_turn=7))
+    assert found == Told("worker-1", CommandResult(0, "", ""), turn=7)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"event": "playbook_on_stats", "event_data": {"ok": {"worker-1": 1}}},
+        {"event": "verbose", "stdout": "Using /etc/ansible/ansible.cfg as config file"},
+        {**event("runner_on_start")},
+        {"event": "runner_on_ok", "event_data": {"host": "w", "task_action": "ansible.builtin.debug", "res": {}}},
+        event("runner_on_ok", results=[{"rc": 0}], msg="All items completed"),
+    ],
+)
+def test_other_events_are_nobodys_answer(other: dict[str, Any]) -> None:
+    assert told(other) is None
+
+
+SSH = "Task failed: Failed to connect to the host via ssh: "
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "said"),
+    [
+        (f"{SSH}ssh: connect to host 127.0.0.1 port 2: Connection refused", SshUnreachableError, "Connection refused"),
+        (f"{SSH}ssh: connect to host 192.0.2.1 port 22: Connection timed out", SshTimeoutError, "timed out"),
+        (f"{SSH}core@127.0.0.1: Permission denied (publickey).", SshAuthError, "Permission denied"),
+        (f"{SSH}Host key verification failed.", HostKeyError, "is unknown, or has changed"),
+        (
+            f"{SSH}@@@@\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n@@@@\r\nNASTY\x1b[2J",
+            HostKeyError,
+            "its host key has changed",
+        ),
+        ("Data could not be sent to remote host", SshUnreachableError, "Data could not be sent"),
+        ("", SshUnreachableError, "no reason given"),
+    ],
+)
+def test_why_a_host_is_not_reached(message: str, kind: type[SshError], said: str) -> None:
+    error = unreachable("worker-1", message)
+    assert type(error) is kind
+    assert error.message.startswith("worker-1: ")
+    assert said in error.message
+    assert error.message.isprintable()
+    assert error.hint
+
+
+def test_what_is_no_answer_of_the_host() -> None:
+    late = told(event("runner_on_failed", timedout={"frame": "…", "period": 20}, msg="Timed out after 20 second(s)."))
+    assert late is not None
+    assert isinstance(late.answer, SshTimeoutError)
+    assert "within 20 s" in late.answer.message
+    become = told(event("runner_on_failed", msg="Task failed: Missing sudo password"))
+    assert become is not None
+    assert type(become.answer) is SshError
+    assert "Missing sudo password" in become.answer.message
