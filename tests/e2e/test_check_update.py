@@ -41,6 +41,7 @@ def test_each_host_is_followed_to_its_own_end(rollout: Rollout, offered: Machine
 
 @pytest.mark.parametrize("user", ["ops", "narrow"])
 def test_users_whom_the_bus_denies_ask_as_root(rollout: Rollout, offered: Machines, user: str) -> None:
+    offered["worker-1"].write("trouble", "stalls")
     ended = rollout("check-update", "-o", "json", "--node", "worker-1", ssh_user=user)
     assert ended.code == 0, ended.stdout
     assert ended.summary["asked"] == ["worker-1"]
