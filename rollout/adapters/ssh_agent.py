@@ -16,6 +16,8 @@ from typing_extensions import override
 
 VARIABLE = "SSH_AUTH_SOCK"
 _CERTIFICATE = "-cert-v01@openssh.com"
+# Somebody may have to confirm the use of a key, or touch a token; an agent that hangs must not hang us.
+_PATIENCE = 60.0
 
 
 class _Agent(AgentSSH):
@@ -48,6 +50,7 @@ def agent_keys(path: str | None) -> Iterator[tuple[AgentKey, ...]]:
 
 def _connected(path: str) -> socket.socket:
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(_PATIENCE)
     try:
         line.connect(path)
     except OSError:

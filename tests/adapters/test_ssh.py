@@ -287,6 +287,17 @@ def test_agent_that_is_none(server: Any, tmp_path: Path, monkeypatch: pytest.Mon
         ParamikoShell(known_hosts=server.known_hosts(tmp_path)).run(server.host(), "x", timeout=60)
 
 
+def test_agent_that_hangs(server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollout.adapters.ssh_agent._PATIENCE", 0.3)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(tmp_path / "agent"))
+        listening.listen()
+        with pytest.raises(SshAuthError, match="there is no key to log in with"):
+            ParamikoShell(known_hosts=server.known_hosts(tmp_path)).run(server.host(), "x", timeout=60)
+
+
 def write_key(key: asyncssh.SSHKey, path: Path, passphrase: str | None = None) -> Path:
     key.write_private_key(path, passphrase=passphrase, rounds=1, ignore_few_rounds=True)
     path.chmod(0o600)
