@@ -14,10 +14,21 @@ from tests.apply.conftest import Rollout
 
 QUICK = (
     *("--yes", "-o", "json", "--max-unavailable", "2", "--max-failures", "9", "--control-plane", "exclude"),
-    *("--drain-timeout", "8s", "--reboot-timeout", "6s", "--ready-timeout", "8s", "--settle-timeout", "20s"),
+    *(
+        "--drain-timeout",
+        "8s",
+        "--reboot-timeout",
+        "6s",
+        "--ready-timeout",
+        "8s",
+        "--settle-timeout",
+        "20s",
+        "--health-checks",
+        "1",
+    ),
 )
 # An outage takes four seconds of real time here, whatever else the machine is doing meanwhile.
-PATIENT = ("--drain-timeout", "30s")
+PATIENT = ("--drain-timeout", "30s", "--reboot-timeout", "30s", "--ready-timeout", "30s")
 IMPATIENT = ("--drain-timeout", "5s")
 Started = Callable[[Scenario | str, int], Lab]
 

@@ -11,10 +11,8 @@ import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
 from rollout.lab.api.store import Json
-from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from rollout.lab.world.objects import is_ready
 from tests.apply.conftest import Rollout, command
 
@@ -302,7 +300,7 @@ def test_history_tells_of_a_killed_run_and_of_the_one_that_went_on(
         (journal,) = (tmp_path / ".local/state/rollout/runs").iterdir()
         with journal.open("ab") as stream:
             stream.write(b'{"type":"step","no')
-        assert rollout(lab, "history").stdout.splitlines()[1].endswith("interrupted")
+        assert "interrupted" in rollout(lab, "history").stdout.splitlines()[1]
         assert rollout(lab, "resume", "--yes", "--force-unlock", run).code == 0
     (told,) = json.loads(rollout(lab, "history", "-o", "json").stdout)
     assert told["commands"] == ["apply", "resume"]
@@ -322,21 +320,21 @@ def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout:
     assert ended.stderr.count("no journal is written") == 1
 
 
-def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(tmp_path: Path) -> None:
-    """At sixty times the speed; at that of the wall clock it is measured by the benchmark of outages."""
+def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start, tmp_path: Path) -> None:
+    """At thirty times the speed; at that of the wall clock it is measured by the benchmark of outages."""
+    lab = started("default", 4)
+    process = command(lab, tmp_path, *APPLY)
+    assert process.stdout is not None
     seen = set[str]()
-    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path / "lab", speed=60) as lab:
-        process = command(lab, tmp_path, *APPLY)
-        assert process.stdout is not None
-        for written in process.stdout:
-            phase = json.loads(written).get("phase", "")
-            if phase and phase not in seen:
-                seen.add(phase)
-                lab.run(lambda: lab.api.outage(120))
-        stderr = process.communicate(timeout=100)[1]
-        assert process.returncode == 0, stderr
-        assert seen >= {"pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready"}
-        assert_finished(lab)
+    for written in process.stdout:
+        phase = json.loads(written).get("phase", "")
+        if phase and phase not in seen:
+            seen.add(phase)
+            lab.run(lambda: lab.api.outage(120))
+    stderr = process.communicate(timeout=100)[1]
+    assert process.returncode == 0, stderr
+    assert seen >= {"pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready"}
+    assert_finished(lab)
 
 
 BYSTANDER = "cp-3"
