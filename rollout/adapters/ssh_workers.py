@@ -129,7 +129,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=environment,
-            start_new_session=True,
+            process_group=0,
         )
         self._answers = answers
         self._thread = threading.Thread(target=self._pass_on, args=(task,), name="worker", daemon=True)
