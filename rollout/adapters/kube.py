@@ -24,6 +24,7 @@ from rollout.adapters.kube_settling import Settling
 from rollout.adapters.kube_watch import WatchStream
 from rollout.errors import ApiError, KubeconfigError
 from rollout.gather.decode import garbled
+from rollout.gather.decoders import decoder_of
 from rollout.gather.failure import failure
 from rollout.ports import Query
 
@@ -268,6 +269,6 @@ def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[byt
 
 def _continue_token(body: bytes, path: str) -> str:
     try:
-        return msgspec.json.decode(body, type=_PageMeta).metadata.token or ""
+        return decoder_of(_PageMeta).decode(body).metadata.token or ""
     except msgspec.DecodeError as error:
         raise garbled(path, error) from error

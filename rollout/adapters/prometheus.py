@@ -9,6 +9,7 @@ import msgspec
 import urllib3
 
 from rollout.errors import GateError, UsageError
+from rollout.gather.decoders import decoder_of
 
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 _SECONDS = 10.0
@@ -64,7 +65,7 @@ class PrometheusAlerts:
         if answer.status != _OK:
             raise GateError(f"{self._url} answers {answer.status}: {_beginning(answer.data)}")
         try:
-            found = msgspec.json.decode(answer.data, type=_Answer)
+            found = decoder_of(_Answer).decode(answer.data)
         except msgspec.MsgspecError as error:
             raise GateError(f"{self._url} does not answer as Prometheus does: {error}") from error
         if found.status != "success" or found.data is None or found.data.result_type != "vector":

@@ -19,6 +19,7 @@ import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, RolloutError
 from rollout.execution.deadline import is_passing
+from rollout.gather.decoders import decoder_of
 from rollout.ports import ClusterApi
 
 # Events of objects without a namespace stand in this one.
@@ -159,7 +160,7 @@ def _news(note: NodeNote) -> dict[str, Any]:
 
 def _count(body: bytes) -> int:
     try:
-        return msgspec.json.decode(body, type=_Standing).count or 1
+        return decoder_of(_Standing).decode(body).count or 1
     except msgspec.MsgspecError:
         return 1
 

@@ -13,6 +13,7 @@ import msgspec
 
 from rollout.errors import ApiError
 from rollout.gather import wire
+from rollout.gather.decoders import decoder_of
 from rollout.gather.placement import label_selector, node_terms, read_placement
 from rollout.gather.requests import amounts, pod_requests
 from rollout.model.cluster import (
@@ -88,7 +89,7 @@ class Shared:
 def decode(body: bytes, shape: type[T], origin: str) -> T:
     """Read a body as one of the shapes of `wire`; `ApiError` names the path it came from."""
     try:
-        return msgspec.json.decode(body, type=shape)
+        return decoder_of(shape).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise garbled(origin, error) from error
 

@@ -15,6 +15,7 @@ from rollout.errors import (
     ApiUnavailableError,
     TooManyRequestsError,
 )
+from rollout.gather.decoders import decoder_of
 
 _BAD_REQUEST = 400
 _UNAUTHORIZED = 401
@@ -88,7 +89,7 @@ def status_failure(status: Status) -> ApiError:
 
 def _read_status(body: bytes) -> Status:
     try:
-        status = msgspec.json.decode(body, type=Status)
+        status = decoder_of(Status).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return Status()
     return status if status.kind == "Status" else Status()

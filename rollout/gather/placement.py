@@ -5,6 +5,7 @@ from typing import TypeVar
 import msgspec
 
 from rollout.gather import wire
+from rollout.gather.decoders import decoder_of
 from rollout.model.cluster import LabelSelector, Requirement, SelectorOperator
 from rollout.model.placement import (
     ANYWHERE,
@@ -98,7 +99,7 @@ def label_selector(read: wire.Selector) -> LabelSelector:
 
 
 def _read(raw: bytes, shape: type[T]) -> T | None:
-    return msgspec.json.decode(raw, type=shape | None) if raw else None
+    return decoder_of(shape).decode(raw) if raw not in {b"", b"null"} else None
 
 
 def _terms(affinity: _NodeAffinity | None) -> tuple[NodeTerm, ...] | None:

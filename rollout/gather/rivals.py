@@ -9,6 +9,7 @@ import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather import decode, wire
+from rollout.gather.decoders import decoder_of
 from rollout.gather.listing import read_list
 from rollout.model.rivals import Coordinator
 from rollout.ports import ClusterApi
@@ -163,7 +164,7 @@ def _has_plans(api: ClusterApi) -> bool:
 def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
     """Who holds a lock, and whether nobody else can have it for good; one that cannot be read is held by nobody."""
     try:
-        lock = msgspec.json.decode(written, type=_Lock) if written else _Lock()
+        lock = decoder_of(_Lock).decode(written) if written else _Lock()
     except msgspec.MsgspecError:
         return (), False
     held = (_Holder(lock.node_id, lock.ttl), *lock.locks) if lock.node_id else lock.locks
