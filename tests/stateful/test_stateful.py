@@ -262,7 +262,7 @@ class Misfortunes(RuleBasedStateMachine):
         assert "unforeseen" not in told.text, self.told(told.text)
         self.done[f"{self.operators.command}: {told.code}"] += 1
         self.done.update(f"a node: {end['outcome']}" for end in told.ends.values())
-        if told.code == 1:
+        if told.code == 1 and told.text:  # a signal to a process that is not the program yet leaves none
             assert self.trouble.network, self.told(told.text)
         # A signal ends at once what has not begun to act.
         codes = {0, 1, 4, 6, 130, -9} | (set() if told.planned else {-15, -2})
