@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from rollout.cli.policy_options import PolicyOptions
 from rollout.cli.reboot_options import RebootOptions
 from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
 from rollout.errors import UsageError
+
+if TYPE_CHECKING:
+    from rollout.cli.deciding import Intent
 
 FileArgument = Annotated[
     Path | None,
@@ -86,9 +89,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     intent = load_intent(file, selection.selection, reboot.added_to(gates.added_to(policy.policy)))
-    if file is not None:
-        refuse_rules_beside_plan(call)
-        reboot.refuse_another(intent.policy)
+    refuse_rules_beside_plan(call, intent, reboot)
     wiring.gates(intent.policy.gates.alerts, local)
     around = wiring.node_playbooks(playbooks, ssh)
     this = prepared(intent, cluster, ssh, lease, lock, quiet=general.as_json)
@@ -103,8 +104,11 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     raise typer.Exit(run(this, as_json=general.as_json))
 
 
-def refuse_rules_beside_plan(call: typer.Context) -> None:
+def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions) -> None:
     """`UsageError` for a rule given on the command line beside a saved plan, which has its rules in it."""
+    if intent.saved is None:
+        return
+    reboot.refuse_another(intent.policy)
     given = [name for name in _PLANNED if _is_flag_given(call, name)]
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
