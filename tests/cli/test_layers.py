@@ -155,7 +155,7 @@ def parse(*arguments: str) -> Groups:
     def root() -> None:
         pass
 
-    def probe(
+    def probe(  # noqa: PLR0917 - typer's parameters; each is a group of options
         cluster: ClusterOptions,
         selection: SelectionOptions,
         policy: PolicyOptions,
