@@ -19,7 +19,7 @@ _FLAGS = ("--yes", "-o", "json")
 # Real seconds: short where the lab's time is fast.
 RULES = (
     *("--drain-timeout", "4s", "--reboot-timeout", "3s", "--ready-timeout", "3s", "--settle-timeout", "3s"),
-    *("--max-failures", "100%", "--control-plane", "exclude"),
+    *("--max-failures", "100%", "--control-plane", "exclude", "--include-cordoned"),
 )
 
 

@@ -165,7 +165,7 @@ class Misfortunes(RuleBasedStateMachine):
     def host_is_mended(self, node: str) -> None:
         self.trouble.heal(node)
 
-    @rule(node=NODE, seconds=st.sampled_from((10, 90)))
+    @rule(node=NODE, seconds=st.sampled_from((10, 90, 600)))
     @noted
     def host_loses_power(self, node: str, seconds: int) -> None:
         self.trouble.cut_power(node, seconds)

@@ -21,7 +21,7 @@ PREFIX = "node-rollout.dev/"
 RUN, PHASE, CORDONED_BY_US = PREFIX + "run", PREFIX + "phase", PREFIX + "cordoned-by-us"
 # How long a node may be away unnoticed, in real seconds: between a look at the cluster and the act that it allowed
 # lies the look at the host.
-_NOTICED_WITHIN = 4.0
+_NOTICED_WITHIN = 3.0
 
 
 @dataclass
