@@ -17,7 +17,7 @@ from rollout.cli.options import (
 from rollout.cli.playbook_options import PlaybookOptions
 from rollout.cli.policy_options import PolicyOptions
 from rollout.cli.reboot_options import RebootOptions
-from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
+from rollout.cli.run_options import IgnoreOption, JournalOptions, LockOptions, StopOptions
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,15 +30,6 @@ FileArgument = Annotated[
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", envvar="ROLLOUT_YES", show_envvar=False, help="Do not ask.")]
-IgnoreOption = Annotated[
-    bool,
-    typer.Option(
-        "--ignore-blockers",
-        envvar="ROLLOUT_IGNORE_BLOCKERS",
-        show_envvar=False,
-        help="Start all the same: nodes whose drain is bound to fail are tried, and given back when it does.",
-    ),
-]
 DryRunOption = Annotated[
     bool,
     typer.Option(

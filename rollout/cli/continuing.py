@@ -7,7 +7,8 @@ from rollout.cli import wiring
 from rollout.cli.gathering import Connections, Targets, ask_named, read_cluster
 from rollout.cli.options import LeaseOptions, SshOptions
 from rollout.cli.permitting import refuse_without_rights
-from rollout.cli.run_options import LockOptions, StopMode
+from rollout.cli.recording import past_runs
+from rollout.cli.run_options import LeftoverOptions, LockOptions, StopMode
 from rollout.cli.running import Run, refuse_blocked, run_options
 from rollout.cli.terminal import say, show, width
 from rollout.execution.recovery import Begun, Unfinished
@@ -37,28 +38,36 @@ def left_of(
     lease: LeaseOptions,
     lock: LockOptions,
     stop: StopMode,
+    leftover: LeftoverOptions,
     *,
-    retry_failed: bool,
     quiet: bool,
 ) -> Run:
     """What is left to run, after showing it."""
     snapshot = read_cluster(connections)
     policy = found.plan.policy if found.plan else Policy()
     refuse_without_rights(connections, policy.drain, lease.lease_namespace)
-    begun = _taken_on(found, retry_failed=retry_failed)
-    pending = {node.name for node in found.untouched} | (set(found.given_back) if retry_failed else set())
+    begun = _taken_on(found, retry_failed=leftover.retry_failed)
+    pending = {node.name for node in found.untouched} | (set(found.given_back) if leftover.retry_failed else set())
     targets = ask_named(snapshot.nodes, pending, connections, ssh)
     begun = _with_hosts(begun, targets)
     selected = _selected(found, snapshot)
-    fresh = _planned_anew(found, pending, snapshot, targets, selected)
+    fresh = _planned_anew(found, pending, snapshot, targets, selected, skip_blocked=leftover.skip_blocked)
     plan = _joined(found, begun, fresh)
     if not quiet:
         show(resume_text(found, [item.node.name for item in begun if item in found.failed]))
         show("\n" + plan_text(plan, zones={node.name: node.zone for node in snapshot.nodes}, width=width()))
-    refuse_blocked(plan)
+    refuse_blocked(_without_accepted(plan, found), only_rivals=leftover.ignore_blockers)
     left = frozenset(item.node.name for item in found.failed if item not in begun and item.cordoned)
     inherited = Inheritance({item.node.name: item.run for item in begun}, left, found.health)
     return Run(plan, targets, connections, run_options(selected, ssh, lease, lock), stop, inherited)
+
+
+def _without_accepted(plan: RolloutPlan, found: Unfinished) -> RolloutPlan:
+    """The plan without the blockers beside which its operator began it: whoever goes on is not asked about them."""
+    accepted = {(known.node, known.kind, known.object) for known in found.plan.blockers} if found.plan else set()
+    return replace(
+        plan, blockers=tuple(one for one in plan.blockers if (one.node, one.kind, one.object) not in accepted)
+    )
 
 
 def _taken_on(found: Unfinished, *, retry_failed: bool) -> tuple[Begun, ...]:
@@ -81,7 +90,13 @@ def _selected(found: Unfinished, snapshot: ClusterSnapshot) -> int:
 
 
 def _planned_anew(
-    found: Unfinished, pending: set[str], snapshot: ClusterSnapshot, targets: Targets, selected: int
+    found: Unfinished,
+    pending: set[str],
+    snapshot: ClusterSnapshot,
+    targets: Targets,
+    selected: int,
+    *,
+    skip_blocked: bool,
 ) -> RolloutPlan:
     """A plan of the nodes that were never begun, by the rules of the run; its counts are of all the run's nodes."""
     policy = found.plan.policy if found.plan else Policy()
@@ -91,6 +106,7 @@ def _planned_anew(
         max_failures=Count(policy.max_failures.of(selected)),
         canary=max(0, policy.canary - len(found.done) - len(found.begun)),
         ramp=_rest_of_ramp(found, policy, snapshot, selected),
+        skip_blocked=policy.skip_blocked or skip_blocked,
     )
     return build_plan(
         PlanInputs(
@@ -100,6 +116,7 @@ def _planned_anew(
             selection=Selection(),
             policy=counted,
             created_at=wiring.system_clock().now(),
+            past=past_runs(snapshot.identity),
         )
     )
 

@@ -14,6 +14,18 @@ _DRAIN = DrainPolicy()
 _POLICY = Policy()
 
 
+SkipBlockedOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-blocked",
+        envvar="ROLLOUT_SKIP_BLOCKED",
+        show_envvar=False,
+        help="Leave out nodes whose drain is bound to fail, instead of not starting.",
+        rich_help_panel=NODES,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
     """The rules of a rollout."""
@@ -84,16 +96,7 @@ class PolicyOptions:
             rich_help_panel=NODES,
         ),
     ] = _POLICY.reboot_idle
-    skip_blocked: Annotated[
-        bool,
-        typer.Option(
-            "--skip-blocked",
-            envvar="ROLLOUT_SKIP_BLOCKED",
-            show_envvar=False,
-            help="Leave out nodes whose drain is bound to fail, instead of not starting.",
-            rich_help_panel=NODES,
-        ),
-    ] = _POLICY.skip_blocked
+    skip_blocked: SkipBlockedOption = _POLICY.skip_blocked
     max_failures: Annotated[
         Count,
         typer.Option(

@@ -1,7 +1,7 @@
 """`rollout resume`."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,20 +10,10 @@ from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
 from rollout.cli.playbook_options import PlaybookOptions
 from rollout.cli.reboot_options import RebootOptions
-from rollout.cli.run_options import JournalOptions, LockOptions, StopOptions
+from rollout.cli.run_options import JournalOptions, LeftoverOptions, LockOptions, StopOptions
 
 if TYPE_CHECKING:
     from rollout.execution.recovery import Unfinished
-
-RetryOption = Annotated[
-    bool,
-    typer.Option(
-        "--retry-failed",
-        envvar="ROLLOUT_RETRY_FAILED",
-        show_envvar=False,
-        help="Take the nodes that failed again, too.",
-    ),
-]
 
 
 def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
@@ -36,9 +26,9 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     stop: StopOptions,
     journal: JournalOptions,
     local: LocalGateOptions,
+    leftover: LeftoverOptions,
     general: GeneralOptions,
     yes: YesOption = False,
-    retry_failed: RetryOption = False,
 ) -> None:
     """Go on with an interrupted rollout, from any machine.
 
@@ -61,14 +51,14 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     around = wiring.node_playbooks(playbooks, ssh)
     connections = connect(cluster, Selection(), ssh)
     found = find_unfinished(connections, lease.lease_namespace)
-    if found is None or nothing_left(found, retry_failed=retry_failed):
+    if found is None or nothing_left(found, retry_failed=leftover.retry_failed):
         if not general.as_json:
             show(_nothing(found))
         return
     if found.plan is not None:
         reboot.refuse_another(found.plan.policy)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
-    this = left_of(found, connections, ssh, lease, lock, stop.stop, retry_failed=retry_failed, quiet=general.as_json)
+    this = left_of(found, connections, ssh, lease, lock, stop.stop, leftover, quiet=general.as_json)
     if not yes:
         consent.ask("Only 'yes' is taken for consent. Go on with it? ")
     options = replace(this.options, reboot_command=reboot.command)

@@ -1,4 +1,4 @@
-"""Options of the commands that act: the lock, how to stop, where to keep the journal."""
+"""Options of the commands that act: the lock, how to stop, where to keep the journal, what to do with the blocked."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,9 +9,20 @@ import typer
 
 from rollout.cli import quantities
 from rollout.cli.options import CLUSTER, GENERAL
+from rollout.cli.policy_options import SkipBlockedOption
 from rollout.model.quantity import Duration
 
 STOPPING = "Stopping"
+
+IgnoreOption = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-blockers",
+        envvar="ROLLOUT_IGNORE_BLOCKERS",
+        show_envvar=False,
+        help="Start all the same: nodes whose drain is bound to fail are tried, and given back when it does.",
+    ),
+]
 
 
 class StopMode(StrEnum):
@@ -87,3 +98,20 @@ class JournalOptions:
             rich_help_panel=GENERAL,
         ),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverOptions:
+    """What an interrupted rollout's failed and blocked nodes are to be when it goes on."""
+
+    retry_failed: Annotated[
+        bool,
+        typer.Option(
+            "--retry-failed",
+            envvar="ROLLOUT_RETRY_FAILED",
+            show_envvar=False,
+            help="Take the nodes that failed again, too.",
+        ),
+    ] = False
+    skip_blocked: SkipBlockedOption = False
+    ignore_blockers: IgnoreOption = False

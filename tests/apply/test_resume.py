@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
@@ -387,3 +387,33 @@ def test_between_two_waves_too_and_going_on_once_more_accepts_it(
     second = rollout(lab, "resume", "--yes", "-o", "json")
     assert second.summary["succeeded"]
     assert lab.scoreboard().cordons_left == ()
+
+
+def test_what_its_operator_went_on_beside_is_not_asked_about_again(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("forecast", 12)
+    quick = ("--drain-timeout", "5s", "--settle-timeout", "20s", "--max-failures", "99", "--ignore-blockers")
+    with stopped_at(lab, tmp_path, "draining", *quick):
+        waiting = next(f"worker-{number}" for number in range(9, 0, -1) if "run" not in marks(lab, f"worker-{number}"))
+        add_pod_by_hand(lab, waiting)
+
+        refused = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
+        assert refused.code == 6
+        assert "by-hand-too" in refused.stderr
+        assert "shop/single" not in refused.stderr
+
+        ended = rollout(lab, "resume", "--yes", "-o", "json", "--ignore-blockers", "--force-unlock", run_of(lab))
+        assert ended.code == 4, ended.stderr
+        assert waiting in {entry["node"] for entry in ended.summary["failed"]}
+        assert not ended.summary["not_started"]
+        assert lab.scoreboard().cordons_left == ()
+
+
+def add_pod_by_hand(lab: Lab, node: str) -> None:
+    containers = [{"name": "main", "image": "registry.example/main"}]
+    pod = {
+        "metadata": {"name": "by-hand-too", "namespace": "shop"},
+        "spec": {"nodeName": node, "containers": containers},
+    }
+    lab.call(lambda: lab.store.create(PODS, pod))
