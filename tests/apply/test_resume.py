@@ -13,7 +13,6 @@ from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.lab.world.objects import is_ready
 from tests.apply.conftest import Rollout, command
 
 APPLY = (
@@ -335,58 +334,6 @@ def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start
     assert process.returncode == 0, stderr
     assert seen >= {"pending", "cordoned", "draining", "drained", "rebooting", "booted", "ready"}
     assert_finished(lab)
-
-
-BYSTANDER = "cp-3"
-SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "5s")
-
-
-def cut_power(lab: Lab, node: str) -> None:
-    """For good; and the cluster has noticed."""
-    lab.call(lab.machines[node].cut_power)
-    wait_until(lambda: node in not_ready(lab))
-
-
-def not_ready(lab: Lab) -> list[str]:
-    nodes = lab.call(lambda: list(lab.store.items(NODES)))
-    return [node["metadata"]["name"] for node in nodes if not is_ready(node)]
-
-
-def test_what_was_well_before_the_interruption_has_to_be_so_again(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    """A wave is under way when the process dies, and a node with it: measured anew, that would be nothing new."""
-    lab = started("default", 6)
-    with stopped_at(lab, tmp_path, "draining", *SETTLING) as node:
-        cut_power(lab, BYSTANDER)
-        ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-        assert ended.code == 4
-        assert ended.summary["succeeded"] == [node]
-        assert f"node {BYSTANDER} is not Ready any more" in next(iter(ended.summary["reasons"].values()))
-
-
-def test_between_two_waves_too_and_going_on_once_more_accepts_it(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    lab = started("default", 6)
-    process = command(lab, tmp_path, *APPLY, *SETTLING)
-    assert process.stdout is not None
-    for written in process.stdout:
-        line = json.loads(written)
-        if line.get("phase") == "rebooting" and BYSTANDER not in not_ready(lab):
-            cut_power(lab, BYSTANDER)
-        if line["type"] == "wave_settling" and BYSTANDER in line["waiting_for"]:
-            break
-    process.kill()
-    process.communicate()
-    first = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
-    assert first.code == 4
-    assert first.summary["succeeded"] == []
-    why = next(iter(first.summary["reasons"].values()))
-    assert f"since the interruption the cluster has not settled within 5s: node {BYSTANDER}" in why
-    second = rollout(lab, "resume", "--yes", "-o", "json")
-    assert second.summary["succeeded"]
-    assert lab.scoreboard().cordons_left == ()
 
 
 def test_what_its_operator_went_on_beside_is_not_asked_about_again(
