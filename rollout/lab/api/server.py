@@ -5,6 +5,7 @@ streamed, and a fault may stand in for either.
 """
 
 import asyncio
+import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping
@@ -76,7 +77,8 @@ class ApiServer:
         self._ssl = ssl_context
         self._endpoints = Endpoints(store, self.access, address=lambda: f"{self.host}:{self.port}")
         self._runner: web.ServerRunner | None = None
-        self._site: web.TCPSite | None = None
+        self._site: web.SockSite | None = None
+        self._listener: socket.socket | None = None
         self._outage: asyncio.Task[None] | None = None
         ensure_namespaces(store)
 
@@ -104,21 +106,29 @@ class ApiServer:
 
     async def go_away(self) -> None:
         """Be unreachable: refuse connections and break those that stand."""
-        if self._site is not None:
-            site, self._site = self._site, None
-            await site.stop()
+        await self._stop_listening()
         server = self._runner.server if self._runner is not None else None
         for connection in server.connections if server is not None else ():
             if connection.transport is not None:
                 connection.transport.abort()
 
+    async def _stop_listening(self) -> None:
+        """Accept nothing more, and only then close: asyncio loses a connection that was accepted just before."""
+        if self._site is None or self._listener is None:
+            return
+        site, self._site = self._site, None
+        asyncio.get_running_loop().remove_reader(self._listener)
+        await asyncio.sleep(0)
+        await site.stop()
+
     async def come_back(self) -> None:
         """Listen (again, on the same port)."""
         if self._site is not None or self._runner is None:
             return
-        self._site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self._ssl, backlog=_BACKLOG)
+        self._listener = socket.create_server((self.host, self.port), backlog=_BACKLOG)
+        self.host, self.port = self._listener.getsockname()
+        self._site = web.SockSite(self._runner, self._listener, ssl_context=self._ssl, backlog=_BACKLOG)
         await self._site.start()
-        self.port = self._site.port
 
     async def outage(self, seconds: float | None) -> None:
         """Be unreachable for simulated seconds; None: until `come_back`."""
