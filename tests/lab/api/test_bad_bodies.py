@@ -77,7 +77,6 @@ def test_binary(api: StandaloneApi, client: Cluster, body: bytes) -> None:
         ("DELETE", "/version", 404),
         ("GET", "/api/v1/namespaces/default/nodes", 404),
         ("GET", "/api/v1/pods/a", 404),
-        ("GET", "/apis/none/v1/things", 404),
         ("GET", f"{NODES}/a/b/c", 404),
         ("GET", f"{NODES}/a/proxy", 404),
         ("GET", "/api/v1/namespaces/default/pods/a/eviction", 405),
@@ -95,3 +94,9 @@ def test_binary(api: StandaloneApi, client: Cluster, body: bytes) -> None:
 def test_addresses(client: Cluster, method: str, path: str, status: int) -> None:
     answer = client.send(method, path)
     assert (answer.status, answer.body["kind"]) == (status, "Status")
+
+
+def test_groups_that_nobody_serves_are_told_off_in_plain_text(api: StandaloneApi, client: Cluster) -> None:
+    answer = send(api, client, "GET", "/apis/none/v1/things", b"", "")
+    assert answer.status == 404
+    assert answer.data == b"404 page not found\n"
