@@ -28,6 +28,8 @@ from rollout.gather.boot import parse_boot
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
+# Each takes a process of 17 MB for as long as it is attended.
+_MOST_ATTENDED = 200
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -112,8 +114,8 @@ class AnsibleExecutor:
 
     @contextmanager
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
-        """One run of `reboot.yml` for all of them, begun at the first question."""
-        attended = [host for host in hosts if is_reachable_by_name(host)]
+        """One run of `reboot.yml` for all of them, begun at the first question; any beyond 200 are asked singly."""
+        attended = [host for host in hosts if is_reachable_by_name(host)][:_MOST_ATTENDED]
         turns = Turns(self._settings, attended)
         with self._lock:
             self._attended.update({host.name: turns for host in attended})

@@ -118,9 +118,10 @@ def _results(
     for result in first:
         report.ended(result)
     patience = Patience(wiring.system_clock(), time.sleep, check.limits, ssh.probe_timeout, ssh.probe_concurrency)
-    for result in follow(others, shell, patience, report.changed, wait=check.wait):
-        report.ended(result)
-        results.append(result)
+    with shell.attending([facts.host for facts in others.values()]):
+        for result in follow(others, shell, patience, report.changed, wait=check.wait):
+            report.ended(result)
+            results.append(result)
     return results
 
 
