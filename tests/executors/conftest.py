@@ -68,6 +68,8 @@ class Program:
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.home),
+            # A killed process leaves its folder behind: here.
+            "TMPDIR": str(self.home),
             "LC_ALL": "C.UTF-8",
             "ROLLOUT_EXECUTOR": self.executor,
             **lab.environment,
