@@ -9,7 +9,7 @@ import msgspec
 import urllib3
 
 from rollout.errors import GateError, UsageError
-from rollout.gather.decoders import decoder_of
+from rollout.gather.cluster.decoders import decoder_of
 
 TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variable
 _SECONDS = 10.0

@@ -14,7 +14,7 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.cli.gathering import Targets
-    from rollout.gather.update_check import CheckResult, Limits
+    from rollout.gather.updates.check import CheckResult, Limits
     from rollout.ports import HostExecutor
     from rollout.report.update_check import CheckReport
 
@@ -62,7 +62,7 @@ class CheckOptions:
     @property
     def limits(self) -> "Limits":
         """The same, as the following takes them."""
-        from rollout.gather.update_check import Limits
+        from rollout.gather.updates.check import Limits
 
         return Limits(self.timeout, self.stall_timeout)
 
@@ -109,7 +109,7 @@ def _results(
     report: "CheckReport",
 ) -> "list[CheckResult]":
     """First those that need no question, then the others as they come to an end."""
-    from rollout.gather.update_following import Patience, first_results, follow
+    from rollout.gather.updates.following import Patience, first_results, follow
     from rollout.planning.eligibility import excluded_by_name
 
     chosen = tuple(name for name in targets.selected if not excluded_by_name(name, selection.selection))

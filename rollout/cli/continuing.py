@@ -11,8 +11,8 @@ from rollout.cli.recording import past_runs
 from rollout.cli.run_options import LeftoverOptions, LockOptions, StopMode
 from rollout.cli.running import Run, refuse_blocked, run_options
 from rollout.cli.terminal import say, show, width
-from rollout.execution.recovery import Begun, Unfinished
 from rollout.execution.rollout import Inheritance
+from rollout.execution.unfinished.recovery import Begun, Unfinished
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection

@@ -20,7 +20,7 @@ from rollout.errors import ExitCode, RolloutError
 
 if TYPE_CHECKING:
     from rollout.cli.gathering import Connections, Targets
-    from rollout.gather.checks import Check
+    from rollout.gather.doctor.checks import Check
     from rollout.model.cluster import ClusterSnapshot
     from rollout.model.plan import RolloutPlan
     from rollout.model.policy import Policy
@@ -43,7 +43,7 @@ def doctor(
       rollout doctor -l pool=web -o json
     """
     from rollout.cli.terminal import show, show_bytes
-    from rollout.gather.checks import Verdict, ordered
+    from rollout.gather.doctor.checks import Verdict, ordered
     from rollout.report.doctor import doctor_document, doctor_text
 
     checks = ordered(_examined(cluster, selection, policy, ssh, reboot, lease))
@@ -66,9 +66,9 @@ def _examined(
     """Check after check, until one stands in the way of all that follow."""
     from rollout.cli.gathering import ask_hosts, connect, read_nodes
     from rollout.cli.unfinished import lock_check
-    from rollout.gather.checks import CheckName, failed, passed
-    from rollout.gather.checks_of_cluster import server_checks
-    from rollout.gather.snapshot import read_identity
+    from rollout.gather.cluster.snapshot import read_identity
+    from rollout.gather.doctor.checks import CheckName, failed, passed
+    from rollout.gather.doctor.cluster import server_checks
 
     stage, subject = CheckName.KUBECONFIG, cluster.context or "current context"
     try:
@@ -90,8 +90,8 @@ def _examined(
 
 def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptions) -> Iterable["Check"]:
     from rollout.cli.gathering import with_patience
-    from rollout.gather.checks_of_cluster import right_checks
-    from rollout.gather.rights import apply_rights, missing_rights
+    from rollout.gather.cluster.rights import apply_rights, missing_rights
+    from rollout.gather.doctor.cluster import right_checks
 
     needs = apply_rights(lease.lease_namespace, disable_eviction=policy.disable_eviction)
     return right_checks(needs, missing_rights(connections.api, needs, each=with_patience))
@@ -101,8 +101,8 @@ def _hosts(
     targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions, *, own_command: bool
 ) -> Iterable["Check"]:
     from rollout.cli import wiring
-    from rollout.gather.checks_of_hosts import all_host_checks
-    from rollout.gather.doctor import examine_all
+    from rollout.gather.doctor.doctor import examine_all
+    from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
     from rollout.planning.eligibility import excluded_by_name
 
@@ -137,7 +137,7 @@ def _forecast(
 
 def _rivals(snapshot: "ClusterSnapshot") -> Iterator["Check"]:
     """Other reboot coordinators, as plans name them."""
-    from rollout.gather.checks import CheckName, failed, passed
+    from rollout.gather.doctor.checks import CheckName, failed, passed
     from rollout.planning.rivals import rivals
 
     found = rivals(snapshot, ())
@@ -149,7 +149,7 @@ def _rivals(snapshot: "ClusterSnapshot") -> Iterator["Check"]:
 
 
 def _exclusions(plan: "RolloutPlan") -> Iterator["Check"]:
-    from rollout.gather.checks import CheckName, failed, warned
+    from rollout.gather.doctor.checks import CheckName, failed, warned
     from rollout.model.plan import ExclusionReason
 
     fixes = {
@@ -167,7 +167,7 @@ def _exclusions(plan: "RolloutPlan") -> Iterator["Check"]:
 
 
 def _drains(plan: "RolloutPlan") -> Iterator["Check"]:
-    from rollout.gather.checks import CheckName, failed, passed, warned
+    from rollout.gather.doctor.checks import CheckName, failed, passed, warned
     from rollout.model.plan import BlockerKind
 
     blocked = {found.node for found in plan.blockers}

@@ -45,7 +45,7 @@ def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> C
 
 def read_cluster(connections: Connections) -> ClusterSnapshot:
     """Everything that planning needs of the cluster."""
-    from rollout.gather.snapshot import read_snapshot
+    from rollout.gather.cluster.snapshot import read_snapshot
 
     snapshot = with_patience(lambda: read_snapshot(connections.api))
     for warning in snapshot.warnings:
@@ -55,7 +55,7 @@ def read_cluster(connections: Connections) -> ClusterSnapshot:
 
 def read_nodes(connections: Connections) -> tuple[Node, ...]:
     """The nodes alone."""
-    from rollout.gather.snapshot import read_nodes as read
+    from rollout.gather.cluster.snapshot import read_nodes as read
 
     return with_patience(lambda: read(connections.api))
 
@@ -92,14 +92,14 @@ def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connect
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
     """The API server reads the selector: it is the authority on what one means."""
-    from rollout.gather.snapshot import read_nodes as read
+    from rollout.gather.cluster.snapshot import read_nodes as read
 
     selector = selection.selector
     return with_patience(lambda: read(api, selector)) if selector else nodes
 
 
 def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> Mapping[str, Host]:
-    from rollout.gather.hosts import SshDefaults, match_hosts
+    from rollout.gather.hosts.matching import SshDefaults, match_hosts
 
     # the key stays with the shell: it is checked once there, and a host's own goes before it
     defaults = SshDefaults(user=ssh.ssh_user or "", port=ssh.ssh_port or 0, key_file=None)
@@ -117,7 +117,7 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
 
 
 def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:
-    from rollout.gather.polling import poll
+    from rollout.gather.hosts.polling import poll
     from rollout.report.asking import AskingProgress
 
     wiring.unlock(shell, hosts)

@@ -11,7 +11,7 @@ from rollout.errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rollout.gather.node_inventory import Connection
+    from rollout.gather.inventory.nodes import Connection
 
 ListOption = Annotated[
     bool,
@@ -43,7 +43,7 @@ def inventory(
 
     from rollout.cli.gathering import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show_bytes
-    from rollout.gather.node_inventory import host_variables, inventory_document
+    from rollout.gather.inventory.nodes import host_variables, inventory_document
     from rollout.planning.eligibility import excluded_by_name
 
     if list and host:
@@ -62,7 +62,7 @@ def inventory(
 
 
 def _connection(ssh: SshOptions) -> "Connection":
-    from rollout.gather.node_inventory import Connection
+    from rollout.gather.inventory.nodes import Connection
 
     return Connection(
         key_file=str(ssh.ssh_key.absolute()) if ssh.ssh_key else "",

@@ -2,7 +2,7 @@
 
 from rollout.cli.gathering import Connections, with_patience
 from rollout.errors import ApiError
-from rollout.gather.rights import apply_rights, missing_rights
+from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.model.policy import DrainPolicy
 
 _FORBIDDEN = 403

@@ -13,7 +13,7 @@ import typer
 
 from rollout.cli.options import SSH
 from rollout.errors import UsageError
-from rollout.gather.probe_command import REBOOT_COMMAND
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.policy import Policy
 
 _DIGITS = 16

@@ -15,7 +15,7 @@ import typer.main
 
 from rollout.cli.main import app
 from rollout.errors import ExitCode
-from rollout.gather.rights import apply_rights
+from rollout.gather.cluster.rights import apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
 from rollout.model.progress import Outcome

@@ -15,8 +15,8 @@ from rollout.cli.recording import journalled
 from rollout.cli.run_options import LockOptions, StopMode
 from rollout.cli.terminal import error_console, show
 from rollout.errors import BlockedError, ExitCode
-from rollout.execution.context import StopRequest
-from rollout.execution.node_playbooks import NodePlaybooks
+from rollout.execution.node.context import StopRequest
+from rollout.execution.node.playbooks import NodePlaybooks
 from rollout.execution.rehearsal import rehearse as ask_server
 from rollout.execution.rollout import Inheritance, Ports, RunOptions, execute
 from rollout.model.host import Host

@@ -10,8 +10,8 @@ from rollout.cli.options import LeaseOptions, SshOptions
 from rollout.cli.run_options import LockOptions
 from rollout.cli.running import run_options
 from rollout.cli.terminal import show, show_bytes
-from rollout.execution.abort import Aborted, abort
 from rollout.execution.rollout import Ports
+from rollout.execution.unfinished.abort import Aborted, abort
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.unfinished import aborted_text

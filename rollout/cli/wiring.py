@@ -16,15 +16,15 @@ from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
-    from rollout.adapters.ansible_settings import AnsibleSettings
-    from rollout.execution.gates import GatePorts
-    from rollout.execution.node_playbooks import NodePlaybooks
-    from rollout.gather.inventory import Inventory, SshDefaults
+    from rollout.adapters.ansible.settings import AnsibleSettings
+    from rollout.execution.gates.gates import GatePorts
+    from rollout.execution.node.playbooks import NodePlaybooks
+    from rollout.gather.inventory.reading import Inventory, SshDefaults
 
 
 def cluster_api(options: ClusterOptions) -> ClusterApi:
     """The API server of the chosen kubeconfig and context."""
-    from rollout.adapters.kube import connect
+    from rollout.adapters.kube.api import connect
 
     return connect(options.kubeconfig, options.context)
 
@@ -32,15 +32,15 @@ def cluster_api(options: ClusterOptions) -> ClusterApi:
 def host_shell(options: SshOptions) -> HostExecutor:
     """What carries commands to the hosts."""
     if options.executor is Executor.ANSIBLE:
-        from rollout.adapters.ansible import AnsibleExecutor
+        from rollout.adapters.ansible.executor import AnsibleExecutor
 
         return AnsibleExecutor(_ansible_settings(options))
     return _ssh(options)
 
 
 def _ansible_settings(options: SshOptions) -> "AnsibleSettings":
-    from rollout.adapters.ansible_settings import AnsibleSettings
-    from rollout.adapters.known_hosts import HostKeyChecking
+    from rollout.adapters.ansible.settings import AnsibleSettings
+    from rollout.adapters.ssh.known_hosts import HostKeyChecking
 
     return AnsibleSettings(
         inventory=options.inventory,
@@ -58,18 +58,18 @@ def inventory(options: SshOptions, defaults: "SshDefaults") -> "Inventory | None
     if options.inventory is None:
         return None
     if options.executor is Executor.ANSIBLE:
-        from rollout.adapters.ansible_inventory import read_inventory as ask_ansible
+        from rollout.adapters.ansible.inventory import read_inventory as ask_ansible
 
         return ask_ansible(options.inventory, _ansible_settings(options))
-    from rollout.gather.inventory import read_inventory
+    from rollout.gather.inventory.reading import read_inventory
 
     return read_inventory(options.inventory, defaults)
 
 
 def _ssh(options: SshOptions) -> HostExecutor:
-    from rollout.adapters.known_hosts import HostKeyChecking
-    from rollout.adapters.ssh import ParamikoShell
-    from rollout.adapters.ssh_passphrase import PASSPHRASE_VARIABLE, ask_on_terminal
+    from rollout.adapters.ssh.known_hosts import HostKeyChecking
+    from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE, ask_on_terminal
+    from rollout.adapters.ssh.shell import ParamikoShell
 
     return ParamikoShell(
         known_hosts=options.known_hosts,
@@ -88,14 +88,14 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mappin
             name: replace(host, user=host.user or DEFAULT_SSH_USER, port=host.port or DEFAULT_SSH_PORT)
             for name, host in hosts.items()
         }
-    from rollout.adapters.ssh_config import with_ssh_config
+    from rollout.adapters.ssh.config import with_ssh_config
 
     return with_ssh_config(hosts, options.ssh_config)
 
 
 def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
     """Have the operator asked for the passphrases that these hosts will want, before anything else is on the screen."""
-    from rollout.adapters.ssh import ParamikoShell
+    from rollout.adapters.ssh.shell import ParamikoShell
 
     if isinstance(shell, ParamikoShell):
         shell.unlock(hosts.values())
@@ -106,7 +106,7 @@ def gates(alerts: AlertPolicy, local: LocalGateOptions) -> "GatePorts":
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.adapters.prometheus import PrometheusAlerts
     from rollout.cli.confirming import TerminalConfirmation
-    from rollout.execution.gates import GatePorts
+    from rollout.execution.gates.gates import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
@@ -121,13 +121,13 @@ def gates(alerts: AlertPolicy, local: LocalGateOptions) -> "GatePorts":
 
 def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks | None":
     """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
-    from rollout.execution.node_playbooks import Occasion
+    from rollout.execution.node.playbooks import Occasion
 
     named = {Occasion.PRE_REBOOT: options.pre_reboot_playbook, Occasion.POST_REBOOT: options.post_reboot_playbook}
     files = {occasion: file for occasion, file in named.items() if file is not None}
     if not files:
         return None
-    from rollout.adapters.ansible_playbooks import AnsiblePlaybooks
+    from rollout.adapters.ansible.playbooks import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(ssh), files)
 

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from rollout.errors import ApiError, DrainError
-from rollout.execution.drain import must_go
-from rollout.execution.eviction import Answer, request_removal
-from rollout.execution.eviction_api import CURRENT, find_eviction_version
-from rollout.gather.snapshot import node_path, read_daemon_sets, read_node_pods
+from rollout.execution.draining.drain import must_go
+from rollout.execution.draining.eviction import Answer, request_removal
+from rollout.execution.draining.eviction_api import CURRENT, find_eviction_version
+from rollout.gather.cluster.snapshot import node_path, read_daemon_sets, read_node_pods
 from rollout.model.cluster import DaemonSet
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.policy import Policy

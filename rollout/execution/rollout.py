@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.context import Guard, NodeContext, OutageNotice, StopRequest
 from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.gates import GatePorts, Gates
-from rollout.execution.gates_of_policy import PolicyGates, Surroundings
+from rollout.execution.events.phases import PhaseEvents
+from rollout.execution.gates.gates import GatePorts, Gates
+from rollout.execution.gates.of_policy import PolicyGates, Surroundings
 from rollout.execution.lease import LeaseLock, LeaseTerms
-from rollout.execution.node_run import run_node
-from rollout.execution.phase_events import PhaseEvents
+from rollout.execution.node.context import Guard, NodeContext, OutageNotice, StopRequest
+from rollout.execution.node.run import run_node
 from rollout.execution.reporting import Observers, Reporter
-from rollout.execution.run_record import RunRecord
 from rollout.execution.settle import Health, Settler
+from rollout.execution.unfinished.record import RunRecord
 from rollout.execution.wave_run import Allowance, Ledger, WaveRunner
-from rollout.gather.probe_command import REBOOT_COMMAND
-from rollout.gather.snapshot import read_nodes
+from rollout.gather.cluster.snapshot import read_nodes
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model import marks
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave

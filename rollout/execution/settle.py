@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rollout.execution.context import OutageNotice, StopRequest
 from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.node.context import OutageNotice, StopRequest
 from rollout.execution.reporting import Reporter
-from rollout.gather.snapshot import read_node_pods, read_nodes
-from rollout.gather.workloads import Workload, read_workload, read_workloads
+from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
+from rollout.gather.cluster.workloads import Workload, read_workload, read_workloads
 from rollout.model.policy import Policy
 from rollout.ports import Clock, ClusterApi
 

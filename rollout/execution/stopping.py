@@ -5,9 +5,9 @@ From the moment its reboot may have been asked for a node only goes forward.
 
 from dataclasses import dataclass, replace
 
-from rollout.execution.context import Guard, NodeContext, StopRequest
-from rollout.execution.failures import GivenUpError
-from rollout.execution.transitions import BEFORE_REBOOT
+from rollout.execution.node.context import Guard, NodeContext, StopRequest
+from rollout.execution.node.failures import GivenUpError
+from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.model.progress import Phase
 
 

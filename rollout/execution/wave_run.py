@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from rollout.errors import ApiError
-from rollout.execution.context import StopRequest
 from rollout.execution.deadline import Deadline
-from rollout.execution.gates import Gates, NoGates
+from rollout.execution.gates.gates import Gates, NoGates
+from rollout.execution.node.context import StopRequest
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, NotStarted, Outcome
 from rollout.ports import Clock

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import msgspec
 
-from rollout.gather.checks import Check, Verdict, tally
+from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.report.text import counted, printable, shortened
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}

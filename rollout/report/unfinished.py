@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rollout.execution.abort import Aborted
-from rollout.execution.recovery import Begun, Unfinished
+from rollout.execution.unfinished.abort import Aborted
+from rollout.execution.unfinished.recovery import Begun, Unfinished
 from rollout.report.text import counted, listed, printable, shortened
 
 _MOST = 20

@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
-from rollout.gather.update_check import CheckOutcome, CheckResult, Watched
+from rollout.gather.updates.check import CheckOutcome, CheckResult, Watched
 from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.plan import FORMAT_VERSION
 from rollout.ports import Clock

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.ansible import AnsibleExecutor
-from rollout.adapters.ansible_settings import AnsibleSettings
-from rollout.adapters.known_hosts import HostKeyChecking
+from rollout.adapters.ansible.executor import AnsibleExecutor
+from rollout.adapters.ansible.settings import AnsibleSettings
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import HostKeyError, SshError, SshTimeoutError
-from rollout.gather.boot import BOOT_COMMAND, parse_boot
-from rollout.gather.inventory import SshDefaults, read_inventory
-from rollout.gather.probe_command import REBOOT_COMMAND
+from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.gather.inventory.reading import SshDefaults, read_inventory
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault
 from rollout.lab.hosts.machine import Power
 from rollout.lab.lab import Lab

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.ansible_answers import Told, told, unreachable
+from rollout.adapters.ansible.answers import Told, told, unreachable
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.ports import CommandResult
 

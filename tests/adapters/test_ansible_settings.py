@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rollout.adapters.ansible_inventory import TARGETS, is_reachable_by_name, write_inventory, write_variables
-from rollout.adapters.ansible_settings import AnsibleSettings, playbooks
-from rollout.adapters.known_hosts import HostKeyChecking
+from rollout.adapters.ansible.inventory import TARGETS, is_reachable_by_name, write_inventory, write_variables
+from rollout.adapters.ansible.settings import AnsibleSettings, playbooks
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.model.host import Host
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from rollout.adapters.known_hosts import HostKeyChecking, KnownHosts, Shown
-from rollout.adapters.known_hosts_file import HostKey
+from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown
+from rollout.adapters.ssh.known_hosts_file import HostKey
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import Host
 

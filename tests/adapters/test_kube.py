@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.kube import KubeApi, Timeouts, connect
+from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.errors import (
     ApiConflictError,
     ApiError,
@@ -407,7 +407,7 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
         assert "refuses so far: nodes is forbidden" in early.message
         assert refused(api).has_cause("NamespaceTerminating")
         later = time.monotonic() + 61
-        monkeypatch.setattr("rollout.adapters.kube_settling.time.monotonic", lambda: later)
+        monkeypatch.setattr("rollout.adapters.kube.settling.time.monotonic", lambda: later)
         assert not isinstance(refused(api), ApiUnavailableError)
         assert api.get("/x") == b"{}"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube import KubeApi, Timeouts, connect
+from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.errors import ApiGoneError, ApiUnavailableError
 from rollout.lab.credentials import Authority, new_authority, server_context
 from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
@@ -114,7 +114,7 @@ def test_leaving_with_the_stream_open_closes_the_connection(tmp_path: Path) -> N
 
 
 def test_a_watch_that_never_said_anything_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.adapters.kube._WATCH_SLACK", 0.2)
+    monkeypatch.setattr("rollout.adapters.kube.api._WATCH_SLACK", 0.2)
     with scripted(Exchange.wait) as server:
         watch = client(tmp_path, server).watch("/w", {}, seconds=0.1)
         with pytest.raises(ApiUnavailableError, match="in time"), watch:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.ssh_config import with_ssh_config
+from rollout.adapters.ssh.config import with_ssh_config
 from rollout.errors import InputError
 from rollout.model.host import Host, Identities
 

@@ -16,9 +16,9 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.known_hosts import HostKeyChecking
-from rollout.adapters.ssh import ParamikoShell
-from rollout.adapters.ssh_sockets import connect, resolve
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.adapters.ssh.sockets import connect, resolve
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host
 from rollout.report.text import printable
@@ -323,8 +323,8 @@ def test_addresses_need_no_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
 POLL = """
 import json, sys, time
 from pathlib import Path
-from rollout.adapters.known_hosts import HostKeyChecking
-from rollout.adapters.ssh import ParamikoShell
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshError
 from rollout.model.host import Host
 

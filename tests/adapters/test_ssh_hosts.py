@@ -9,9 +9,9 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh import ParamikoShell
-from rollout.gather.polling import observe, poll
-from rollout.gather.probe import REBOOT_COMMAND
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.gather.hosts.polling import observe, poll
+from rollout.gather.hosts.probe import REBOOT_COMMAND
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import (

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.known_hosts import HostKeyChecking
-from rollout.adapters.ssh import ParamikoShell
-from rollout.adapters.ssh_config import with_ssh_config
-from rollout.adapters.ssh_connection import Patience
+from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.connection import Patience
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host, Identities
 from tests.adapters.openssh import MISSING, Sshd, certify, fingerprint, is_here, keygen, new_key, public, sshd

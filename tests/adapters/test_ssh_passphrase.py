@@ -13,8 +13,8 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh import ParamikoShell
-from rollout.adapters.ssh_passphrase import ask_on_terminal
+from rollout.adapters.ssh.passphrase import ask_on_terminal
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import InputError, SshAuthError
 from rollout.model.host import Identities
 
@@ -24,8 +24,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from rollout.adapters.ssh import ParamikoShell
-from rollout.adapters.ssh_passphrase import ask_on_terminal
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.adapters.ssh.passphrase import ask_on_terminal
 from rollout.errors import SshError
 from rollout.model.host import Host, Identities
 

@@ -11,8 +11,8 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh import ParamikoShell
-from rollout.adapters.ssh_config import with_ssh_config
+from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host
 

@@ -13,22 +13,22 @@ from typing import Any
 import asyncssh
 import pytest
 
-from rollout.adapters import ssh_workers
-from rollout.adapters.known_hosts import HostKeyChecking
-from rollout.adapters.ssh import ParamikoShell
-from rollout.adapters.ssh_workers import workers_for
+from rollout.adapters.ssh import workers
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.adapters.ssh.workers import workers_for
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshUnreachableError
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
 Process = asyncssh.SSHServerProcess[bytes]
-WORKER = "rollout.adapters.ssh_worker"
+WORKER = "rollout.adapters.ssh.worker"
 
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on three cores, and as if every fleet were large."""
-    monkeypatch.setattr("rollout.adapters.ssh.workers_for", lambda _: 3)
+    monkeypatch.setattr("rollout.adapters.ssh.shell.workers_for", lambda _: 3)
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def asked(shell: ParamikoShell, hosts: dict[str, Host], timeout: float = 60) -> 
 
 
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh_workers, "_cores", lambda: 64)
+    monkeypatch.setattr(workers, "_cores", lambda: 64)
     assert [workers_for(hosts) for hosts in (0, 1, 499, 500, 999, 10_000)] == [1, 1, 1, 2, 3, 4]
-    monkeypatch.setattr(ssh_workers, "_cores", lambda: 1)
+    monkeypatch.setattr(workers, "_cores", lambda: 1)
     assert workers_for(10_000) == 1
 
 
@@ -116,7 +116,7 @@ def test_passphrases_go_with_the_task(server: Any, client_key: asyncssh.SSHKey, 
 def test_new_keys_are_decided_on_by_one_process(
     server: Any, key_file: Path, tmp_path: Path, checking: HostKeyChecking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollout.adapters.ssh.in_processes", lambda *_, **__: pytest.fail("in processes"))
+    monkeypatch.setattr("rollout.adapters.ssh.shell.in_processes", lambda *_, **__: pytest.fail("in processes"))
     new = tmp_path / "new"
     shell = ParamikoShell(known_hosts=new, host_key_checking=checking, key_file=key_file)
     assert len(asked(shell, fleet(server, 6))) == 6
@@ -165,7 +165,7 @@ def test_whoever_wants_no_more_waits_for_nobody(servers: Any, client_key: asyncs
 PROGRAM = """
 import sys
 from pathlib import Path
-import rollout.adapters.ssh as ssh
+import rollout.adapters.ssh.shell as ssh
 from rollout.model.host import Host
 ssh.workers_for = lambda _: 2
 port, known, key = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube import connect
-from rollout.gather.snapshot import node_path, read_node, read_nodes
+from rollout.adapters.kube.api import connect
+from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario

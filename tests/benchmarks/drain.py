@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from rollout.adapters.kube import connect
-from rollout.execution.drain import drain
+from rollout.adapters.kube.api import connect
+from rollout.execution.draining.drain import drain
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent

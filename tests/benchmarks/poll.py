@@ -21,12 +21,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollout.adapters.ansible import AnsibleExecutor
-from rollout.adapters.ansible_settings import AnsibleSettings
-from rollout.adapters.ssh import ParamikoShell
-from rollout.gather.inventory import SshDefaults, read_inventory
-from rollout.gather.polling import CONCURRENCY, poll
-from rollout.gather.probe import PROBE_COMMAND
+from rollout.adapters.ansible.executor import AnsibleExecutor
+from rollout.adapters.ansible.settings import AnsibleSettings
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.gather.hosts.polling import CONCURRENCY, poll
+from rollout.gather.hosts.probe import PROBE_COMMAND
+from rollout.gather.inventory.reading import SshDefaults, read_inventory
 from rollout.model.host import Host, HostFacts
 
 

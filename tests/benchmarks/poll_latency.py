@@ -29,12 +29,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from rollout.adapters.ssh import ParamikoShell
-from rollout.adapters.ssh_workers import workers_for
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.adapters.ssh.workers import workers_for
 from rollout.errors import SshError
-from rollout.gather.inventory import SshDefaults, read_inventory
-from rollout.gather.polling import CONCURRENCY, poll
-from rollout.gather.side_by_side import side_by_side
+from rollout.gather.hosts.polling import CONCURRENCY, poll
+from rollout.gather.hosts.side_by_side import side_by_side
+from rollout.gather.inventory.reading import SshDefaults, read_inventory
 from rollout.model.host import Host, HostFacts
 from rollout.ports import CommandResult
 from tests.benchmarks.poll import lab

@@ -50,15 +50,15 @@ def serve(directory: Path) -> None:
 
 def read_selectively(kubeconfig: Path) -> int:
     """What rollout does."""
-    from rollout.adapters.kube import connect
-    from rollout.gather.snapshot import read_snapshot
+    from rollout.adapters.kube.api import connect
+    from rollout.gather.cluster.snapshot import read_snapshot
 
     return len(read_snapshot(connect(kubeconfig, None)).pods)
 
 
 def read_bytes(kubeconfig: Path) -> int:
     """The same pages, undecoded."""
-    from rollout.adapters.kube import connect
+    from rollout.adapters.kube.api import connect
 
     api = connect(kubeconfig, None)
     return sum(page.count(b'"nodeName"') for path in ("/api/v1/nodes", "/api/v1/pods") for page in api.pages(path))

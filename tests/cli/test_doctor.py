@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.gather.rights import apply_rights
+from rollout.gather.cluster.rights import apply_rights
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DEPLOYMENTS
 from rollout.lab.hostplan import scale

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rollout.execution.event_writer import COMPONENT
+from rollout.execution.events.writer import COMPONENT
 from rollout.lab.scenario import Budget, NodeGroup, Scenario, Workload, WorkloadKind
 from tests.contract.cluster import MERGE, Cluster, Json
 from tests.contract.played import Played

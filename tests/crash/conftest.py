@@ -17,10 +17,10 @@ import pytest
 
 PRELOADED = [
     *("rollout.cli.main", "rollout.cli.continuing", "rollout.cli.running", "rollout.cli.undoing"),
-    *("rollout.cli.deciding", "rollout.cli.unfinished", "rollout.adapters.kube", "rollout.adapters.ssh"),
+    *("rollout.cli.deciding", "rollout.cli.unfinished", "rollout.adapters.kube.api", "rollout.adapters.ssh.shell"),
     # What the program itself loads only when it is about to be used.
     *("kubernetes.config.kube_config", "kubernetes.client.rest", "typer._adapters", "pydantic.type_adapter"),
-    *("rich.progress", "rollout.report.asking", "rollout.gather.hosts", "rollout.adapters.prometheus"),
+    *("rich.progress", "rollout.report.asking", "rollout.gather.hosts.matching", "rollout.adapters.prometheus"),
     *("multiprocessing.pool", "rollout.adapters.clock", "rollout.adapters.journal", "tests.crash.conftest"),
 ]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.ssh import ParamikoShell
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.model.host import Host
 from tests.e2e.cluster import NAMES, Cluster, cluster_of
 from tests.e2e.image import USERS, shared_root

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.ssh import ParamikoShell
-from rollout.adapters.ssh_config import with_ssh_config
+from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshUnreachableError
 from rollout.model.host import Host
 from tests.e2e.cluster import Cluster

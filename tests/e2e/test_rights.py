@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from rollout.adapters.ssh import ParamikoShell
-from rollout.gather.polling import observe
-from rollout.gather.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.gather.hosts.polling import observe
+from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.model.host import Host, HostFacts, UpdateOperation
 from tests.e2e.conftest import Rollout, Run
 from tests.e2e.machines import RUNNING_VERSION, STAGED_VERSION, Machines, wait_for

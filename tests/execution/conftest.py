@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube import KubeApi, Timeouts, connect
+from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.progress import StepEvent
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
-from rollout.execution.context import NodeContext, OutageNotice
+from rollout.execution.node.context import NodeContext, OutageNotice
 from rollout.execution.reporting import Reporter
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.requests import RequestRecord

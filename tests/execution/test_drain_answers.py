@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube import KubeApi
+from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
-from rollout.execution.drain import drain
-from rollout.execution.eviction import Answer, request_removal
-from rollout.gather.snapshot import read_node_pods
+from rollout.execution.draining.drain import drain
+from rollout.execution.draining.eviction import Answer, request_removal
+from rollout.gather.cluster.snapshot import read_node_pods
 from rollout.lab.api import discovery
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube import KubeApi
+from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
-from rollout.execution.drain import drain
+from rollout.execution.draining.drain import drain
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS

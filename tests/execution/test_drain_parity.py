@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube import Timeouts, connect
+from rollout.adapters.kube.api import Timeouts, connect
 from rollout.errors import DrainError
-from rollout.execution.drain import drain
-from rollout.gather.snapshot import read_daemon_sets, read_node_pods
+from rollout.execution.draining.drain import drain
+from rollout.gather.cluster.snapshot import read_daemon_sets, read_node_pods
 from rollout.lab.api.resources import PODS
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, judge_all

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube import KubeApi, Timeouts, connect
+from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.errors import DrainError
-from rollout.execution.drain import drain
+from rollout.execution.draining.drain import drain
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
@@ -95,7 +95,7 @@ def test_a_pod_costs_one_request(
 ) -> None:
     """Those of StatefulSets too: they were read a moment before, and can have no namesake yet."""
     # How long a moment is must not depend on what else this machine does.
-    monkeypatch.setattr("rollout.execution.evictor._CERTAIN", 30.0)
+    monkeypatch.setattr("rollout.execution.draining.evictor._CERTAIN", 30.0)
     fill(server, 20, kind)
     began = time.monotonic()
     run(api, recorder, 300, speed=1)
@@ -117,7 +117,7 @@ def test_eight_evictions_are_under_way_at_a_time(server: StandaloneApi, api: Kub
 def test_whoever_may_have_a_namesake_is_read_again_once_time_has_passed(
     server: StandaloneApi, draining: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollout.execution.evictor._CERTAIN", 0.5)
+    monkeypatch.setattr("rollout.execution.draining.evictor._CERTAIN", 0.5)
     fill(server, 2, "StatefulSet")
     add_budget(server, "web", allowed=0, needs=2, has=2)
     thread = draining()
@@ -234,7 +234,7 @@ def cut_all(server: StandaloneApi) -> None:
 def test_a_watch_that_ends_by_itself_goes_on(
     server: StandaloneApi, draining: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollout.execution.live_view._WATCH_SECONDS", 1.0)
+    monkeypatch.setattr("rollout.execution.draining.live_view._WATCH_SECONDS", 1.0)
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=5, has=5)
     thread = draining(speed=1)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube import KubeApi
+from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
-from rollout.execution.context import NodeContext
-from rollout.execution.drain import drain
+from rollout.execution.draining.drain import drain
+from rollout.execution.node.context import NodeContext
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.standalone import StandaloneApi, standalone_api

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.kube import KubeApi
+from rollout.adapters.kube.api import KubeApi
 from rollout.errors import RolloutError
-from rollout.execution.event_writer import EVENTS, EventWriter, NodeNote
+from rollout.execution.events.writer import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS as STORED
 from rollout.lab.api.standalone import StandaloneApi

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube import KubeApi
+from rollout.adapters.kube.api import KubeApi
 from rollout.errors import ApiUnavailableError, BlockedError, FencedError
 from rollout.execution.lease import LeaseLock, LeaseTerms
 from rollout.lab.api.standalone import StandaloneApi

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.context import OutageNotice, StopRequest
+from rollout.execution.node.context import OutageNotice, StopRequest
 from rollout.execution.reporting import Reporter
 from rollout.execution.settle import Health, Settler
 from rollout.model.gates import GatePolicy

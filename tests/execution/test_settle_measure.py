@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube import KubeApi
-from rollout.execution.context import OutageNotice, StopRequest
+from rollout.adapters.kube.api import KubeApi
+from rollout.execution.node.context import OutageNotice, StopRequest
 from rollout.execution.reporting import Reporter
 from rollout.execution.settle import Settler
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource

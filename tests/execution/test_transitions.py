@@ -2,8 +2,8 @@ from itertools import pairwise
 
 import pytest
 
-from rollout.execution.node_run import _STEPS
-from rollout.execution.transitions import NEXT, IllegalTransitionError, advance, is_final
+from rollout.execution.node.run import _STEPS
+from rollout.execution.node.transitions import NEXT, IllegalTransitionError, advance, is_final
 from rollout.model.progress import Phase
 
 

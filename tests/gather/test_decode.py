@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rollout.errors import ApiError, ApiGoneError
-from rollout.gather import decode, wire
-from rollout.gather.watch_events import WatchEventType, decode_watch_line
+from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.watch_events import WatchEventType, decode_watch_line
 from rollout.model.cluster import (
     Budget,
     LabelSelector,

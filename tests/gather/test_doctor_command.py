@@ -2,12 +2,12 @@
 
 import pytest
 
-from rollout.gather.checks import Check, CheckName, Verdict
-from rollout.gather.checks_of_cluster import server_checks
-from rollout.gather.checks_of_hosts import host_checks
-from rollout.gather.doctor import Examination
-from rollout.gather.doctor_command import HostHealth, UnitState, parse_health
-from rollout.gather.probe_command import MARKER
+from rollout.gather.doctor.checks import Check, CheckName, Verdict
+from rollout.gather.doctor.cluster import server_checks
+from rollout.gather.doctor.command import HostHealth, UnitState, parse_health
+from rollout.gather.doctor.doctor import Examination
+from rollout.gather.doctor.hosts import host_checks
+from rollout.gather.hosts.probe_command import MARKER
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
 from rollout.ports import CommandResult

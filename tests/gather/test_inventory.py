@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollout.errors import InventoryError
-from rollout.gather.inventory import Inventory, SshDefaults, read_inventory
-from rollout.gather.inventory_ini import parse_ini
-from rollout.gather.inventory_yaml import parse_yaml
+from rollout.gather.inventory.ini import parse_ini
+from rollout.gather.inventory.reading import Inventory, SshDefaults, read_inventory
+from rollout.gather.inventory.yaml_files import parse_yaml
 from rollout.model.host import Host
 
 EXAMPLES = Path(__file__).parents[2] / "inventory"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube import connect
-from rollout.gather.node_report import console, read_report
+from rollout.adapters.kube.api import connect
+from rollout.gather.cluster.node_report import console, read_report
 from rollout.model.progress import NodeCondition
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rollout.gather.placement import read_placement
+from rollout.gather.cluster.placement import read_placement
 from rollout.model.cluster import LabelSelector, Requirement, SelectorOperator
 from rollout.model.placement import ANYWHERE, NodeTerm, Placement, PodTerm, Spread, Toleration
 

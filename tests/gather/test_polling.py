@@ -14,9 +14,9 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
-from rollout.gather.polling import observe, poll
-from rollout.gather.probe import PROBE_COMMAND
-from rollout.gather.side_by_side import side_by_side
+from rollout.gather.hosts.polling import observe, poll
+from rollout.gather.hosts.probe import PROBE_COMMAND
+from rollout.gather.hosts.side_by_side import side_by_side
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.ports import CommandResult
 

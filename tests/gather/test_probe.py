@@ -10,9 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.gather.answer import complaint, printable
-from rollout.gather.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
-from rollout.gather.probe_command import MARKER
+from rollout.gather.hosts.answer import complaint, printable
+from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
+from rollout.gather.hosts.probe_command import MARKER
 from rollout.model.host import Host, HostFacts, ProbeFailure
 from rollout.ports import CommandResult
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.gather.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
+from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
 from rollout.model.host import Host, HostFacts, UpdateOperation
 from rollout.ports import CommandResult
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube import connect
+from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
-from rollout.gather.rights import (
+from rollout.gather.cluster.rights import (
     REVIEWS,
     Right,
     allowed,

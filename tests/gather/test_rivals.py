@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.kube import connect
-from rollout.gather.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
+from rollout.adapters.kube.api import connect
+from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
 from rollout.model.rivals import Coordinator
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 

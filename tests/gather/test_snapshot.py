@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.kube import KubeApi, connect
+from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
-from rollout.gather import snapshot
+from rollout.gather.cluster import snapshot
 from rollout.model.cluster import ClusterIdentity, DaemonSet, VolumeAttachment
 from tests.scripted_api import Exchange, Kubeconfig, ScriptedServer, scripted
 

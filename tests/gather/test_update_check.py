@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.gather.update_check import CheckOutcome, CheckResult, Limits, Watched, asked, concluded, seen, watched
-from rollout.gather.update_command import check_refusal
-from rollout.gather.update_following import first_results
+from rollout.gather.updates.check import CheckOutcome, CheckResult, Limits, Watched, asked, concluded, seen, watched
+from rollout.gather.updates.command import check_refusal
+from rollout.gather.updates.following import first_results
 from rollout.model.host import (
     Host,
     HostFacts,

@@ -1,6 +1,6 @@
 """What is printed of three hundred hosts' findings."""
 
-from rollout.gather.checks import Check, CheckName, Verdict, failed, ordered, passed, warned
+from rollout.gather.doctor.checks import Check, CheckName, Verdict, failed, ordered, passed, warned
 from rollout.report.doctor import doctor_text
 
 UNREACHABLE = "{0}: cannot connect to 10.0.{1}.{2}:22: connection refused"

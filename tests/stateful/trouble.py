@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from rollout.adapters.kube import connect
+from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import LEASES, NODES, PODS

@@ -14,7 +14,7 @@ import asyncssh
 import paramiko
 import pytest
 
-from rollout.gather.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.lab.credentials import InventoryHost, public_line, write_client_key, write_known_hosts
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine

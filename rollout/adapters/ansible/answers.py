@@ -1,0 +1,98 @@
+"""What Ansible's events say of a host: its answer to a command, or why there is none, in the house's words. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
+from rollout.gather.hosts.answer import printable
+from rollout.ports import CommandResult
+
+Answer = CommandResult | SshError
+
+_RAW = ("raw", "ansible.builtin.raw", "ansible.legacy.raw")
+_ANSWERS = frozenset(
+    {"runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_item_on_ok", "runner_item_on_failed"}
+)
+_TURN = "rollout_turn"
+_LONGEST = 300
+_SHARED = re.compile(r"^(?:Shared c|C)onnection to \S+ closed\.\r?\n?", re.MULTILINE)
+
+_PREAMBLE = re.compile(r"^(?:Task failed: )?(?:Failed to connect to the host via ssh: )?")
+
+_HOST_KEY = re.compile(
+    r"host key verification failed|host identification has changed|host key .*(?:mismatch|changed)", re.IGNORECASE
+)
+_CHANGED = re.compile(r"identification has changed|host key for .* has changed|does not match", re.IGNORECASE)
+_AUTH = re.compile(
+    r"permission denied|too many authentication failures|authentication failed|no more authentication", re.IGNORECASE
+)
+_TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
+
+_CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
+    (
+        _HOST_KEY,
+        HostKeyError,
+        "Somebody may be listening in. If the key is right, record it with ssh-keyscan instead of the old one.",
+    ),
+    (_AUTH, SshAuthError, "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."),
+    (_TIMEOUT, SshTimeoutError, "Is its address right, and does a firewall let the port pass?"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A host's answer; `turn` is the number of the turn that it belongs to, None where turns are not taken."""
+
+    host: str
+    answer: Answer
+    turn: int | None = None
+
+
+def told(event: Mapping[str, Any]) -> Told | None:
+    """What an event of ansible-runner says of a host's command; None where it is about something else."""
+    data = event.get("event_data") or {}
+    if event.get("event") not in _ANSWERS or data.get("task_action") not in _RAW:
+        return None
+    host, result = data.get("host"), data.get("res")
+    if not isinstance(host, str) or not isinstance(result, dict) or "results" in result:
+        return None
+    turn = result.get(_TURN)
+    return Told(host, answer(host, result), turn if isinstance(turn, int) else None)
+
+
+def answer(host: str, result: Mapping[str, Any]) -> Answer:
+    """The answer in a task's result."""
+    if result.get("unreachable"):
+        return unreachable(host, str(result.get("msg", "")))
+    if "timedout" in result:
+        period = result["timedout"].get("period") if isinstance(result["timedout"], dict) else None
+        within = f" within {period} s" if period else ""
+        return SshTimeoutError(f"{host}: no answer{within} while running the command")
+    status = result.get("rc")
+    if not isinstance(status, int):
+        return SshError(f"{host}: Ansible could not run the command: {_sentence(result)}")
+    return CommandResult(status, _text(result, "stdout"), _SHARED.sub("", _text(result, "stderr")))
+
+
+def unreachable(host: str, message: str) -> SshError:
+    """Why a host could not be reached, as far as the words of whatever reaches it tell."""
+    said = printable(_PREAMBLE.sub("", message), _LONGEST) or "no reason given"
+    kind, hint = next(
+        ((kind, hint) for words, kind, hint in _CAUSES if words.search(message)),
+        (SshUnreachableError, f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"),
+    )
+    if kind is HostKeyError:
+        known = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
+        said = f"its host key {known}: {said}"
+    return kind(f"{host}: {said}", hint=hint)
+
+
+def _sentence(result: Mapping[str, Any]) -> str:
+    return printable(str(result.get("msg") or result.get("exception") or "no reason given"), _LONGEST)
+
+
+def _text(result: Mapping[str, Any], key: str) -> str:
+    """Whole lines as the host printed them: a terminal on the way has made each end with two characters."""
+    return str(result.get(key) or "").replace("\r\n", "\n")

@@ -1,0 +1,141 @@
+"""One Ansible run through ansible-runner: begun, listened to, ended; nothing is left of it.
+
+ansible-runner keeps what it is told and what it hears in files. They are in a folder of the run's own that only its
+owner may read, and are gone at the end of it: an environment may hold secrets.
+"""
+
+import shlex
+import shutil
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rollout.adapters.ansible import tether
+from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
+from rollout.adapters.ansible.settings import AnsibleSettings, programs
+from rollout.gather.hosts.answer import printable
+from rollout.model.host import Host
+
+Listener = Callable[[Mapping[str, Any]], None]
+
+_LOOK_SECONDS: Final = 1
+_END_SECONDS: Final = 15.0
+_LAST_LINES: Final = 12
+_TELLING = ("[ERROR]", "ERROR!", "fatal:")
+
+
+class AnsibleRun:
+    """A playbook that runs over some hosts, in a thread of its own from `begin` on.
+
+    `listener` hears each of ansible-runner's events, on that thread; `ended` is called after the last. `folder` is the
+    run's own, and goes with it.
+    """
+
+    def __init__(
+        self,
+        settings: AnsibleSettings,
+        playbook: Path,
+        hosts: Sequence[Host],
+        *,
+        forks: int,
+        listener: Listener,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
+        self.status: int | None = None
+        self._settings = settings
+        self._playbook = playbook
+        self._hosts = hosts
+        self._forks = max(1, forks)
+        self._listener = listener
+        self._ended = ended
+        self._canceled = threading.Event()
+        self._said: deque[str] = deque(maxlen=_LAST_LINES)
+        self._thread = threading.Thread(target=self._main, name="ansible", daemon=True)
+
+    def begin(self, variables: Mapping[str, object]) -> None:
+        """Write what it needs, and start it; the variables' texts are never taken for templates."""
+        inventory = write_inventory(self.folder, self._settings, self._hosts)
+        file = write_variables(self.folder, variables)
+        # The user's inventory says how hosts are reached, ours only which take part.
+        sources = (self._settings.inventory.absolute(),) if self._settings.inventory else ()
+        named = [word for source in (*sources, inventory) for word in ("-i", str(source))]
+        self._arguments = shlex.join([*named, "--limit", TARGETS, "-e", f"@{file}", "--forks", str(self._forks)])
+        self._thread.start()
+
+    def end(self) -> None:
+        """End it, and wait until it has; one that has ended is left as it is."""
+        self._canceled.set()
+        if self._thread.ident is not None:
+            self._thread.join(_END_SECONDS)
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._thread.is_alive()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; whether it has come."""
+        self._thread.join(seconds)
+        return not self.running
+
+    @property
+    def last_words(self) -> str:
+        """What it said last outside of any task's result, on one line: why it ended before its time."""
+        lines = list(self._said)
+        telling = next((number for number, line in enumerate(lines) if line.startswith(_TELLING)), 0)
+        return printable(" ".join(lines[telling:]), 400) or f"exit status {self.status}"
+
+    def _main(self) -> None:
+        import ansible_runner  # noqa: PLC0415 - an extra, loaded by those alone who run through it
+
+        ssh_config, private = self.folder / "ssh_config", self.folder / "run"
+        try:
+            private.mkdir()
+            ssh_config.write_text(self._settings.ssh_config_text(), encoding="utf-8")
+            tethered = self._tethered()
+            ended = ansible_runner.run(
+                private_data_dir=str(private),
+                project_dir=str(self._settings.folder),
+                playbook=str(self._playbook),
+                cmdline=self._arguments,
+                envvars=self._settings.variables(ssh_config, first_on_path=tethered),
+                settings={"pexpect_timeout": _LOOK_SECONDS, "suppress_output_file": True},
+                event_handler=self._heard,
+                cancel_callback=self._canceled.is_set,
+                status_handler=self._changed,
+                quiet=True,
+            )
+            self.status = ended.rc
+        except Exception as error:  # noqa: BLE001 - whoever waits for the end must hear of it
+            self._said.append(f"{type(error).__name__}: {error}")
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._ended()
+
+    def _tethered(self) -> Path:
+        """A folder with an `ansible-playbook` that ends when this thread does, however that comes."""
+        folder = self.folder / "bin"
+        folder.mkdir()
+        command = [sys.executable, "-I", "-S", tether.__file__, str(programs() / "ansible-playbook")]
+        program = folder / "ansible-playbook"
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
+        program.chmod(0o700)
+        return folder
+
+    def _changed(self, status: Mapping[str, Any], runner_config: Any) -> None:
+        """Once it runs, nobody reads any more what ansible-runner wrote down of the environment."""
+        if status.get("status") == "running":
+            shutil.rmtree(self.folder / "run" / "env", ignore_errors=True)
+            Path(runner_config.artifact_dir, "command").unlink(missing_ok=True)
+
+    def _heard(self, event: Mapping[str, Any]) -> bool:
+        """Pass it on; False, so that ansible-runner does not keep it."""
+        if event.get("event") in ("verbose", "error", "warning") and event.get("stdout", "").strip():
+            self._said.append(event["stdout"].strip())
+        self._listener(event)
+        return False

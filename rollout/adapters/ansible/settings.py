@@ -1,0 +1,162 @@
+"""How Ansible is to be run: the user's own configuration, and on top of it what rollout was told.
+
+Ansible takes a setting from the inventory before the environment, and from the environment before its configuration
+file. What rollout needs is said in the environment: the inventory's word stays the last. What rollout merely prefers is
+left away where the user's environment or file says anything.
+"""
+
+import configparser
+import importlib.resources
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
+from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
+from rollout.errors import InputError, RolloutError
+from rollout.model.host import DEFAULT_SSH_USER
+
+_MISSING = "--executor ansible needs Ansible, which is not installed beside rollout"
+_INSTALL = "pip install 'node-rollout[ansible]'"
+_NO_FILE = Path("none")
+# No connection may outlive a boot, and one whose host is gone must end.
+_OWN_SSH_ARGUMENTS = (
+    *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
+    *("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+)
+_CHECKING: Mapping[HostKeyChecking, tuple[str, ...]] = {
+    HostKeyChecking.STRICT: ("-o", "StrictHostKeyChecking=yes"),
+    HostKeyChecking.ACCEPT_NEW: ("-o", "StrictHostKeyChecking=accept-new"),
+    # Any key is taken at first; from then on a host has to show the same.
+    HostKeyChecking.OFF: ("-o", "StrictHostKeyChecking=accept-new", "-o", "GlobalKnownHostsFile=/dev/null"),
+}
+
+
+@dataclass(frozen=True)
+class AnsibleSettings:
+    """What rollout was told about reaching hosts; None where it was told nothing.
+
+    `inventory` is the user's; without one the Nodes are the inventory. `ssh_config` may be the word none, as for ssh.
+    `seen_keys` is where host keys are kept, for as long as a command runs, that nobody wants checked.
+    `folder` is where the user stands: relative paths in their configuration are from there. `environment` is theirs.
+    """
+
+    inventory: Path | None = None
+    user: str | None = None
+    port: int | None = None
+    key_file: Path | None = None
+    known_hosts: Path | None = None
+    ssh_config: Path | None = None
+    host_key_checking: HostKeyChecking = HostKeyChecking.STRICT
+    seen_keys: Path = Path(os.devnull)
+    folder: Path = field(default_factory=Path.cwd)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    def variables(self, ssh_config: Path | None = None, *, first_on_path: Path | None = None) -> dict[str, str]:
+        """What is added to the environment of Ansible's programs; `ssh_config` is where `ssh_config_text` was put."""
+        path = (*((str(first_on_path),) if first_on_path else ()), str(programs()))
+        checked = self.host_key_checking is not HostKeyChecking.OFF
+        variables = {
+            "PATH": os.pathsep.join((*path, self.environment.get("PATH", os.defpath))),
+            "ANSIBLE_HOST_KEY_CHECKING": str(checked),
+            "ANSIBLE_SSH_ARGS": shlex.join(self.ssh_arguments(ssh_config)),
+            PASSPHRASE_VARIABLE: "",
+            **self._preferences(),
+        }
+        if self.key_file is not None:
+            variables["ANSIBLE_PRIVATE_KEY_FILE"] = str(self.key_file.absolute())
+        if self._config_file is not None:
+            variables["ANSIBLE_CONFIG"] = str(self._config_file)
+        return variables
+
+    def ssh_config_text(self) -> str:
+        """The client configuration that counts, with the usual user at its end, where nobody names another."""
+        usual = ("~/.ssh/config", "/etc/ssh/ssh_config")
+        named = usual if self.ssh_config is None else (str(self.ssh_config.absolute()),)
+        files = () if self.ssh_config == _NO_FILE else named
+        return "".join(f"Include {file}\n" for file in files) + f"Host *\nUser {DEFAULT_SSH_USER}\n"
+
+    def ssh_arguments(self, ssh_config: Path | None = None) -> tuple[str, ...]:
+        """Arguments of OpenSSH's client: it takes the first of several, so what rollout was told comes first."""
+        arguments = [*_CHECKING[self.host_key_checking]]
+        known_hosts = self.seen_keys if self.host_key_checking is HostKeyChecking.OFF else self.known_hosts
+        if known_hosts is not None:
+            arguments += ["-o", f"UserKnownHostsFile={known_hosts.absolute()}"]
+        if ssh_config is not None:
+            arguments += ["-F", str(ssh_config)]
+        theirs = self._said("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
+        return (*arguments, *(_OWN_SSH_ARGUMENTS if theirs is None else shlex.split(theirs)))
+
+    def _preferences(self) -> dict[str, str]:
+        """Used where neither the environment nor a configuration file says anything."""
+        wanted = [
+            # Two streams: a terminal would make one of them.
+            ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
+            ("paramiko_connection", "pty", "ANSIBLE_PARAMIKO_PTY", "False"),
+            ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
+            ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
+            ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
+        ]
+        found = {name: value for section, key, name, value in wanted if self._said(section, key, name) is None}
+        if self.user is not None:
+            found["ANSIBLE_REMOTE_USER"] = self.user
+        if self.port is not None:
+            found["ANSIBLE_REMOTE_PORT"] = str(self.port)
+        return found
+
+    def _said(self, section: str, key: str, variable: str) -> str | None:
+        """What the user's environment or configuration file says; None where neither does."""
+        return self.environment.get(variable) or self._config.get(section, key, fallback=None)
+
+    @cached_property
+    def _config_file(self) -> Path | None:
+        """The file that Ansible would read from where the user stands."""
+        named = self.environment.get("ANSIBLE_CONFIG")
+        home = Path(self.environment.get("HOME", "/"))
+        places: tuple[Path, ...] = (
+            self.folder / "ansible.cfg",
+            home / ".ansible.cfg",
+            Path("/etc/ansible/ansible.cfg"),
+        )
+        if named:
+            path = self.folder / named
+            places = (path / "ansible.cfg" if path.is_dir() else path, *places)
+        return next((place for place in places if place.is_file()), None)
+
+    @cached_property
+    def _config(self) -> configparser.ConfigParser:
+        parser = configparser.ConfigParser(inline_comment_prefixes=(";",), interpolation=None)
+        try:
+            if self._config_file is not None:
+                parser.read(self._config_file, encoding="utf-8")
+        except (configparser.Error, OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read {self._config_file}: {error}") from error
+        return parser
+
+
+def programs() -> Path:
+    """Where Ansible's programs are: beside this interpreter, as installed with rollout."""
+    folder = Path(sys.executable).parent
+    if not (folder / "ansible-playbook").exists():
+        raise RolloutError(_MISSING, hint=_INSTALL)
+    return folder
+
+
+def require_ansible() -> None:
+    """`RolloutError` where the extra is not installed."""
+    try:
+        import ansible_runner  # noqa: F401, PLC0415 - loaded by those alone who run through Ansible
+    except ImportError as error:
+        raise RolloutError(_MISSING, hint=_INSTALL) from error
+    programs()
+
+
+def playbooks() -> Path:
+    """Where the playbooks are: in the installed package, or beside it in a checkout."""
+    package = Path(str(importlib.resources.files("rollout")))
+    installed = package / "playbooks"
+    return installed if installed.is_dir() else package.parent / "playbooks"

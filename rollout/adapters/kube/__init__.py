@@ -1,0 +1,1 @@
+"""The API server by the transport of the kubernetes client."""

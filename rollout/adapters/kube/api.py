@@ -1,0 +1,274 @@
+"""The API server, through the `kubernetes` package: its credentials and connections, not its models.
+
+Requests are raw: bodies come back as the bytes that arrived, and what is read out of them is the caller's choice.
+Retrying is the caller's too, who knows the deadline; only a kept connection that turns out to be dead is replaced
+here, because that says nothing about the server.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+import urllib3.exceptions
+
+from rollout import __version__
+from rollout.adapters.kube.errors import exchange_error
+from rollout.adapters.kube.session import Session, open_session
+from rollout.adapters.kube.settling import Settling
+from rollout.adapters.kube.watch import WatchStream
+from rollout.errors import ApiError, KubeconfigError
+from rollout.gather.cluster.decode import garbled
+from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.failure import failure
+from rollout.ports import Query
+
+USER_AGENT = f"rollout/{__version__}"
+DEFAULT_PAGE = "500"
+
+_UNAUTHORIZED = 401
+_SUCCESS = range(200, 300)
+_CHUNK = 1 << 16
+_BODY_PATIENCE = 10  # a body may take this many read time-outs in all
+_WATCH_SLACK = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to connect, and to wait for the next bytes of an answer."""
+
+    connect: float = 5.0
+    read: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    path: str
+    query: Query
+    read_timeout: float
+    body: object = None
+    content_type: str = "application/json"
+    encoding: str = "gzip"
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def url(self, server: str) -> str:
+        return f"{server}{self.path}" + (f"?{urlencode(self.query)}" if self.query else "")
+
+    def headers(self) -> dict[str, str]:
+        headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": self.encoding,
+            "User-Agent": USER_AGENT,
+        }
+        return headers if self.body is None else {**headers, "Content-Type": self.content_type}
+
+
+class _Continued(msgspec.Struct, frozen=True, gc=False):
+    token: str | None = msgspec.field(name="continue", default=None)
+
+
+class _PageMeta(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Continued
+
+
+def connect(
+    kubeconfig: Path | None,
+    context: str | None,
+    *,
+    timeouts: Timeouts | None = None,
+    connections: int = 64,
+) -> "KubeApi":
+    """Read the kubeconfig and make a client; nothing is sent yet.
+
+    Args:
+        kubeconfig: A file; None for the files of KUBECONFIG, else ~/.kube/config, else the pod's service account.
+        context: One of its contexts; None for the current one.
+        timeouts: How long to wait for the server.
+        connections: How many are kept for reuse; more are made where more threads ask at once.
+
+    Raises:
+        KubeconfigError: It cannot be used.
+    """
+    return KubeApi(lambda: open_session(kubeconfig, context, connections=connections), timeouts or Timeouts())
+
+
+class KubeApi:
+    """A `ClusterApi` over HTTP, for many threads at once.
+
+    `login` gives a new session: called at once, and again when the server no longer accepts the credentials, which a
+    rollout of many hours may well outlive.
+    """
+
+    def __init__(self, login: Callable[[], Session], timeouts: Timeouts) -> None:
+        self._login = login
+        self._timeouts = timeouts
+        self._session = login()
+        self._renewing = threading.Lock()
+        self._settling = Settling()
+
+    @property
+    def server(self) -> str:
+        """Address of the API server."""
+        return self._session.server
+
+    def get(self, path: str, query: Query | None = None) -> bytes:
+        """Body of a GET."""
+        return self._fetch(self._request("GET", path, query))
+
+    def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
+        """Bodies of a list, page by page; `ApiGoneError` where the continue token expires in between."""
+        asked = {"limit": DEFAULT_PAGE, **(query or {})}
+        token = ""
+        while True:
+            body = self.get(path, {**asked, "continue": token} if token else asked)
+            yield body
+            token = _continue_token(body, path)
+            if not token:
+                return
+
+    def create(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """Body of the answer to a POST of `body` as JSON."""
+        return self._fetch(self._request("POST", path, query, body))
+
+    def replace(self, path: str, body: object) -> bytes:
+        """Body of the answer to a PUT."""
+        return self._fetch(self._request("PUT", path, None, body))
+
+    def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
+        """Body of the answer to a JSON merge patch."""
+        return self._fetch(self._request("PATCH", path, query, body, "application/merge-patch+json"))
+
+    def delete(self, path: str, body: object | None = None) -> bytes:
+        """Body of the answer to a DELETE with `body` as its DeleteOptions."""
+        return self._fetch(self._request("DELETE", path, None, body))
+
+    def watch(self, path: str, query: Query, *, seconds: float) -> AbstractContextManager[Iterator[bytes]]:
+        """Lines of a watch that the server ends after `seconds`; leaving the context, from any thread, ends it at once.
+
+        Bookmarks are asked for. A lost connection raises `ApiUnavailableError` out of the iteration.
+        """
+        request = _Request(
+            "GET",
+            path,
+            {
+                "allowWatchBookmarks": "true",
+                **query,
+                "watch": "true",
+                "timeoutSeconds": str(max(1, round(seconds))),
+            },
+            read_timeout=seconds + _WATCH_SLACK,
+            encoding="identity",
+        )
+        return WatchStream(
+            lambda: self._answer(request),
+            lambda error: self._failed(error, request),
+        )
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: object = None,
+        content_type: str = "application/json",
+    ) -> _Request:
+        return _Request(method, path, query or {}, self._timeouts.read, body, content_type)
+
+    def _fetch(self, request: _Request) -> bytes:
+        response = self._answer(request)
+        try:
+            return self._read(response)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._failed(error, request) from error
+
+    def _failed(self, error: Exception, request: _Request) -> ApiError:
+        self._settling.was_away()
+        return exchange_error(error, self.server, str(request))
+
+    def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
+        """A whole body, within a deadline of its own: a server may say a byte now and then for ever."""
+        try:
+            body = b"".join(_chunks(response, time.monotonic() + self._timeouts.read * _BODY_PATIENCE))
+        except BaseException:
+            response.close()
+            raise
+        response.release_conn()
+        return body
+
+    def _answer(self, request: _Request) -> urllib3.BaseHTTPResponse:
+        """A successful answer, its body unread; anything else is raised."""
+        session = self._session
+        response = self._send(session, request)
+        if response.status == _UNAUTHORIZED:
+            response.close()
+            response = self._send(self._renewed(session), request)
+        if response.status in _SUCCESS:
+            return response
+        raise self._refusal(response, request)
+
+    def _send(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
+        try:
+            return self._exchange(session, request)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._failed(error, request) from error
+
+    def _exchange(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
+        try:
+            return self._transmit(session, request)
+        except urllib3.exceptions.ProtocolError:
+            if request.method != "GET":
+                raise
+            self._settling.was_away()
+            return self._transmit(session, request)
+
+    def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
+        return session.pool.request(
+            request.method,
+            request.url(session.server),
+            body=None if request.body is None else msgspec.json.encode(request.body),
+            headers={**request.headers(), **session.credentials()},
+            timeout=urllib3.Timeout(connect=self._timeouts.connect, read=request.read_timeout),
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
+
+    def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
+        try:
+            body = self._read(response)
+        except (urllib3.exceptions.HTTPError, OSError):
+            body = b""
+        retry_after = response.headers.get("Retry-After", "")
+        return self._settling.judge(failure(response.status, body, request=str(request), retry_after=retry_after))
+
+    def _renewed(self, refused: Session) -> Session:
+        """A session with fresh credentials, made once however many threads were refused."""
+        with self._renewing:
+            if self._session is refused:
+                try:
+                    self._session = self._login()
+                except KubeconfigError as error:
+                    raise ApiError(error.message, status=_UNAUTHORIZED, hint=error.hint) from error
+            return self._session
+
+
+def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
+    while chunk := response.read1(_CHUNK):
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        yield chunk
+
+
+def _continue_token(body: bytes, path: str) -> str:
+    try:
+        return decoder_of(_PageMeta).decode(body).metadata.token or ""
+    except msgspec.DecodeError as error:
+        raise garbled(path, error) from error

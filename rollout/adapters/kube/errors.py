@@ -1,0 +1,106 @@
+"""What can go wrong below HTTP, as errors of our tree.
+
+Answers with a status are read by `rollout.gather.cluster.failure`; this is for the exchanges that never came to one.
+"""
+
+import ssl
+from collections.abc import Callable
+
+import urllib3.exceptions as http
+
+from rollout.errors import ApiError, ApiUnavailableError
+
+_DNS_HINT = "Check the server address in the kubeconfig, and this machine's name resolution."
+_REACH_HINT = "Check the server address in the kubeconfig, and the network between here and there."
+_CA_HINT = "The kubeconfig's certificate-authority is not the one that signed it, or the address is another's."
+_PLAIN_HINT = "The server does not speak TLS on this port: https:// may have to be http://, or the port is wrong."
+_CLIENT_CERT_HINT = "The server asks for another client certificate than the kubeconfig's user has: renew it."
+_PROXY_HINT = "Check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment."
+
+# Markers in OpenSSL's texts: the ssl module gives them no classes of their own.
+_VERIFICATION = "CERTIFICATE_VERIFY_FAILED"
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_ALERTS = (
+    "ALERT_BAD_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+    "CERTIFICATE_REQUIRED",
+    "ALERT_CERTIFICATE",
+    "ALERT_HANDSHAKE_FAILURE",
+)
+
+
+def exchange_error(error: Exception, server: str, request: str) -> ApiError:
+    """The error that a failed exchange means; `request` is its method and path."""
+    if isinstance(error, http.SSLError | ssl.SSLError):
+        return _tls_error(error, server)
+    for kind, build in _KINDS:
+        if isinstance(error, kind):
+            return build(error, server, request)
+    return ApiUnavailableError(f"{request} at {server} failed: {_cause(error)}", hint=_REACH_HINT)
+
+
+def _tls_error(error: Exception, server: str) -> ApiError:
+    text = str(error)
+    if _VERIFICATION in text:
+        return ApiError(f"the certificate of {server} cannot be verified: {_cause(error)}", hint=_CA_HINT)
+    if any(marker in text for marker in _NOT_TLS):
+        return ApiError(f"no TLS with {server}: {_cause(error)}", hint=_PLAIN_HINT)
+    if any(marker in text for marker in _ALERTS):
+        return ApiError(f"{server} ended the TLS handshake: {_cause(error)}", hint=_CLIENT_CERT_HINT)
+    return ApiUnavailableError(f"the TLS connection to {server} broke: {_cause(error)}", hint=_REACH_HINT)
+
+
+def _unresolved(_error: Exception, server: str, _request: str) -> ApiError:
+    return ApiUnavailableError(f"the name of {server} cannot be resolved", hint=_DNS_HINT)
+
+
+def _unconnected(error: Exception, server: str, _request: str) -> ApiError:
+    return ApiUnavailableError(f"no connection to {server}: {_cause(error)}", hint=_REACH_HINT)
+
+
+def _connect_timeout(_error: Exception, server: str, _request: str) -> ApiError:
+    return ApiUnavailableError(f"no connection to {server}: it did not answer in time", hint=_REACH_HINT)
+
+
+def _silent(_error: Exception, server: str, request: str) -> ApiError:
+    return ApiUnavailableError(f"{server} did not answer {request} in time")
+
+
+def _broken(error: Exception, server: str, request: str) -> ApiError:
+    if isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError):
+        # A stream that ends in the midst of a chunk is told by the client as a number that it cannot read.
+        return ApiUnavailableError(f"the connection to {server} broke during {request}: the answer ended early")
+    return ApiUnavailableError(f"the connection to {server} broke during {request}: {_cause(error)}")
+
+
+def _proxied(error: Exception, server: str, _request: str) -> ApiError:
+    return ApiUnavailableError(f"no connection to {server} through the proxy: {_cause(error)}", hint=_PROXY_HINT)
+
+
+_KINDS: tuple[tuple[type[Exception], Callable[[Exception, str, str], ApiError]], ...] = (
+    (http.NameResolutionError, _unresolved),
+    (http.ProxyError, _proxied),
+    (http.NewConnectionError, _unconnected),
+    (http.ConnectTimeoutError, _connect_timeout),
+    (http.ReadTimeoutError, _silent),
+    (TimeoutError, _silent),
+    (http.ProtocolError, _broken),
+    (http.DecodeError, _broken),
+)
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, without the names of client classes around it."""
+    inner = _innermost(error)
+    text = getattr(inner, "strerror", None) or getattr(inner, "verify_message", None) or str(inner)
+    return str(text) or type(inner).__name__
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while (below := error.__cause__ or error.__context__ or _wrapped(error)) is not None:
+        error = below
+    return error
+
+
+def _wrapped(error: BaseException) -> BaseException | None:
+    return next((part for part in error.args if isinstance(part, BaseException)), None)

@@ -1,0 +1,182 @@
+"""Credentials and connections out of a kubeconfig, by way of the `kubernetes` package.
+
+Its loader knows every way of logging in that kubectl knows, tokens that are renewed and programs that are run included.
+It says what went wrong with a program only to the log, so the log is listened to while it works. It costs a third
+of a second to import, hence only when a cluster is really asked for.
+"""
+
+import logging
+import os
+import socket
+import ssl
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import urllib3
+import urllib3.exceptions
+from urllib3.connection import HTTPConnection
+
+from rollout.adapters.kube.kubeconfig import Login, find_login
+from rollout.errors import KubeconfigError
+
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_LOOPBACK = "localhost,127.0.0.0/8,::1"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One way in: where, over which connections, with which credentials."""
+
+    server: str
+    pool: urllib3.PoolManager
+    configuration: Any
+    renewing: threading.Lock = field(default_factory=threading.Lock)
+
+    def credentials(self) -> Mapping[str, str]:
+        """The headers that log in; renewed first where they are known to expire."""
+        with self.renewing, _listening():
+            settings = self.configuration.auth_settings()
+        return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
+
+
+def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
+    """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
+    if kubeconfig is None and _in_cluster(os.environ):
+        return _session(_service_account(context), connections, proxy="")
+    login = find_login(kubeconfig, context, os.environ)
+    return _session(_configuration(login), connections, proxy=login.proxy)
+
+
+def _in_cluster(environ: Mapping[str, str]) -> bool:
+    """Whether this runs in a pod without any kubeconfig."""
+    if environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists():
+        return False
+    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and _SERVICE_ACCOUNT.exists()
+
+
+def _service_account(context: str | None) -> Any:
+    if context:
+        raise KubeconfigError(
+            f"there is no context {context!r}: the pod's service account is used",
+            hint="Leave --context out, or name a --kubeconfig.",
+        )
+    from kubernetes import client, config  # noqa: PLC0415 - slow to import
+
+    configuration = client.Configuration()
+    with _translated("the pod's service account"):
+        config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+    return configuration
+
+
+def _configuration(login: Login) -> Any:
+    from kubernetes import client, config  # noqa: PLC0415 - slow to import
+
+    configuration = client.Configuration()
+    with _translated(login.origin), _listening() as heard:
+        config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=os.pathsep.join(str(path) for path in login.files),
+            context=login.context,
+            client_configuration=configuration,
+        )
+    if login.program and not (configuration.api_key or configuration.cert_file):
+        raise KubeconfigError(
+            f"{login.program} gave no credentials" + (f": {heard[-1]}" if heard else ""),
+            hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
+        )
+    return configuration
+
+
+def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
+    from kubernetes import client  # noqa: PLC0415 - slow to import
+
+    _check_tls(configuration)
+    _choose_proxy(configuration, proxy)
+    configuration.connection_pool_maxsize = connections
+    configuration.socket_options = _kept_alive()
+    with _translated("the kubeconfig"):
+        pool = client.ApiClient(configuration).rest_client.pool_manager
+    if not configuration.verify_ssl:
+        # The operator asked for it in the kubeconfig; a warning a request helps nobody.
+        warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
+    return Session(configuration.host, pool, configuration)
+
+
+def _kept_alive() -> list[tuple[int, int, int]]:
+    """Socket options by which an idle watch is not forgotten by what stands in between, and its death is noticed."""
+    wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+    known = {name: seconds for name, seconds in wanted.items() if hasattr(socket, name)}
+    return [
+        *HTTPConnection.default_socket_options,
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        *((socket.IPPROTO_TCP, getattr(socket, name), seconds) for name, seconds in known.items()),
+    ]
+
+
+def _check_tls(configuration: Any) -> None:
+    """Meet an unusable certificate here, by its name, and not in the middle of a request."""
+    context = ssl.create_default_context()
+    for kind, path, load in (
+        ("certificate authority", configuration.ssl_ca_cert, context.load_verify_locations),
+        ("client certificate or key", configuration.cert_file, _chain_loader(context, configuration)),
+    ):
+        if not path:
+            continue
+        try:
+            load(path)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise KubeconfigError(
+                f"the {kind} of the kubeconfig cannot be used: {error}",
+                hint="It has to be PEM, and a key without a passphrase.",
+            ) from error
+
+
+def _chain_loader(context: ssl.SSLContext, configuration: Any) -> Any:
+    # An empty passphrase keeps OpenSSL from asking for one on the terminal.
+    return lambda path: context.load_cert_chain(path, configuration.key_file, password="")
+
+
+def _choose_proxy(configuration: Any, proxy: str) -> None:
+    """Go through the kubeconfig's proxy always; through the environment's, as Go does, to other machines only."""
+    if proxy:
+        configuration.proxy = proxy
+    else:
+        configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
+
+
+@contextmanager
+def _translated(origin: str) -> Iterator[None]:
+    """Whatever the loader raises, for it raises anything, as one error that names the file."""
+    try:
+        yield
+    except KubeconfigError:
+        raise
+    except Exception as error:
+        raise KubeconfigError(
+            f"{origin} cannot be used: {error}",
+            hint="See whether `kubectl config view` accepts it.",
+        ) from error
+
+
+class _Listener(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.heard: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.heard.append(record.getMessage())
+
+
+@contextmanager
+def _listening() -> Iterator[list[str]]:
+    """Collect what is logged as an error; with a handler of ours in place it is not printed either."""
+    listener = _Listener()
+    logging.getLogger().addHandler(listener)
+    try:
+        yield listener.heard
+    finally:
+        logging.getLogger().removeHandler(listener)

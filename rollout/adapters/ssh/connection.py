@@ -1,0 +1,211 @@
+"""One SSH connection of paramiko with one deadline over everything that happens on it.
+
+paramiko has a time-out for most waits, but not for all (the answer to an exec request is waited for without
+end), and measures each on its own. Here the deadline is the socket's.
+"""
+
+import contextlib
+import select
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import paramiko
+from paramiko.packet import Packetizer
+from paramiko.transport import ServiceRequestingTransport
+from typing_extensions import override
+
+from rollout.adapters.ssh.host_certificates import read_certificate
+from rollout.adapters.ssh.known_hosts import Shown
+from rollout.adapters.ssh.known_hosts_file import HostKey
+from rollout.adapters.ssh.sockets import Relay, connect, through
+from rollout.errors import SshError, SshTimeoutError
+from rollout.model.host import Host
+from rollout.ports import CommandResult
+
+_CHUNK = 65536
+_NO_STATUS = -1
+_JOIN_SECONDS = 5.0
+# What comes before a login is a few kilobytes of keys and a banner.
+_HANDSHAKE_ALLOWANCE = 1 << 18
+_CERTIFICATE = "-cert-v01@openssh.com"
+# Longer than any deadline: the socket's is to be the one that counts.
+_NEVER = 24 * 3600.0
+
+# Cheap where the server has them; what follows in paramiko's own order stays as the fallback.
+_FAST_KEX = ("curve25519-sha256@libssh.org",)
+_FAST_CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+_RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
+
+
+class OutputLimitError(SshError):
+    """A command printed more than anything sane does."""
+
+
+class _TimerlessPacketizer(Packetizer):
+    """Without the timer thread that paramiko starts a handshake with: the socket has the deadline."""
+
+    def start_handshake(self, timeout: float) -> None:
+        """Start nothing."""
+
+
+class _ManyKeysTransport(ServiceRequestingTransport):
+    """For more than one login attempt a connection: the plain transport asks for the login service each time.
+
+    Servers other than OpenSSH's hang up at the second request. The parent waits for the first one's answer
+    without end, so the end of the thread has to count as one.
+    """
+
+    _service_userauth_accepted: bool
+
+    @override
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._service_userauth_accepted = True
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds of silence after which a host is asked whether it is still there, and those it then has to say so."""
+
+    silence: float = 10.0
+    answer: float = 20.0
+
+
+class Connection:
+    """A connection from TCP to the last byte. Every method may raise paramiko's and the socket's exceptions."""
+
+    def __init__(self, host: Host, *, deadline: float, many_keys: bool, patience: Patience) -> None:
+        self._relay: Relay | None = None
+        self._patience = patience
+        if host.proxy:
+            self._socket, self._relay = through(host.proxy, deadline, _HANDSHAKE_ALLOWANCE)
+        else:
+            self._socket = connect(host.address, host.port, deadline, _HANDSHAKE_ALLOWANCE)
+        kind = _ManyKeysTransport if many_keys else paramiko.Transport
+        self._transport = kind(self._socket, packetizer_class=_TimerlessPacketizer)
+        self._transport.banner_timeout = self._transport.auth_timeout = _NEVER
+
+    def handshake(self, known_types: tuple[str, ...]) -> Shown:
+        """Agree on keys, asking for host keys and certificates of these types first; what the host proved to have."""
+        options = self._transport.get_security_options()
+        options.kex = _first(_FAST_KEX, tuple(options.kex))
+        options.ciphers = _first(_FAST_CIPHERS, tuple(options.ciphers))
+        certified = tuple(name for name in known_types if name.endswith(_CERTIFICATE))
+        options.key_types = (*certified, *_first(_signatures(known_types), tuple(options.key_types)))
+        self._transport.start_client()
+        key = self._transport.get_remote_server_key()
+        blob = key.public_blob
+        return Shown(
+            HostKey(key.get_name(), key.asbytes()),
+            read_certificate(blob.key_type, blob.key_blob) if blob is not None else None,
+        )
+
+    def authenticate(self, user: str, key: paramiko.PKey) -> Sequence[str]:
+        """Log in with this key; the methods that the host wants besides, as a rule none."""
+        return self._transport.auth_publickey(user, key)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the host is still there."""
+        return self._transport.is_active()
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the host sent more than any sane one does."""
+        return self._socket.is_flooded
+
+    @property
+    def greeting(self) -> bytes:
+        """The first that it sent."""
+        return self._socket.greeting
+
+    @property
+    def complaint(self) -> str:
+        """What the command that it is reached through complained of; known once it is closed."""
+        return self._relay.complaint if self._relay is not None else ""
+
+    def run(self, command: str, *, deadline: float, limit: int) -> CommandResult:
+        """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above `limit` bytes of output."""
+        # Twice the limit: what carries the output is counted as well.
+        self._socket.limit(deadline, 2 * limit + _HANDSHAKE_ALLOWANCE)
+        channel = self._transport.open_session(timeout=_NEVER)
+        try:
+            channel.exec_command(command)
+            return self._result(channel, limit)
+        finally:
+            # Gives back the pipe that it is polled by. The host may be gone: that spoils no answer it has given.
+            with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
+                channel.close()
+
+    def _result(self, channel: paramiko.Channel, limit: int) -> CommandResult:
+        stdout, stderr = self._output(channel, limit)
+        while not channel.status_event.wait(min(self._socket.seconds_left, self._patience.silence)):
+            self._confirm_alive()
+        if self._socket.is_flooded:
+            raise _too_much(limit)
+        if not self._socket.seconds_left:
+            raise TimeoutError("deadline")
+        status = None if channel.exit_status == _NO_STATUS else channel.exit_status
+        return CommandResult(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+
+    def _confirm_alive(self) -> None:
+        """Ask a silent host for a sign of life; `SshTimeoutError` where none comes, `TimeoutError` at the deadline."""
+        deadline = self._socket.deadline
+        if not self._socket.seconds_left:
+            raise TimeoutError("deadline")
+        until = time.monotonic() + self._patience.answer
+        self._socket.deadline = min(deadline, until)
+        self._transport.global_request("keepalive@openssh.com", wait=True)
+        self._socket.deadline = deadline
+        if not self._transport.is_active() and until <= time.monotonic() < deadline:
+            silence = self._patience.silence + self._patience.answer
+            raise SshTimeoutError(
+                f"the host has gone silent: nothing within {silence:.3g} s while running the command",
+                hint="Is it up, and is the network to it?",
+            )
+
+    def close(self) -> None:
+        """End it, and wait for its thread."""
+        self._socket.close()
+        self._transport.close()
+        if self._transport.ident is not None:
+            self._transport.join(_JOIN_SECONDS)
+        if self._relay is not None:
+            self._relay.end()
+
+    def _output(self, channel: paramiko.Channel, limit: int) -> tuple[bytes, bytes]:
+        """Both streams until their end: read together, since a full one would stop the other."""
+        poller = select.poll()
+        poller.register(channel.fileno(), select.POLLIN)
+        stdout, stderr = bytearray(), bytearray()
+        while True:
+            # Before the reading: what arrives between the two is read in the next round.
+            ended = channel.eof_received or channel.closed
+            if channel.recv_ready():
+                stdout += channel.recv(_CHUNK)
+            elif channel.recv_stderr_ready():
+                stderr += channel.recv_stderr(_CHUNK)
+            elif ended:
+                return bytes(stdout), bytes(stderr)
+            elif not poller.poll(min(self._socket.seconds_left, self._patience.silence) * 1000):
+                self._confirm_alive()
+            if len(stdout) + len(stderr) > limit:
+                raise _too_much(limit)
+
+
+def _too_much(limit: int) -> OutputLimitError:
+    return OutputLimitError(f"the host printed more than {limit} bytes")
+
+
+def _first(wanted: tuple[str, ...], available: tuple[str, ...]) -> tuple[str, ...]:
+    """The available ones, the wanted among them in front."""
+    front = tuple(name for name in wanted if name in available)
+    return front + tuple(name for name in available if name not in front)
+
+
+def _signatures(key_types: tuple[str, ...]) -> tuple[str, ...]:
+    """Signature algorithms of key types: known_hosts names an RSA key by its type, the handshake by its hash."""
+    return tuple(name for key_type in key_types for name in (_RSA_SIGNATURES if key_type == "ssh-rsa" else (key_type,)))

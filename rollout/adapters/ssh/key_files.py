@@ -1,0 +1,142 @@
+"""Files of private keys and certificates, and every way in which reading one fails told plainly."""
+
+import base64
+import binascii
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import paramiko
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from paramiko.pkey import PublicBlob, UnknownKeyType
+from paramiko.ssh_exception import PasswordRequiredException
+
+from rollout.adapters.ssh.host_certificates import read_certificate
+from rollout.errors import SshAuthError
+
+_OPEN_TO_OTHERS = 0o077
+_MAGIC = b"openssh-key-v1\0"
+
+
+class LockedKeyError(Exception):
+    """A private key that wants a passphrase, or another one."""
+
+
+def read_private_key(file: Path, passphrase: str | None) -> paramiko.PKey:
+    """The key; `LockedKeyError` where the passphrase does not open it, `SshAuthError` where nothing would."""
+    try:
+        if _too_open(file):
+            raise SshAuthError(
+                f"key file {file}: others may read it", hint=f"Run: chmod 600 {file} (ssh refuses it as well)"
+            )
+        return _parse(file, passphrase)
+    except OSError as error:
+        raise SshAuthError(f"key file {file}: {error.strerror}", hint="Name another with --ssh-key.") from error
+
+
+def _parse(file: Path, passphrase: str | None) -> paramiko.PKey:
+    try:
+        return _load(file, passphrase.encode() if passphrase is not None else None)
+    except (TypeError, PasswordRequiredException) as error:
+        raise LockedKeyError from error
+    except (ValueError, paramiko.SSHException, UnknownKeyType) as error:
+        if passphrase is not None:
+            raise LockedKeyError from error
+        raise SshAuthError(
+            f"key file {file}: {_what_it_is(file)}", hint="Name a private key with --ssh-key."
+        ) from error
+
+
+def _load(file: Path, passphrase: bytes | None) -> paramiko.PKey:
+    """The key; paramiko misreads OpenSSH's format where a comment is empty and nothing pads it, so not it alone."""
+    try:
+        # Bytes, whatever the annotation says: the library underneath takes nothing else.
+        return paramiko.PKey.from_path(file, passphrase)  # type: ignore[arg-type]
+    except PasswordRequiredException:
+        raise
+    except paramiko.SSHException:
+        key = serialization.load_ssh_private_key(file.read_bytes(), passphrase)
+        if isinstance(key, ec.EllipticCurvePrivateKey):
+            return paramiko.ECDSAKey(vals=(key, key.public_key()))
+        if isinstance(key, rsa.RSAPrivateKey):
+            return paramiko.RSAKey(key=key)
+        raise
+
+
+def read_public_half(file: Path) -> bytes | None:
+    """The blob of the public key of a key file, without its passphrase; None where it cannot be told.
+
+    The file may be the public key itself, as where only an agent has the private one.
+    """
+    with suppress(OSError, ValueError, UnicodeDecodeError, paramiko.SSHException):
+        if _MAGIC in (body := _armoured(file.read_text())):
+            return _first_public(body)
+    for candidate in (file, Path(f"{file}.pub")):
+        with suppress(OSError, ValueError, UnicodeDecodeError, paramiko.SSHException):
+            return PublicBlob.from_file(candidate).key_blob
+    return None
+
+
+def _armoured(text: str) -> bytes:
+    return base64.b64decode("".join(line for line in text.splitlines() if not line.startswith("-")))
+
+
+def _first_public(body: bytes) -> bytes:
+    message = paramiko.Message(body[len(_MAGIC) :])
+    for _ in ("cipher", "key derivation", "its options"):
+        message.get_binary()
+    message.get_int()
+    return message.get_binary()
+
+
+def read_user_certificate(file: Path) -> PublicBlob:
+    """A `-cert.pub` file; `SshAuthError` where it is none."""
+    try:
+        blob = PublicBlob.from_file(file)
+    except OSError as error:
+        raise SshAuthError(f"certificate file {file}: {error.strerror}") from error
+    except (ValueError, binascii.Error, paramiko.SSHException) as error:
+        raise SshAuthError(f"certificate file {file}: it is no certificate") from error
+    if certified_key(blob) is None:
+        raise SshAuthError(f"certificate file {file}: it is no certificate")
+    return blob
+
+
+def certified_key(blob: PublicBlob) -> bytes | None:
+    """The blob of the key that a certificate is for."""
+    certificate = read_certificate(blob.key_type, blob.key_blob)
+    if certificate is None:
+        return None
+    line = certificate.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return base64.b64decode(line.split()[1])
+
+
+def described(key: paramiko.PKey) -> str:
+    """A key for a message: its fingerprint, and what there is to know of its certificate."""
+    blob = key.public_blob
+    certificate = read_certificate(blob.key_type, blob.key_blob) if blob is not None else None
+    if certificate is None:
+        certificate = read_certificate(key.get_name(), key.asbytes())
+    if certificate is None:
+        return key.fingerprint
+    told = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
+    return f"{told}, which has expired" if certificate.valid_before <= time.time() else told
+
+
+def _too_open(file: Path) -> bool:
+    """Whether OpenSSH would refuse it: ours, and not for us alone."""
+    status = file.stat()
+    ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+    return ours and bool(stat.S_IMODE(status.st_mode) & _OPEN_TO_OTHERS)
+
+
+def _what_it_is(file: Path) -> str:
+    start = file.read_bytes()[:64]
+    if start.startswith((b"ssh-", b"ecdsa-", b"sk-")):
+        return "it is a public key"
+    if start.startswith(b"PuTTY-User-Key-File"):
+        return "it is a PuTTY key; convert it with puttygen -O private-openssh"
+    return "it is no private key that can be used (ed25519, ecdsa and rsa can)"

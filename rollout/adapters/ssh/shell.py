@@ -1,0 +1,216 @@
+"""`HostShell` over paramiko: one connection and one command a call, and the errors told in the house's words.
+
+The host's key is decided upon before anything of ours is sent to it. Nothing that came from the cluster
+becomes part of a command; the caller's constant text is all that is run.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import paramiko
+
+from rollout.adapters.ssh.attempt import Attempt, named
+from rollout.adapters.ssh.connection import Patience
+from rollout.adapters.ssh.keys import KeyRing, Keys
+from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, read_known_hosts
+from rollout.adapters.ssh.passphrase import Ask
+from rollout.adapters.ssh.workers import ShellSettings, in_processes, workers_for
+from rollout.errors import InputError, SshAuthError, SshError
+from rollout.gather.hosts.side_by_side import side_by_side
+from rollout.model.host import Host, Identities
+from rollout.ports import CommandResult
+
+T = TypeVar("T")
+
+OUTPUT_LIMIT = 1 << 20
+CONNECT_TIMEOUT = 15.0
+_PATIENCE = Patience()
+# A host that has too many logins under way hangs up at once; how long to wait before each next try.
+_TURNED_AWAY = (0.25, 0.5, 1.0, 2.0)
+
+
+class ParamikoShell:
+    """Runs commands on hosts; safe to call from many threads.
+
+    `key_file` is for hosts that name none themselves; with neither, the agent and OpenSSH's default keys are
+    tried. `passphrases` are tried on every encrypted key, and `ask` is asked for others. `known_hosts` None means
+    OpenSSH's own files. `connect_timeout` (seconds) bounds connection and login within the deadline of each call.
+    Raises `InputError` where a file named here cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        known_hosts: Path | None = None,
+        host_key_checking: HostKeyChecking = HostKeyChecking.STRICT,
+        key_file: Path | None = None,
+        passphrases: Sequence[str] = (),
+        ask: Ask | None = None,
+        connect_timeout: float = CONNECT_TIMEOUT,
+        output_limit: int = OUTPUT_LIMIT,
+        patience: Patience = _PATIENCE,
+    ) -> None:
+        # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
+        self._known_hosts = KnownHosts((known_hosts,) if known_hosts else (), host_key_checking)
+        self._known_hosts_file = known_hosts
+        self._others: dict[tuple[str, ...], KnownHosts] = {}
+        self._lock = threading.Lock()
+        self._keys = KeyRing(passphrases, ask)
+        self._key_file = str(key_file) if key_file is not None else None
+        self._connect_timeout = connect_timeout
+        self._output_limit = output_limit
+        self._patience = patience
+        if self._key_file is not None:
+            self._check_key(self._key_file)
+
+    @classmethod
+    def made(cls, settings: ShellSettings) -> "ParamikoShell":
+        """One that does as another would, without asking anybody."""
+        return cls(
+            known_hosts=Path(settings.known_hosts) if settings.known_hosts is not None else None,
+            key_file=Path(settings.key_file) if settings.key_file is not None else None,
+            passphrases=settings.passphrases,
+            connect_timeout=settings.connect_timeout,
+            output_limit=settings.output_limit,
+            patience=settings.patience,
+        )
+
+    def unlock(self, hosts: Iterable[Host]) -> None:
+        """Ask for the passphrases that logging in to these hosts will want, before anything else is on the screen.
+
+        What cannot be used is told later, of each host.
+        """
+        for file, identities in dict.fromkeys((host.key_file or self._key_file, host.identities) for host in hosts):
+            with suppress(SshAuthError), self._keys.candidates(file, identities):
+                pass
+
+    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
+        """Connect, log in, run the command and disconnect, all within `timeout` seconds.
+
+        The exit status is None where the connection ended after the command was begun, as in a reboot.
+
+        Raises:
+            SshUnreachableError: refused, no route, not SSH, or broken off.
+            SshTimeoutError: the deadline passed.
+            SshAuthError: user or key refused, or the key file cannot be used.
+            HostKeyError: the host's key is unknown, changed or revoked.
+            SshError: the output is beyond all measure.
+        """
+        return self._connected(host, partial(self._command, command), timeout)
+
+    def run_if(
+        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+    ) -> CommandResult | None:
+        """Run `command` on the connection that has answered `question`, where `agreed` says so; else None.
+
+        Errors are those of `run`, and whatever `agreed` raises.
+        """
+
+        def converse(attempt: Attempt, deadline: float) -> CommandResult | None:
+            answer = self._command(question, attempt, deadline)
+            return self._command(command, attempt, deadline) if agreed(answer) else None
+
+        return self._connected(host, converse, timeout)
+
+    def run_on_all(
+        self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
+    ) -> Generator[tuple[str, CommandResult | SshError]]:
+        """Every host by itself, in threads; very many in processes as well, which use all cores."""
+        here = partial(side_by_side, ask=partial(self.run, command=command, timeout=timeout), concurrency=concurrency)
+        # New keys are recorded, and a first one is kept in mind, by one process alone.
+        strict = self._known_hosts.checking is HostKeyChecking.STRICT
+        workers = workers_for(len(hosts)) if strict else 1
+        if workers == 1:
+            return here(hosts)
+        return in_processes(
+            self._settings,
+            hosts,
+            command,
+            timeout=timeout,
+            concurrency=concurrency,
+            workers=workers,
+            ask_here=here,
+        )
+
+    @property
+    def _settings(self) -> ShellSettings:
+        return ShellSettings(
+            known_hosts=str(self._known_hosts_file) if self._known_hosts_file is not None else None,
+            key_file=self._key_file,
+            passphrases=self._keys.passphrases,
+            connect_timeout=self._connect_timeout,
+            output_limit=self._output_limit,
+            patience=self._patience,
+        )
+
+    def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:  # noqa: ARG002 - the protocol's
+        """Nothing is kept: a connection is one question's, and must not outlive a boot."""
+        return nullcontext()
+
+    def _command(self, command: str, attempt: Attempt, deadline: float) -> CommandResult:
+        return attempt.run(command, deadline, self._output_limit)
+
+    def _connected(self, host: Host, talk: Callable[[Attempt, float], T], timeout: float) -> T:
+        """The result of `talk` with a host that is known and has let us in."""
+        try:
+            # Before the clock starts: an operator may have to enter a passphrase.
+            with self._keys.candidates(host.key_file or self._key_file, host.identities) as keys:
+                return self._talk(host, keys, talk, timeout)
+        except SshError as error:
+            raise type(error)(named(host, error.message), hint=error.hint) from error
+
+    def _talk(self, host: Host, keys: Keys, talk: Callable[[Attempt, float], T], timeout: float) -> T:
+        started = time.monotonic()
+        deadline = started + timeout
+        soon = min(deadline, started + (host.connect_timeout or self._connect_timeout))
+        attempt = Attempt(host, soon, self._patience)
+        try:
+            self._reach(attempt, many_keys=len(keys) > 1)
+            attempt.log_in(keys)
+            return talk(attempt, deadline)
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            attempt.close()
+            raise attempt.failure(error, started) from error
+        finally:
+            attempt.close()
+
+    def _reach(self, attempt: Attempt, *, many_keys: bool) -> None:
+        """Connect, and see that it is the host; again, where it hangs up before it has said who it is."""
+        known_hosts = self._known_hosts_of(attempt.host)
+        for pause in _TURNED_AWAY:
+            try:
+                attempt.connect(many_keys=many_keys)
+                return attempt.check_host_key(known_hosts)
+            except (OSError, EOFError, paramiko.SSHException):
+                attempt.close()
+                if not attempt.was_turned_away or attempt.seconds_left <= pause:
+                    raise
+                # Not all of those that were turned away at the same moment.
+                time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - nobody is to guess nothing
+        attempt.connect(many_keys=many_keys)
+        return attempt.check_host_key(known_hosts)
+
+    def _known_hosts_of(self, host: Host) -> KnownHosts:
+        """The file named by flag before those of the host's configuration, as everywhere."""
+        if not host.known_hosts or self._known_hosts_file is not None:
+            return self._known_hosts
+        with self._lock:
+            if host.known_hosts not in self._others:
+                self._others[host.known_hosts] = read_known_hosts(host.known_hosts, self._known_hosts.checking)
+            return self._others[host.known_hosts]
+
+    def _check_key(self, file: str) -> None:
+        """A file that only the agent has the private key of will do as well."""
+        try:
+            with self._keys.candidates(file, Identities()):
+                pass
+        except SshAuthError as error:
+            raise InputError(error.message, hint=error.hint) from error

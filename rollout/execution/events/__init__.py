@@ -1,0 +1,1 @@
+"""What becomes of a node, told on it as Kubernetes Events."""

@@ -1,0 +1,53 @@
+"""What holds a drain up, as Kubernetes Events on the Node: seen by `kubectl describe node`, by whoever looks there.
+
+One Event a pod, brought up to date now and then. It is written beside the drain, which neither waits for it nor minds
+whether it can be written.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from rollout.execution.events.writer import EventWriter, NodeNote
+from rollout.ports import ClusterApi
+
+BLOCKED = "DrainBlocked"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedNote:
+    """What is told of one pod; `count` is how often it has been."""
+
+    pod: str
+    pod_uid: str
+    message: str
+    since: datetime
+    at: datetime
+    count: int
+
+
+class NodeEvents:
+    """Writes the Events of one Node's drain. Enter it to begin, leave it to end."""
+
+    def __init__(self, api: ClusterApi, node: str, node_uid: str, run: str) -> None:
+        self._node = node
+        self._node_uid = node_uid
+        self._writer = EventWriter(api, run)
+
+    def __enter__(self) -> Self:
+        self._writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    def blocked(self, note: BlockedNote) -> None:
+        """Tell of a pod that is held back, in the background."""
+        message = f"Pod {note.pod} {note.message}"
+        about = f"{BLOCKED}/{note.pod_uid}"
+        self._writer.tell(
+            NodeNote(self._node, self._node_uid, about, BLOCKED, message, note.at, note.since, warning=True)
+        )

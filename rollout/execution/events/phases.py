@@ -1,0 +1,115 @@
+"""A node's way through a rollout as Kubernetes Events on the Node: what `kubectl describe node` shows to anybody.
+
+An observer like any other: it hears of each node's phases and of its end, and has them written in the background.
+"""
+
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from rollout.errors import RolloutError
+from rollout.execution.events.writer import EventWriter, NodeNote
+from rollout.execution.reporting import Reporter
+from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.progress import NodeFinished, NodeResult, NodeStep, Outcome, Phase, StepEvent
+from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
+
+_LAST_WORDS_SECONDS = 3.0
+# Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words of its own.
+REASONS = {
+    Phase.CORDONED: "Cordoned",
+    Phase.DRAINING: "Draining",
+    Phase.DRAINED: "Drained",
+    Phase.REBOOTING: "Rebooting",
+    Phase.BOOTED: "Booted",
+    Phase.READY: "Ready",
+}
+_ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
+FAILED = "RolloutFailed"
+
+
+class PhaseEvents:
+    """Tells the Nodes of one plan what happens to them. Enter it to begin, leave it to end."""
+
+    def __init__(self, api: ClusterApi, plan: RolloutPlan, report: Reporter) -> None:
+        self._run = plan.plan_id
+        self._planned = {node.name: node for node in plan.nodes}
+        self._phases: dict[str, Phase] = {}
+        self._report = report
+        self._writer = EventWriter(api, self._run, last_words=_LAST_WORDS_SECONDS, refused=self._refused)
+
+    def __enter__(self) -> Self:
+        self._writer.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    def notify(self, event: StepEvent) -> None:
+        """Take one event; what is told of a node comes from its own thread."""
+        match event:
+            case NodeStep() if self._phases.get(event.node) is not event.phase:
+                self._phases[event.node] = event.phase
+                if event.phase in REASONS:
+                    self._tell(event.node, REASONS[event.phase], self._step(event), event.at)
+            case NodeFinished():
+                reason, warning = _end(event.result)
+                self._tell(event.result.node, reason, self._ended(event.result), event.at, warning=warning)
+            case _:
+                return
+
+    def _refused(self, error: RolloutError) -> None:
+        self._report.notice(f"the Nodes' Events do not tell of this rollout: {error.message}")
+
+    def _tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
+        about = f"{node}/{reason}"
+        told = f"{message} (rollout {self._run})"
+        self._writer.tell(NodeNote(node, self._planned[node].node_uid, about, reason, told, at, at, warning))
+
+    def _step(self, event: NodeStep) -> str:
+        return _sentence(event.phase, self._planned[event.node])
+
+    def _ended(self, result: NodeResult) -> str:
+        node = self._planned[result.node]
+        took = f"after {Duration(round(result.seconds))}"
+        if result.succeeded:
+            version = f", running {result.version}" if result.version else ""
+            return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept(node)}"
+        if result.outcome is Outcome.SKIPPED:
+            return f"Not touched: {result.message}"
+        left = "; it is left cordoned" if result.left_cordoned else ""
+        return f"{result.outcome} in phase {result.phase} {took}: {result.message}{left}"
+
+
+def _end(result: NodeResult) -> tuple[str, bool]:
+    """The reason, and whether it is a warning."""
+    return _ENDS.get(result.outcome, FAILED), result.outcome not in _ENDS
+
+
+def _sentence(phase: Phase, node: PlannedNode) -> str:
+    match phase:
+        case Phase.CORDONED:
+            return f"Cordoned, to be rebooted: {_versions(node)}{_kept(node)}"
+        case Phase.DRAINING:
+            return f"Evicting {node.evict} pod{'' if node.evict == 1 else 's'}"
+        case Phase.DRAINED:
+            return "Every pod that had to go is gone"
+        case Phase.REBOOTING:
+            return f"Asking the host to reboot: {_versions(node)}"
+        case Phase.BOOTED:
+            return "The host is up with another boot id"
+        case _:
+            return "The kubelet of the new boot reports Ready"
+
+
+def _versions(node: PlannedNode) -> str:
+    if not node.staged:
+        return f"{node.running_version or 'an unknown version'}, nothing staged"
+    return f"{node.running_version or '?'} -> {node.staged_version or '?'}"
+
+
+def _kept(node: PlannedNode) -> str:
+    return "; it was cordoned before, and stays so" if node.cordoned else ""

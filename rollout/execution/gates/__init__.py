@@ -1,0 +1,1 @@
+"""What may hold a node, a wave or the whole rollout up."""

@@ -1,0 +1,98 @@
+"""FLUO's checks around a reboot: a label asks for them, annotations answer.
+
+The label and the removal of earlier answers are one write, so that no old answer passes for a new one; which label is
+ours stands beside it, so that whoever gives the node back takes it away. Checks are asked for before anything is
+evicted, as FLUO does: a node that does not pass has lost nothing.
+"""
+
+from collections.abc import Sequence
+
+from rollout.errors import ApiConflictError
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.draining.live_view import watch_node
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.gates import HookPolicy
+from rollout.model.progress import Outcome, Phase
+
+BEFORE = "before-reboot"
+AFTER = "after-reboot"
+_TRUE = "true"
+_TICK = 5.0
+
+
+def check_before(context: NodeContext, hooks: HookPolicy) -> None:
+    """Return once the checks before the reboot have passed; `NodeFailure` where they have not in time."""
+    if hooks.before:
+        _check(context, hooks, BEFORE, hooks.before, Phase.CORDONED)
+
+
+def check_after(context: NodeContext, hooks: HookPolicy) -> None:
+    """The same for those after it."""
+    if hooks.after:
+        _check(context, hooks, AFTER, hooks.after, Phase.READY)
+
+
+def _check(context: NodeContext, hooks: HookPolicy, name: str, wanted: Sequence[str], phase: Phase) -> None:
+    label = hooks.prefix + name
+    deadline = Deadline(context.clock, hooks.timeout)
+    _ask(context, label, wanted)
+    told = ""
+    with watch_node(context.api, context.name, deadline, context.told_of_outage) as view:
+        while missing := _missing(view.items(), wanted):
+            context.guard.check()
+            if deadline.expired:
+                raise NodeFailure(
+                    Outcome.CHECK_FAILED,
+                    f"not annotated true within --hook-timeout {hooks.timeout}: {missing}",
+                    hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
+                )
+            if missing != told:
+                told = missing
+                context.report.step(context.name, phase, f"waiting for checks: {missing}")
+            view.wait(min(_TICK, max(0.1, deadline.remaining)))
+    _thank(context, label, wanted)
+
+
+def _missing(nodes: Sequence[Node], wanted: Sequence[str]) -> str:
+    annotations = nodes[0].annotations if nodes else {}
+    return ", ".join(name for name in wanted if annotations.get(name) != _TRUE)
+
+
+def _ask(context: NodeContext, label: str, wanted: Sequence[str]) -> None:
+    answers = dict.fromkeys(wanted)
+    _write(context, {label: _TRUE}, {**answers, marks.HOOK_LABEL: label}, refused=label)
+
+
+def _thank(context: NodeContext, label: str, wanted: Sequence[str]) -> None:
+    answers = dict.fromkeys(wanted)
+    _write(context, {label: None}, {**answers, marks.HOOK_LABEL: None}, refused="")
+
+
+def _write(
+    context: NodeContext, labels: dict[str, str | None], annotations: dict[str, str | None], *, refused: str
+) -> None:
+    """Write both at once on the node as it was read; a label that somebody else has set is theirs."""
+    deadline = Deadline(context.clock, context.api_patience)
+    while True:
+        node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
+        if refused and refused in node.labels and node.annotations.get(marks.HOOK_LABEL) != refused:
+            raise NodeFailure(Outcome.SKIPPED, f"somebody else is having checks run there: it has the label {refused}")
+        body = {
+            "metadata": {"resourceVersion": node.resource_version, "labels": labels, "annotations": annotations},
+        }
+        context.guard.check()
+        try:
+            patiently(
+                lambda: context.api.patch(f"/api/v1/nodes/{context.name}", body),  # noqa: B023 - called at once
+                deadline,
+                context.told_of_outage,
+            )
+        except ApiConflictError:
+            if deadline.expired:
+                raise
+            continue
+        return

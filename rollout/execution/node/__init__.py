@@ -1,0 +1,1 @@
+"""One node's run, a step a phase."""

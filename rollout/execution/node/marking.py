@@ -1,0 +1,174 @@
+"""What we write on a Node, and take away again.
+
+Every write names the version of the Node that it was decided on, so that somebody else's cordon or uncordon in between
+is seen instead of overwritten. Only what carries this run's id is ever undone.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, FencedError, StepError
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.node.context import NodeContext
+from rollout.execution.unfinished.recovery import last_result
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
+
+_ATTEMPTS = 10
+_TAKEN_AWAY: dict[str, str | None] = dict.fromkeys(marks.TRANSIENT)
+
+
+class MarksGoneError(StepError):
+    """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
+
+
+def claim(context: NodeContext, staged_version: str) -> Node:
+    """Annotate and cordon, in one write. A node that was cordoned before stays marked as not ours to uncordon."""
+
+    def change(node: Node) -> dict[str, Any]:
+        _check_free(context, node)
+        annotations = {
+            marks.RUN: context.run,
+            marks.PHASE: Phase.CORDONED.value,
+            marks.BOOT_ID_BEFORE: context.planned.boot_id,
+            marks.STAGED_VERSION: staged_version or None,
+            marks.CORDONED_BY_US: "true" if _ours_to_undo(context, node) else None,
+        }
+        return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
+
+    return _write(context, change)
+
+
+def _ours_to_undo(context: NodeContext, node: Node) -> bool:
+    """Whether the cordon is ours; a claim whose answer was lost stands on the Node already, and must not be misread."""
+    if node.annotations.get(marks.RUN) == context.run:
+        return node.annotations.get(marks.CORDONED_BY_US) == "true"
+    return not node.unschedulable
+
+
+def mark_phase(context: NodeContext, phase: Phase) -> Node:
+    """Write the phase that begins."""
+    return _write(context, lambda node: _annotations(_ours(context, node), {marks.PHASE: phase.value}))
+
+
+def give_back(context: NodeContext, outcome: Outcome, version: str) -> Node:
+    """Uncordon what we cordoned, take our marks away, and leave the result."""
+
+    def change(node: Node) -> dict[str, Any] | None:
+        if _given_back_already(context, node):
+            return None
+        body = _annotations(_ours(context, node), _TAKEN_AWAY | _result(context, outcome, version))
+        body["metadata"]["labels"] = _hook_label(node)
+        if node.annotations.get(marks.CORDONED_BY_US) == "true":
+            body["spec"] = {"unschedulable": None}
+        return body
+
+    return _write(context, change)
+
+
+def _given_back_already(context: NodeContext, node: Node) -> bool:
+    """Whether a write of ours, whose answer was lost, has done it: our result stands there and our marks do not."""
+    return marks.RUN not in node.annotations and last_result(node).get("run") == context.run
+
+
+def leave_failed(context: NodeContext, outcome: Outcome, version: str) -> Node:
+    """Leave the node cordoned and marked as failed, for somebody to look at."""
+    wanted = {**_result(context, outcome, version), marks.PHASE: Phase.FAILED.value, marks.HOOK_LABEL: None}
+
+    def change(node: Node) -> dict[str, Any]:
+        body = _annotations(_ours(context, node), wanted)
+        body["metadata"]["labels"] = _hook_label(node)
+        return body
+
+    return _write(context, change)
+
+
+def _hook_label(node: Node) -> dict[str, None]:
+    """The label that we had set to have checks run, taken away."""
+    label = node.annotations.get(marks.HOOK_LABEL, "")
+    is_ours = label in node.labels and label.endswith(("/before-reboot", "/after-reboot"))
+    return {label: None} if is_ours else {}
+
+
+def _result(context: NodeContext, outcome: Outcome, version: str) -> dict[str, str | None]:
+    at = context.report.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    took = Duration(round(context.clock.monotonic() - context.started))
+    value = {"outcome": outcome.value, "at": at, "version": version, "run": context.run, "took": str(took)}
+    return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
+
+
+def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:
+    present = {key: value for key, value in annotations.items() if value is not None or key in node.annotations}
+    return {"metadata": {"annotations": present}}
+
+
+def _check_free(context: NodeContext, node: Node) -> None:
+    if node.uid != context.planned.node_uid:
+        raise StepError(f"the Node {node.name} was deleted and made anew since it was planned")
+    run = node.annotations.get(marks.RUN)
+    if run not in (None, context.run) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
+        raise StepError(f"the Node {node.name} is marked by the unfinished rollout {run}")
+    if node.unschedulable and not context.planned.cordoned and run != context.run:
+        raise StepError(f"somebody cordoned {node.name} after it was planned")
+
+
+def _ours(context: NodeContext, node: Node) -> Node:
+    run = node.annotations.get(marks.RUN)
+    if run == context.run:
+        return node
+    if run:
+        raise FencedError(
+            f"the Node {node.name} is marked by the rollout {run} now, not by this one",
+            hint="Nothing further is done to this node.",
+        )
+    raise MarksGoneError(
+        f"our marks on the Node {node.name} are gone: somebody has taken them away, or deleted the Node",
+        hint="Nothing further is done to this node.",
+    )
+
+
+def is_marked(context: NodeContext) -> bool:
+    """Whether this run's mark stands on the Node; not where that cannot be seen."""
+    try:
+        return read_node(context.api, context.name).annotations.get(marks.RUN) == context.run
+    except ApiError:
+        return False
+
+
+def stays_cordoned(context: NodeContext) -> bool:
+    """Whether the Node is cordoned, whoever did it; that it cannot be seen counts as such, that it is gone does not."""
+    try:
+        return read_node(context.api, context.name).unschedulable
+    except ApiNotFoundError:
+        return False
+    except ApiError:
+        return True
+
+
+def _write(context: NodeContext, change: Callable[[Node], dict[str, Any] | None]) -> Node:
+    """Read, decide, write; again where the Node changed in between. No change: no write."""
+    deadline = Deadline(context.clock, context.api_patience)
+    for _attempt in range(_ATTEMPTS):
+        context.guard.check()
+        node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
+        body = change(node)
+        if body is None:
+            return node
+        body["metadata"]["resourceVersion"] = node.resource_version
+        try:
+            patiently(lambda: _patch(context, body), deadline, context.told_of_outage)  # noqa: B023 - called at once
+        except ApiConflictError:
+            continue
+        return node
+    raise StepError(f"the Node {context.name} changes so often that nothing could be written on it")
+
+
+def _patch(context: NodeContext, body: dict[str, Any]) -> bytes:
+    """One attempt. An outage that is waited out may have cost us the Lease: whether we still may is asked each time."""
+    context.guard.check()
+    return context.api.patch(f"/api/v1/nodes/{context.name}", body)

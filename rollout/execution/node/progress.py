@@ -1,0 +1,30 @@
+"""Where one node's run stands."""
+
+from dataclasses import dataclass, replace
+
+from rollout.execution.node.transitions import advance
+from rollout.gather.hosts.boot import BootFacts
+from rollout.model.progress import Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The phase, and what the run has learnt on the way.
+
+    `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
+    """
+
+    phase: Phase = Phase.PENDING
+    staged_version: str = ""
+    boot: BootFacts | None = None
+    marked: bool = False
+    in_doubt: bool = False
+
+    def to(self, phase: Phase) -> "Progress":
+        """The same, one phase on."""
+        return replace(self, phase=advance(self.phase, phase))
+
+    @property
+    def version(self) -> str:
+        """The version that the host is known to run, as far as this run has seen."""
+        return self.boot.version if self.boot else ""

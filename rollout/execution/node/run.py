@@ -1,0 +1,200 @@
+"""One node's run: a step a phase, and what happens when one fails."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.draining.drain import drain
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
+from rollout.execution.node.last_words import RememberingShell
+from rollout.execution.node.marking import (
+    MarksGoneError,
+    claim,
+    give_back,
+    is_marked,
+    leave_failed,
+    mark_phase,
+    stays_cordoned,
+)
+from rollout.execution.node.progress import Progress
+from rollout.execution.node.reboot import ask_for_reboot, await_boot, await_ready, check_version, last_look
+from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
+from rollout.execution.stopping import until_given_back
+from rollout.execution.unfinished.resume import take_up
+from rollout.gather.cluster.node_report import NodeReport, read_report
+from rollout.gather.cluster.snapshot import read_node
+from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.polling import observe
+from rollout.model import marks
+from rollout.model.host import HostFacts, ProbeFailure
+from rollout.model.progress import Findings, NodeResult, Outcome, Phase
+from rollout.planning.rivals import marks_on
+
+# How long a report may take when the API server is away too.
+_LOOK_SECONDS = 10.0
+
+
+def run_node(context: NodeContext) -> NodeResult:
+    """Take one node from where it stands to done, or to failed; never raises for what may happen to a node."""
+    started = context.clock.monotonic()
+    progress, shell = Progress(), RememberingShell(context.shell)
+    context = replace(context, shell=shell)
+    try:
+        if context.taken_up:
+            progress = take_up(context)
+        while not is_final(progress.phase):
+            context.report.step(context.name, progress.phase)
+            step = _STEPS[progress.phase]
+            progress = step(until_given_back(context, progress.phase), progress)
+    except RolloutError as error:
+        return _with_findings(context, _failed(context, progress, error, started), shell)
+    context.report.step(context.name, progress.phase)
+    seconds = context.clock.monotonic() - started
+    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, version=progress.version)
+
+
+def _begin(context: NodeContext, progress: Progress) -> Progress:
+    """Look at the host once more, then cordon: much may have happened since the plan."""
+    context.guard.check()
+    facts = observe(context.host, context.shell, timeout=context.probe_timeout)
+    if isinstance(facts, ProbeFailure):
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.message}", hint=facts.hint)
+    _check_as_planned(context, facts)
+    context.gates.before_node(context)
+    staged_version = facts.update.new_version if context.planned.staged else ""
+    claim(context, staged_version)
+    return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
+
+
+def _check_as_planned(context: NodeContext, facts: HostFacts) -> None:
+    if facts.boot_id != context.planned.boot_id:
+        raise NodeFailure(Outcome.SKIPPED, "not begun: the host has rebooted since it was planned")
+    if context.planned.staged and not facts.update.needs_reboot:
+        raise NodeFailure(Outcome.SKIPPED, "not begun: its staged update is gone")
+    if facts.inhibited_by:
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: its shutdown is blocked by {facts.inhibited_by}")
+    if facts.shutdown_pending:
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.shutdown_pending}")
+    node = patiently(
+        lambda: read_node(context.api, context.name),
+        Deadline(context.clock, context.api_patience),
+        context.told_of_outage,
+    )
+    if node.annotations.get(marks.RUN) == context.run:
+        raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has begun it meanwhile: rollout resume")
+    if not node.is_ready:
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: the Node is not Ready any more {node.ready_message}".rstrip())
+    if any(node.annotations.get(annotation) == "true" for annotation in marks.PAUSE_ANNOTATIONS):
+        raise NodeFailure(Outcome.SKIPPED, "not begun: it has been paused since it was planned")
+    ignored = context.policy.gates.ignored_rivals
+    if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: since it was planned {held}")
+
+
+def _start_drain(context: NodeContext, progress: Progress) -> Progress:
+    context.gates.before_reboot(context)
+    if not mark_phase(context, Phase.DRAINING).unschedulable:
+        raise DrainError(f"somebody uncordoned {context.name} before it was drained")
+    return progress.to(Phase.DRAINING)
+
+
+def _drain(context: NodeContext, progress: Progress) -> Progress:
+    drain(context)
+    mark_phase(context, Phase.DRAINED)
+    return progress.to(Phase.DRAINED)
+
+
+def _reboot(context: NodeContext, progress: Progress) -> Progress:
+    context.gates.before_command(context)
+    last_look(context)
+    mark_phase(context, Phase.REBOOTING)
+    context.guard.check()
+    ask_for_reboot(context)
+    return progress.to(Phase.REBOOTING)
+
+
+def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
+    boot = await_boot(context, in_doubt=progress.in_doubt)
+    mark_phase(context, Phase.BOOTED)
+    return replace(progress, boot=boot).to(Phase.BOOTED)
+
+
+def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
+    await_ready(context, _boot(progress))
+    mark_phase(context, Phase.READY)
+    return progress.to(Phase.READY)
+
+
+def _finish(context: NodeContext, progress: Progress) -> Progress:
+    boot = _boot(progress)
+    check_version(context, progress.staged_version, staged=context.planned.staged, boot=boot)
+    context.gates.after_reboot(context, boot)
+    give_back(context, Outcome.SUCCEEDED, boot.version)
+    return progress.to(Phase.DONE)
+
+
+def _boot(progress: Progress) -> BootFacts:
+    if progress.boot is None:
+        raise AssertionError("a node is booted only once its boot was seen")
+    return progress.boot
+
+
+_STEPS: Mapping[Phase, Callable[[NodeContext, Progress], Progress]] = {
+    Phase.PENDING: _begin,
+    Phase.CORDONED: _start_drain,
+    Phase.DRAINING: _drain,
+    Phase.DRAINED: _reboot,
+    Phase.REBOOTING: _prove_boot,
+    Phase.BOOTED: _prove_ready,
+    Phase.READY: _finish,
+}
+
+
+def _failed(context: NodeContext, progress: Progress, error: RolloutError, started: float) -> NodeResult:
+    outcome = outcome_of(error)
+    message, left_cordoned = error.message, False
+    if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
+        try:
+            left_cordoned = not _clean_up(context, progress, outcome)
+        except (MarksGoneError, ApiNotFoundError):
+            left_cordoned = stays_cordoned(context)
+        except RolloutError as further:
+            message += f"; and its marks could not be taken away: {further.message}"
+            left_cordoned = True
+    elif progress.marked or (context.taken_up and outcome is not Outcome.SKIPPED):
+        left_cordoned = True
+    seconds = context.clock.monotonic() - started
+    return NodeResult(
+        context.name, outcome, progress.phase, seconds, message, error.hint, progress.version, left_cordoned
+    )
+
+
+def _with_findings(context: NodeContext, result: NodeResult, shell: RememberingShell) -> NodeResult:
+    """The result with what was seen of the node; one that was not touched needs no looking at."""
+    if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
+        return result
+    report = NodeReport()
+    with suppress(ApiError):
+        deadline = Deadline(context.clock, min(_LOOK_SECONDS, context.api_patience))
+        report = patiently(lambda: read_report(context.api, context.name), deadline)
+    return replace(result, findings=Findings(shell.error, report.conditions, report.console))
+
+
+def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
+    """A claim that was given up before its answer came may stand there nevertheless."""
+    if progress.marked or context.taken_up or outcome is Outcome.SKIPPED:
+        return progress.marked
+    return is_marked(context)
+
+
+def _clean_up(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
+    """Give the node back where it works, leave it cordoned where it does not; whether it was given back."""
+    version = progress.version or context.planned.running_version
+    if may_be_given_back(outcome, progress.phase, BEFORE_REBOOT):
+        give_back(context, outcome, version)
+        return True
+    leave_failed(context, outcome, version)
+    return False

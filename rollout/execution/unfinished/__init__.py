@@ -1,0 +1,1 @@
+"""What an interrupted rollout left, going on with it, and undoing it."""

@@ -1,0 +1,146 @@
+"""Undoing what a rollout has begun: our cordons, our marks, our record; never anybody else's.
+
+A node whose reboot may have been asked for is watched for a while: one that comes back Ready in another boot works, and
+so does one that answers in its old boot all along. One that does neither is left as it is, and told of.
+"""
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from rollout.errors import RolloutError, StepError
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.lease import LeaseLock, LeaseTerms
+from rollout.execution.node.context import Guard, NodeContext, OutageNotice
+from rollout.execution.node.marking import give_back
+from rollout.execution.node.reboot import look_once
+from rollout.execution.reporting import Reporter
+from rollout.execution.rollout import Ports, RunOptions
+from rollout.execution.unfinished.record import RunRecord
+from rollout.execution.unfinished.recovery import Begun, look
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model.cluster import Node
+from rollout.model.host import Host
+from rollout.model.policy import Policy
+from rollout.model.progress import NodeResult, Outcome, Phase
+
+_AT_ONCE = 8
+_PAUSE = 1.0
+_UNTOUCHED_BOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED})
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """What came of it: nodes that are as they were before, and those that could not be made so, each with why."""
+
+    run: str
+    reverted: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait: float) -> Aborted:
+    """Undo whatever stands on the cluster once the Lease is held; `wait` in seconds for nodes that may be rebooting.
+
+    `hosts` are by Node name; a node without one is judged by its kubelet alone.
+    """
+    report = Reporter(ports.observer, ports.clock)
+    found = look(ports.api, options.lease_namespace)
+    run = found.run if found else ""
+    terms = LeaseTerms(
+        options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
+    )
+    with LeaseLock(ports.api, ports.clock, terms, OutageNotice(report)) as lock:
+        found = look(ports.api, options.lease_namespace)
+        if found is None:
+            return Aborted(run, (), {})
+        undoing = _Undoing(hosts, ports, options, lock, report, wait)
+        nodes = (*found.begun, *found.failed)
+        with ports.shell.attending(hosts[each.node.name] for each in nodes if each.node.name in hosts):
+            results = undoing.all(nodes)
+        RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience).end(complete=True)
+    left = {result.node: result.message for result in results if result.left_cordoned}
+    return Aborted(found.run, tuple(result.node for result in results if not result.left_cordoned), left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Undoing:
+    hosts: Mapping[str, Host]
+    ports: Ports
+    options: RunOptions
+    guard: Guard
+    report: Reporter
+    wait: float
+
+    def all(self, nodes: tuple[Begun, ...]) -> list[NodeResult]:
+        """Undo every node, some side by side."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool:
+            return list(pool.map(self._one, nodes))
+
+    def _one(self, begun: Begun) -> NodeResult:
+        context = self._context(begun)
+        message = ""
+        try:
+            self._undo(context, begun)
+        except RolloutError as error:
+            message = error.message
+        seconds = self.ports.clock.monotonic() - context.started
+        result = NodeResult(
+            begun.node.name, Outcome.ABORTED, begun.phase, seconds, message, left_cordoned=bool(message)
+        )
+        self.report.node_finished(result)
+        return result
+
+    def _undo(self, context: NodeContext, begun: Begun) -> None:
+        if begun.phase not in _UNTOUCHED_BOOT:
+            self._await_safe(context)
+        give_back(context, Outcome.ABORTED, begun.node.running_version)
+
+    def _await_safe(self, context: NodeContext) -> None:
+        """Return once pods may run there again; `StepError` where that cannot be seen in time."""
+        deadline = Deadline(self.ports.clock, self.wait)
+        away = False
+        while True:
+            node = patiently(lambda: read_node(self.ports.api, context.name), deadline, context.told_of_outage)
+            if _is_back(node, context.planned.boot_id):
+                return
+            in_old_boot = self._answers_in_old_boot(context)
+            away = away or not in_old_boot
+            if deadline.expired:
+                break
+            self.report.step(context.name, Phase.REBOOTING, "its reboot may have been asked for: watching it")
+            context.pause.wait(min(_PAUSE, deadline.remaining))
+        if away or not node.is_ready:
+            raise StepError(f"it may be rebooting right now, and is {_state(node)}; run abort again once it is Ready")
+
+    def _answers_in_old_boot(self, context: NodeContext) -> bool:
+        if context.name not in self.hosts:
+            return False
+        facts = look_once(context)
+        return facts is not None and facts.boot_id == context.planned.boot_id
+
+    def _context(self, begun: Begun) -> NodeContext:
+        name = begun.node.name
+        return NodeContext(
+            planned=begun.node,
+            host=self.hosts.get(name, Host(name, "")),
+            policy=Policy(),
+            run=begun.run,
+            api=self.ports.api,
+            shell=self.ports.shell,
+            clock=self.ports.clock,
+            guard=self.guard,
+            report=self.report,
+            told_of_outage=OutageNotice(self.report),
+            api_patience=self.options.api_patience,
+            pause=threading.Event(),
+            started=self.ports.clock.monotonic(),
+        )
+
+
+def _is_back(node: Node, boot_id_before: str) -> bool:
+    return node.is_ready and node.boot_id != boot_id_before
+
+
+def _state(node: Node) -> str:
+    return "Ready" if node.is_ready else "not Ready"

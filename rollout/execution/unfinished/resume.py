@@ -1,0 +1,46 @@
+"""Taking up a node where an earlier process left it.
+
+The mark on the Node says which act was about to begin, not whether it happened; the host's boot id says whether it has
+rebooted. Whatever had happened, the node enters the state machine at a phase from which every proof is still made, and
+no host is asked to reboot in a boot that is not the one from before.
+"""
+
+from dataclasses import replace
+
+from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.progress import Progress
+from rollout.execution.node.reboot import look_once
+from rollout.execution.unfinished.recovery import phase_on
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.progress import Outcome, Phase
+
+_AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
+
+
+def take_up(context: NodeContext) -> Progress:
+    """Where to go on; `NodeFailure` where somebody else has finished or undone the node meanwhile."""
+    context.guard.check()
+    deadline = Deadline(context.clock, context.api_patience)
+    node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
+    if node.annotations.get(marks.RUN) != context.run:
+        raise NodeFailure(Outcome.SKIPPED, "its marks are gone: somebody has finished it, or undone them")
+    marked = Progress(staged_version=node.annotations.get(marks.STAGED_VERSION, ""), marked=True)
+    phase = phase_on(node)
+    if phase in _AFTER_REBOOT:
+        return replace(marked, phase=Phase.REBOOTING, in_doubt=phase is Phase.REBOOTING)
+    return replace(marked, phase=_by_boot(context, node, phase))
+
+
+def _by_boot(context: NodeContext, node: Node, phase: Phase) -> Phase:
+    """Before the reboot, or after one that nobody has asked for: a host that has rebooted needs no other."""
+    facts = look_once(context)
+    rebooted = facts is not None and facts.boot_id != context.planned.boot_id
+    if rebooted or (facts is None and phase is Phase.FAILED):
+        return Phase.REBOOTING
+    if phase is Phase.FAILED and not node.unschedulable:
+        return Phase.PENDING
+    return Phase.CORDONED

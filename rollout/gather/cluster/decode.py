@@ -1,0 +1,291 @@
+"""From the API's JSON to the values of the model: pure, one function a kind.
+
+Thousands of pods repeat the same labels, owners, names and requests: `Shared` keeps one of each for a read, so
+that a snapshot's size goes by what differs.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from sys import intern
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from rollout.errors import ApiError
+from rollout.gather.cluster import wire
+from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.placement import label_selector, node_terms, read_placement
+from rollout.gather.cluster.requests import amounts, pod_requests
+from rollout.model.cluster import (
+    ANYWHERE,
+    Budget,
+    DaemonSet,
+    Node,
+    NodeAddress,
+    OwnerRef,
+    PersistentVolume,
+    Placement,
+    Pod,
+    PodPhase,
+    ReadyState,
+    Taint,
+    VolumeAttachment,
+)
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+_DEFAULT_GRACE = 30
+
+T = TypeVar("T")
+W_co = TypeVar("W_co", covariant=True)
+H = TypeVar("H", bound=Hashable)
+
+
+class _WirePage(Protocol[W_co]):
+    @property
+    def metadata(self) -> wire.ListMeta: ...
+    @property
+    def items(self) -> Sequence[W_co] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """A page of a list, with the list's resourceVersion."""
+
+    items: tuple[T, ...]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Equal values of one read, kept once."""
+
+    values: dict[Hashable, Hashable] = field(default_factory=dict)
+    maps: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = field(default_factory=dict)
+    placements: dict[tuple[bytes, ...], Placement] = field(default_factory=dict)
+
+    def one(self, value: H) -> H:
+        """The first value met that equals this one."""
+        return self.values.setdefault((type(value), value), value)  # type: ignore[return-value]  # same type by key
+
+    def labels(self, labels: wire.Labels | None) -> Mapping[str, str]:
+        """The first map met that equals this one."""
+        if not labels:
+            return self.maps.setdefault((), {})
+        key = tuple(labels.items())
+        known = self.maps.get(key)
+        if known is None:
+            known = self.maps[key] = {intern(name): intern(value) for name, value in key}
+        return known
+
+    def placement(self, spec: wire.PodSpec) -> Placement:
+        """What this spec demands of its place, read once for all pods that say the same."""
+        key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
+        known = self.placements.get(key)
+        if known is None:
+            known = self.placements[key] = read_placement(*key)
+        return known
+
+
+def decode(body: bytes, shape: type[T], origin: str) -> T:
+    """Read a body as one of the shapes of `wire`; `ApiError` names the path it came from."""
+    try:
+        return decoder_of(shape).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise garbled(origin, error) from error
+
+
+def garbled(origin: str, error: Exception) -> ApiError:
+    """What is raised for an answer that is not what the API documents."""
+    return ApiError(
+        f"the answer to {origin} is not what an API server gives: {error}",
+        hint="Something between here and the API server may answer in its place: a proxy, a login page.",
+    )
+
+
+def page(body: bytes, shape: type[_WirePage[W_co]], project: Callable[[W_co], T], origin: str) -> Page[T]:
+    """Read a page of a list and turn each of its items into a value."""
+    read = decode(body, shape, origin)
+    try:
+        items = tuple(project(item) for item in read.items or ())
+    except ValueError as error:
+        raise garbled(origin, error) from error
+    return Page(items, read.metadata.resource_version or "")
+
+
+def one(body: bytes, shape: type[W_co], project: Callable[[W_co], T], origin: str) -> T:
+    """Read a single object and turn it into a value."""
+    read = decode(body, shape, origin)
+    try:
+        return project(read)
+    except ValueError as error:
+        raise garbled(origin, error) from error
+
+
+def node(read: wire.WireNode) -> Node:
+    """A Node."""
+    meta = read.metadata
+    spec, status = read.spec or wire.NodeSpec(), read.status or wire.NodeStatus()
+    info = status.node_info or wire.NodeInfo()
+    ready = _condition(status.conditions, "Ready")
+    return Node(
+        name=meta.name,
+        uid=meta.uid or "",
+        resource_version=meta.resource_version or "",
+        labels=meta.labels or {},
+        annotations=meta.annotations or {},
+        unschedulable=bool(spec.unschedulable),
+        ready=_ready_state(ready),
+        ready_message=(ready.message or "") if ready else "",
+        taints=tuple(Taint(taint.key, taint.value or "", taint.effect or "") for taint in spec.taints or ()),
+        addresses=tuple(NodeAddress(address.type, address.address) for address in status.addresses or ()),
+        boot_id=info.boot_id or "",
+        machine_id=info.machine_id or "",
+        os_image=info.os_image or "",
+        kubelet_version=info.kubelet_version or "",
+        allocatable=amounts(status.allocatable or {}),
+        deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def _condition(conditions: Iterable[wire.Condition] | None, kind: str) -> wire.Condition | None:
+    return next((condition for condition in conditions or () if condition.type == kind), None)
+
+
+def _ready_state(condition: wire.Condition | None) -> ReadyState:
+    if condition is None or condition.status not in (ReadyState.TRUE, ReadyState.FALSE):
+        return ReadyState.UNKNOWN
+    return ReadyState(condition.status)
+
+
+def pod(read: wire.WirePod, shared: Shared) -> Pod:
+    """A pod."""
+    meta = read.metadata
+    spec, status = read.spec or wire.PodSpec(), read.status or wire.PodStatus()
+    ready = _is_ready(status.conditions)
+    owner = _owner(meta.owner_references, shared)
+    mirror = MIRROR_ANNOTATION in (meta.annotations or {})
+    grace = spec.termination_grace_period_seconds
+    return Pod(
+        namespace=intern(meta.namespace or ""),
+        name=meta.name,
+        uid=meta.uid or "",
+        node=intern(spec.node_name or ""),
+        phase=_phase(status.phase),
+        ready=ready,
+        labels=shared.labels(meta.labels),
+        owner=owner,
+        mirror=mirror,
+        has_empty_dir=any(volume.empty_dir is not None for volume in spec.volumes or ()),
+        requests=shared.one(pod_requests(spec)),
+        deleted_at=meta.deletion_timestamp or "",
+        grace_period=_DEFAULT_GRACE if grace is None else grace,
+        finalizers=meta.finalizers or (),
+        node_selector=shared.labels(spec.node_selector),
+        claims=_claims(meta.name, spec.volumes or ()),
+        placement=ANYWHERE if _stays(owner, mirror=mirror) else shared.placement(spec),
+        unready_since="" if ready else _unready_since(status.conditions),
+    )
+
+
+def _stays(owner: OwnerRef | None, *, mirror: bool) -> bool:
+    """Whether the pod belongs to its node: it is never placed anew, and what it demands names the node."""
+    return mirror or (owner is not None and owner.kind == "DaemonSet")
+
+
+def _is_ready(conditions: Iterable[wire.Condition] | None) -> bool:
+    ready = _condition(conditions, "Ready")
+    return ready is not None and ready.status == ReadyState.TRUE
+
+
+def _unready_since(conditions: Iterable[wire.Condition] | None) -> str:
+    told = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
+    return (told.last_transition_time or "") if told else ""
+
+
+def _phase(word: str | None) -> PodPhase:
+    try:
+        return PodPhase(word or PodPhase.UNKNOWN)
+    except ValueError:
+        return PodPhase.UNKNOWN
+
+
+def _owner(references: Iterable[wire.OwnerReference] | None, shared: Shared) -> OwnerRef | None:
+    controller = next((reference for reference in references or () if reference.controller), None)
+    if controller is None:
+        return None
+    return shared.one(
+        OwnerRef(controller.api_version, controller.kind, controller.name, controller.uid),
+    )
+
+
+def _claims(pod_name: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
+    return tuple(name for volume in volumes if (name := _claim(pod_name, volume)))
+
+
+def _claim(pod_name: str, volume: wire.Volume) -> str:
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    return f"{pod_name}-{volume.name}" if volume.ephemeral is not None else ""
+
+
+def budget(read: wire.WireBudget) -> Budget:
+    """A budget as policy/v1 means it: an empty selector covers every pod of the namespace."""
+    spec, status = read.spec or wire.BudgetSpec(), read.status or wire.BudgetStatus()
+    return Budget(
+        namespace=read.metadata.namespace or "",
+        name=read.metadata.name,
+        selector=label_selector(spec.selector) if spec.selector is not None else None,
+        min_available=_written(spec.min_available),
+        max_unavailable=_written(spec.max_unavailable),
+        disruptions_allowed=status.disruptions_allowed or 0,
+        current_healthy=status.current_healthy or 0,
+        desired_healthy=status.desired_healthy or 0,
+        expected_pods=status.expected_pods or 0,
+        always_allow_unhealthy=spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
+        sync_error=_sync_error(_condition(status.conditions, "DisruptionAllowed")),
+    )
+
+
+def _sync_error(verdict: wire.Condition | None) -> str:
+    if verdict is None or verdict.reason != "SyncFailed":
+        return ""
+    return verdict.message or "its controller could not count its pods"
+
+
+def old_budget(read: wire.WireBudget) -> Budget:
+    """A budget as policy/v1beta1 means it: an empty selector covers nothing."""
+    decoded = budget(read)
+    if decoded.selector is None or decoded.selector.requirements:
+        return decoded
+    return replace(decoded, selector=None)
+
+
+def _written(number: int | str | None) -> str:
+    return "" if number is None else str(number)
+
+
+def namespace(read: wire.Named) -> tuple[str, Mapping[str, str]]:
+    """A namespace's name and labels."""
+    return read.metadata.name, read.metadata.labels or {}
+
+
+def daemon_set(read: wire.Named) -> DaemonSet:
+    """A DaemonSet."""
+    meta = read.metadata
+    return DaemonSet(meta.namespace or "", meta.name, meta.uid or "")
+
+
+def attachment(read: wire.WireAttachment) -> VolumeAttachment:
+    """A VolumeAttachment."""
+    spec = read.spec or wire.AttachmentSpec()
+    source = spec.source or wire.AttachmentSource()
+    return VolumeAttachment(read.metadata.name, spec.node_name, source.persistent_volume_name or "")
+
+
+def volume(read: wire.WireVolume) -> PersistentVolume | None:
+    """A PersistentVolume, if it is bound and attaches to certain nodes only."""
+    spec = read.spec or wire.VolumeSpec()
+    terms = node_terms(bytes(spec.node_affinity.required)) if spec.node_affinity else None
+    if spec.claim_ref is None or terms is None:
+        return None
+    return PersistentVolume(read.metadata.name, f"{spec.claim_ref.namespace}/{spec.claim_ref.name}", terms)

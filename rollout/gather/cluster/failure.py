@@ -1,0 +1,132 @@
+"""An API server's refusal, as one error of our tree: the sole place where statuses become classes.
+
+Both the client, for answers, and the watch decoder, for ERROR events inside a stream that began with 200, come
+here, so that a 410 means the same wherever it is met.
+"""
+
+import msgspec
+
+from rollout.errors import (
+    ApiCause,
+    ApiConflictError,
+    ApiError,
+    ApiGoneError,
+    ApiNotFoundError,
+    ApiUnavailableError,
+    TooManyRequestsError,
+)
+from rollout.gather.cluster.decoders import decoder_of
+
+_BAD_REQUEST = 400
+_UNAUTHORIZED = 401
+_FORBIDDEN = 403
+_INTERNAL = 500
+_EXCERPT = 300
+
+_CLASSES: dict[int, type[ApiError]] = {
+    404: ApiNotFoundError,
+    408: ApiUnavailableError,
+    409: ApiConflictError,
+    410: ApiGoneError,
+    429: TooManyRequestsError,
+    502: ApiUnavailableError,
+    503: ApiUnavailableError,
+    504: ApiUnavailableError,
+}
+# The one 500 that no patience cures: the eviction subresource meets a pod under two budgets. Every other 500
+# (a changing etcd leader among them, which carries no reason either) may pass.
+_LASTING_500 = "more than one PodDisruptionBudget"
+
+_UNAUTHORIZED_HINT = "Renew the credentials of the kubeconfig's user, or name another context with --context."
+_FORBIDDEN_HINT = "Have this right granted to the user; `rollout doctor` lists every right that is needed."
+_REDIRECT_HINT = "The address in the kubeconfig leads to something else than an API server."
+
+
+class Cause(msgspec.Struct, frozen=True, gc=False):
+    """One of a Status' causes."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """What a Status says beyond its message."""
+
+    causes: tuple[Cause, ...] | None = None
+    retry_after_seconds: float | None = None
+
+
+class Status(msgspec.Struct, frozen=True, gc=False):
+    """The body of a refusal, and the object of a watch's ERROR event."""
+
+    kind: str = ""
+    message: str | None = None
+    reason: str | None = None
+    details: Details | None = None
+    code: int = 0
+
+
+def failure(status: int, body: bytes, *, request: str, retry_after: str = "") -> ApiError:
+    """The error that an answer means.
+
+    Args:
+        status: The HTTP status.
+        body: A Status as JSON, or whatever a proxy in between wrote.
+        request: Method and path, for answers that say nothing themselves.
+        retry_after: The header of that name, in seconds; anything else is ignored.
+    """
+    answer = _read_status(body)
+    message = answer.message or _describe(status, body, request)
+    if status == _UNAUTHORIZED:
+        message = f"the API server does not accept the credentials: {message}"
+    return _build(status, message, answer, retry_after)
+
+
+def status_failure(status: Status) -> ApiError:
+    """The error that a Status inside a watch means."""
+    return _build(status.code, status.message or "the watch ended with an error", status, "")
+
+
+def _read_status(body: bytes) -> Status:
+    try:
+        status = decoder_of(Status).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Status()
+    return status if status.kind == "Status" else Status()
+
+
+def _describe(status: int, body: bytes, request: str) -> str:
+    text = " ".join(body.decode("utf-8", "replace").split())[:_EXCERPT]
+    return f"the API server answered {status} to {request}" + (f": {text}" if text else "")
+
+
+def _build(status: int, message: str, answer: Status, retry_after: str) -> ApiError:
+    causes = (answer.details.causes if answer.details else None) or ()
+    return _class(status, message)(
+        message,
+        status=status,
+        reason=answer.reason or "",
+        causes=tuple(ApiCause(cause.reason or "", cause.message or "") for cause in causes),
+        retry_after=_patience(answer, retry_after),
+        hint=_hint(status, causes),
+    )
+
+
+def _class(status: int, message: str) -> type[ApiError]:
+    if status == _INTERNAL:
+        return ApiError if _LASTING_500 in message else ApiUnavailableError
+    return _CLASSES.get(status, ApiUnavailableError if status > _INTERNAL else ApiError)
+
+
+def _patience(answer: Status, retry_after: str) -> float | None:
+    if answer.details is not None and answer.details.retry_after_seconds:
+        return answer.details.retry_after_seconds
+    return float(retry_after) if retry_after.strip().isdecimal() else None
+
+
+def _hint(status: int, causes: tuple[Cause, ...]) -> str:
+    if status == _UNAUTHORIZED:
+        return _UNAUTHORIZED_HINT
+    if status == _FORBIDDEN and not causes:
+        return _FORBIDDEN_HINT
+    return _REDIRECT_HINT if status < _BAD_REQUEST else ""

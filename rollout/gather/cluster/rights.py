@@ -1,0 +1,145 @@
+"""What this user may do, asked of the API server itself: before the first node is touched, not half-way."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+
+from rollout.gather.cluster import decode
+from rollout.ports import ClusterApi
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource. `group` is empty for the core API, `namespace` empty for all of them.
+
+    Without an `optional` right the work can be done, less well: `purpose` says what it is for.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+    purpose: str = ""
+    optional: bool = False
+
+    def __str__(self) -> str:
+        resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        within = f" in namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {resource}{f'.{self.group}' if self.group else ''}{within}"
+
+
+class _Verdict(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Verdict
+
+
+def allowed(
+    api: ClusterApi,
+    verb: str,
+    group: str,
+    resource: str,
+    subresource: str = "",
+    namespace: str = "",
+) -> bool:
+    """Whether this user may; `ApiError` where the server does not say."""
+    attributes = {
+        "verb": verb,
+        "group": group,
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": namespace,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+    }
+    return decode.decode(api.create(REVIEWS, body), _Review, REVIEWS).status.allowed
+
+
+def _once(question: Callable[[], bool]) -> bool:
+    return question()
+
+
+def missing_rights(
+    api: ClusterApi, needs: Iterable[Right], *, each: Callable[[Callable[[], bool]], bool] = _once
+) -> tuple[Right, ...]:
+    """Those of `needs` that this user has not, in their order; optional ones among them.
+
+    `each` calls one question: with patience, where a single failure among many must not spoil all.
+    """
+    asked = tuple(dict.fromkeys(needs))
+    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="rights") as pool:
+        answers = pool.map(lambda right: each(lambda: _has(api, right)), asked)
+        return tuple(right for right, has in zip(asked, answers, strict=True) if not has)
+
+
+def _has(api: ClusterApi, right: Right) -> bool:
+    return allowed(api, right.verb, right.group, right.resource, right.subresource, right.namespace)
+
+
+def status_rights() -> tuple[Right, ...]:
+    """What showing the nodes takes."""
+    return (
+        Right("get", "", "nodes", purpose="see the nodes"),
+        Right("list", "", "nodes", purpose="see the nodes"),
+    )
+
+
+def plan_rights() -> tuple[Right, ...]:
+    """What planning takes."""
+    return (
+        *status_rights(),
+        Right("list", "", "pods", purpose="see what would have to move"),
+        Right("get", "", "namespaces", namespace="kube-system", purpose="tell this cluster from others"),
+        Right("list", "policy", "poddisruptionbudgets", purpose="keep disruption budgets"),
+        Right("list", "apps", "daemonsets", purpose="know which pods stay"),
+        Right("list", "storage.k8s.io", "volumeattachments", purpose="wait for volumes", optional=True),
+        Right("list", "apps", "deployments", purpose="see other reboot coordinators", optional=True),
+        Right("list", "upgrade.cattle.io", "plans", purpose="see what the upgrade controller is to do", optional=True),
+        Right("list", "", "persistentvolumes", purpose="know which nodes volumes attach to", optional=True),
+        Right("list", "", "namespaces", purpose="know which namespaces affinities choose by labels", optional=True),
+    )
+
+
+def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+    """What a rollout takes: planning, acting on nodes and pods, and its Lease and ConfigMap in that namespace."""
+    return (
+        *plan_rights(),
+        Right("watch", "", "nodes", purpose="see nodes come back"),
+        Right("patch", "", "nodes", purpose="cordon, uncordon and annotate"),
+        Right("get", "", "pods", purpose="know a pod by its identity before it is evicted"),
+        Right("watch", "", "pods", purpose="see pods leave"),
+        _removal(disable_eviction=disable_eviction),
+        *(
+            Right(verb, "apps", resource, purpose="see that moved pods run again")
+            for resource in ("replicasets", "statefulsets")
+            for verb in ("get", "list")
+        ),
+        *(
+            Right(verb, "coordination.k8s.io", "leases", namespace=lease_namespace, purpose="one rollout at a time")
+            for verb in ("get", "create", "update")
+        ),
+        *(
+            Right(verb, "", "configmaps", namespace=lease_namespace, purpose="be resumable from any machine")
+            for verb in ("get", "create", "update", "delete")
+        ),
+        Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
+        Right("create", "", "events", purpose="tell on the Node what happens to it", optional=True),
+        Right("patch", "", "events", purpose="keep what is told up to date", optional=True),
+    )
+
+
+def _removal(*, disable_eviction: bool) -> Right:
+    if disable_eviction:
+        return Right("delete", "", "pods", purpose="delete pods, past their budgets")
+    return Right("create", "", "pods", subresource="eviction", purpose="evict pods")

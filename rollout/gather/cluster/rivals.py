@@ -1,0 +1,173 @@
+"""Looking for other reboot coordinators among the Deployments and DaemonSets, whatever they are called here.
+
+One is known by its name, by one of the labels that name a program, or by its image. kured is known by its lock, too.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from rollout.errors import ApiError, ApiNotFoundError
+from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.decoders import decoder_of
+from rollout.gather.cluster.listing import read_list
+from rollout.model.rivals import Coordinator
+from rollout.ports import ClusterApi
+
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
+PLANS = "/apis/upgrade.cattle.io/v1/plans"
+_FORBIDDEN = 403
+_KURED, _UPGRADE = "kured", "system-upgrade-controller"
+# FLUO's and CLUO's agents have their operators' image, and do nothing without them.
+_OPERATORS = {
+    "flatcar-linux-update-operator": "fluo",
+    "container-linux-update-operator": "cluo",
+    _UPGRADE: _UPGRADE,
+}
+_NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
+# kured's own name for it, or another that `--lock-annotation` gave it.
+_LOCK_SUFFIX = "kured-node-lock"
+
+
+class _Container(msgspec.Struct, frozen=True, gc=False):
+    image: str | None = None
+
+
+class _PodSpec(msgspec.Struct, frozen=True, gc=False):
+    containers: tuple[_Container, ...] | None = None
+
+
+class _Template(msgspec.Struct, frozen=True, gc=False):
+    spec: _PodSpec | None = None
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False):
+    replicas: int | None = None
+    template: _Template | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    observed_generation: int | None = None
+    desired_number_scheduled: int | None = None
+
+
+class _Meta(wire.Meta, frozen=True, gc=False, rename="camel"):
+    generation: int | None = None
+
+
+class _Item(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Meta
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+class _Page(msgspec.Struct, frozen=True, gc=False):
+    metadata: wire.ListMeta
+    items: tuple[_Item, ...] | None = None
+
+
+class _Holder(msgspec.Struct, frozen=True, gc=False):
+    node_id: str = msgspec.field(default="", name="nodeID")
+    ttl: int = msgspec.field(default=0, name="TTL")
+
+
+class _Lock(msgspec.Struct, frozen=True, gc=False):
+    """kured's lock: of one holder, or of several."""
+
+    node_id: str = msgspec.field(default="", name="nodeID")
+    ttl: int = msgspec.field(default=0, name="TTL")
+    max_owners: int = msgspec.field(default=1, name="maxOwners")
+    locks: tuple[_Holder, ...] = ()
+
+
+def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
+    """Coordinators that may act, and sentences about what this user may not see."""
+    found: list[Coordinator] = []
+    unseen: list[str] = []
+    for look in (_operators, _kured):
+        try:
+            found += look(api)
+        except ApiNotFoundError:
+            continue
+        except ApiError as error:
+            if error.status != _FORBIDDEN:
+                raise
+            unseen.append(f"not all other reboot coordinators can be looked for: {error.message}")
+    return tuple(found), tuple(unseen)
+
+
+def _operators(api: ClusterApi) -> Iterator[Coordinator]:
+    for item in _items(api, DEPLOYMENTS):
+        rival = next((rival for program, rival in _OPERATORS.items() if _is_of(item, program)), "")
+        replicas = item.spec.replicas if item.spec else None
+        if rival and replicas != 0 and (rival != _UPGRADE or _has_plans(api)):
+            yield Coordinator(rival, "Deployment", item.metadata.namespace or "", item.metadata.name)
+
+
+def _kured(api: ClusterApi) -> Iterator[Coordinator]:
+    for item in _items(api, DAEMON_SETS):
+        annotations = item.metadata.annotations or {}
+        locks = [value for name, value in annotations.items() if name.endswith(_LOCK_SUFFIX)]
+        if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
+            holders, locked = _lock_holders(locks[0] if locks else "")
+            yield Coordinator(
+                _KURED, "DaemonSet", item.metadata.namespace or "", item.metadata.name, holders, locked=locked
+            )
+
+
+def _items(api: ClusterApi, path: str) -> tuple[_Item, ...]:
+    return read_list(api, path, _page).items
+
+
+def _page(body: bytes, origin: str) -> decode.Page[_Item]:
+    return decode.page(body, _Page, _itself, origin)
+
+
+def _itself(item: _Item) -> _Item:
+    return item
+
+
+def _is_of(item: _Item, program: str) -> bool:
+    labels = item.metadata.labels or {}
+    named = item.metadata.name == program or any(labels.get(label) == program for label in _NAMING_LABELS)
+    return named or program in _programs(item)
+
+
+def _programs(item: _Item) -> frozenset[str]:
+    """The last parts of its images' names, without tag and digest."""
+    template = item.spec.template if item.spec else None
+    containers = (template.spec.containers if template and template.spec else None) or ()
+    names = ((container.image or "").partition("@")[0].rpartition("/")[2] for container in containers)
+    return frozenset(name.partition(":")[0] for name in names)
+
+
+def _runs_nowhere(item: _Item) -> bool:
+    """Whether no node is chosen: what a DaemonSet has instead of no replicas. Only a status of this spec counts."""
+    status = item.status or _Status()
+    is_current = (status.observed_generation or 0) >= (item.metadata.generation or 0)
+    return is_current and status.observed_generation is not None and status.desired_number_scheduled == 0
+
+
+def _has_plans(api: ClusterApi) -> bool:
+    """Whether the controller has anything to do; where that cannot be seen, it may."""
+    try:
+        return bool(decode.decode(api.get(PLANS, {"limit": "1"}), _Page, PLANS).items)
+    except ApiNotFoundError:
+        return False
+    except ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return True
+
+
+def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
+    """Who holds a lock, and whether nobody else can have it for good; one that cannot be read is held by nobody."""
+    try:
+        lock = decoder_of(_Lock).decode(written) if written else _Lock()
+    except msgspec.MsgspecError:
+        return (), False
+    held = (_Holder(lock.node_id, lock.ttl), *lock.locks) if lock.node_id else lock.locks
+    most = 1 if lock.node_id else lock.max_owners
+    locked = bool(held) and len(held) >= most and all(holder.ttl == 0 for holder in held)
+    return tuple(holder.node_id for holder in held if holder.node_id), locked

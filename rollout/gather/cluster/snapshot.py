@@ -1,0 +1,254 @@
+"""Reading the cluster: whole for planning, one object at a time for acting.
+
+Every function raises `ApiError` or one of its subclasses.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from rollout.errors import ApiError, ApiNotFoundError
+from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.listing import Listing, read_list
+from rollout.gather.cluster.rivals import read_coordinators
+from rollout.gather.cluster.watch_events import WatchEvent, WatchEventType, decode_watch_line
+from rollout.model.cluster import (
+    Budget,
+    ClusterIdentity,
+    ClusterSnapshot,
+    DaemonSet,
+    Node,
+    PersistentVolume,
+    Pod,
+    VolumeAttachment,
+)
+from rollout.ports import ClusterApi, Query
+
+__all__ = [
+    "Listing",
+    "PodList",
+    "WatchEvent",
+    "WatchEventType",
+    "decode_watch_line",
+    "node_path",
+    "pod_path",
+    "read_attachments",
+    "read_budgets",
+    "read_daemon_sets",
+    "read_identity",
+    "read_node",
+    "read_node_pods",
+    "read_nodes",
+    "read_pod",
+    "read_selected_pods",
+    "read_snapshot",
+    "read_volumes",
+]
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/pods"
+BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
+OLD_BUDGETS = "/apis/policy/v1beta1/poddisruptionbudgets"
+DAEMON_SETS = "/apis/apps/v1/daemonsets"
+VOLUMES = "/api/v1/persistentvolumes"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+NAMESPACES = "/api/v1/namespaces"
+KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
+VERSION = "/version"
+
+_FORBIDDEN = 403
+_UNSEEN_ATTACHMENTS = "volumes cannot be seen, so their detaching is not waited for"
+_UNSEEN_NAMESPACES = "namespaces cannot be seen, so affinities that choose them by their labels count as far as by name"
+_UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PodList:
+    """Pods, and the version from which a watch misses nothing."""
+
+    pods: tuple[Pod, ...]
+    resource_version: str
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str = ""
+
+
+def node_path(name: str) -> str:
+    """Path of a Node."""
+    return f"{NODES}/{quote(name, safe='')}"
+
+
+def pod_path(namespace: str, name: str) -> str:
+    """Path of a pod."""
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+
+
+def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
+    """Read all that planning needs, the kinds side by side.
+
+    Volumes and their attachments only sharpen the picture: where this user may not read them, a warning says so.
+    """
+    with ThreadPoolExecutor(max_workers=8, thread_name_prefix="snapshot") as pool:
+        identity = pool.submit(read_identity, api)
+        nodes = pool.submit(read_nodes, api)
+        budgets = pool.submit(read_budgets, api)
+        daemon_sets = pool.submit(read_daemon_sets, api)
+        attachments = pool.submit(_optional, partial(read_attachments, api), _UNSEEN_ATTACHMENTS)
+        volumes = pool.submit(_optional, partial(read_volumes, api), _UNSEEN_VOLUMES)
+        coordinators = pool.submit(read_coordinators, api)
+        pods = pool.submit(_read_pods, api)
+        known = pods.result().items
+        namespaces, unseen_namespaces = _namespaces_if_meant(api, known)
+        attached, unseen_attachments = attachments.result()
+        found, unseen_volumes = volumes.result()
+        others, unseen_others = coordinators.result()
+        return ClusterSnapshot(
+            identity=identity.result(),
+            nodes=nodes.result(),
+            pods=known,
+            budgets=budgets.result(),
+            daemon_sets=daemon_sets.result(),
+            attachments=attached,
+            warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces),
+            volumes=found,
+            coordinators=others,
+            namespaces=dict(namespaces),
+        )
+
+
+def read_identity(api: ClusterApi) -> ClusterIdentity:
+    """Which cluster this is."""
+    namespace = decode.decode(api.get(KUBE_SYSTEM), wire.Named, KUBE_SYSTEM)
+    version = decode.decode(api.get(VERSION), _Version, VERSION)
+    return ClusterIdentity(
+        uid=namespace.metadata.uid or "",
+        server=api.server,
+        version=version.git_version,
+    )
+
+
+def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
+    """Nodes, or those that a label selector chooses, in the API's order: by name."""
+    return read_list(api, NODES, _node_page, {"labelSelector": selector} if selector else None).items
+
+
+def read_node(api: ClusterApi, name: str) -> Node:
+    """One Node; `ApiNotFoundError` where there is none."""
+    path = node_path(name)
+    return decode.one(api.get(path), wire.WireNode, decode.node, path)
+
+
+def read_node_pods(api: ClusterApi, node: str) -> PodList:
+    """The pods of one node, in all namespaces."""
+    listing = _read_pods(api, {"fieldSelector": f"spec.nodeName={node}"})
+    return PodList(listing.items, listing.resource_version)
+
+
+def read_selected_pods(api: ClusterApi, node: str, selector: str) -> tuple[Pod, ...]:
+    """The pods of one node that a label selector chooses."""
+    return _read_pods(api, {"fieldSelector": f"spec.nodeName={node}", "labelSelector": selector}).items
+
+
+def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
+    """One pod; None where there is none."""
+    path = pod_path(namespace, name)
+    try:
+        body = api.get(path)
+    except ApiNotFoundError:
+        return None
+    return decode.one(body, wire.WirePod, partial(decode.pod, shared=decode.Shared()), path)
+
+
+def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
+    """Every disruption budget; servers before 1.21 know only v1beta1."""
+    try:
+        return read_list(api, BUDGETS, _budget_page).items
+    except ApiNotFoundError:
+        return _read_if_served(api, OLD_BUDGETS, _old_budget_page)
+
+
+def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
+    """Every DaemonSet."""
+    return read_list(api, DAEMON_SETS, _daemon_set_page).items
+
+
+def read_attachments(api: ClusterApi, node: str | None = None) -> tuple[VolumeAttachment, ...]:
+    """VolumeAttachments, or those of one node: the API has no field selector for them."""
+    found = _read_if_served(api, ATTACHMENTS, _attachment_page)
+    return tuple(attachment for attachment in found if node is None or attachment.node == node)
+
+
+def read_volumes(api: ClusterApi) -> tuple[PersistentVolume, ...]:
+    """The bound PersistentVolumes that attach to certain nodes only."""
+    found = _read_if_served(api, VOLUMES, _volume_page)
+    return tuple(volume for volume in found if volume is not None)
+
+
+def _namespaces_if_meant(
+    api: ClusterApi, pods: tuple[Pod, ...]
+) -> tuple[tuple[tuple[str, Mapping[str, str]], ...], tuple[str, ...]]:
+    """Namespaces with their labels, where any pod's affinity chooses them by labels: few clusters have such pods."""
+    if not any(pod.placement.chooses_namespaces for pod in pods):
+        return (), ()
+    return _optional(lambda: read_list(api, NAMESPACES, _namespace_page).items, _UNSEEN_NAMESPACES)
+
+
+def _read_if_served(api: ClusterApi, path: str, read_page: Callable[[bytes, str], decode.Page[T]]) -> tuple[T, ...]:
+    try:
+        return read_list(api, path, read_page).items
+    except ApiNotFoundError:
+        return ()
+
+
+def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, ...], tuple[str, ...]]:
+    try:
+        return read(), ()
+    except ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise
+        return (), (f"{unseen}: {error.message}",)
+
+
+def _read_pods(api: ClusterApi, query: Query | None = None) -> Listing[Pod]:
+    project = partial(decode.pod, shared=decode.Shared())
+    return read_list(api, PODS, partial(_pod_page, project), query)
+
+
+def _pod_page(project: Callable[[wire.WirePod], Pod], body: bytes, origin: str) -> decode.Page[Pod]:
+    return decode.page(body, wire.PodPage, project, origin)
+
+
+def _node_page(body: bytes, origin: str) -> decode.Page[Node]:
+    return decode.page(body, wire.NodePage, decode.node, origin)
+
+
+def _budget_page(body: bytes, origin: str) -> decode.Page[Budget]:
+    return decode.page(body, wire.BudgetPage, decode.budget, origin)
+
+
+def _old_budget_page(body: bytes, origin: str) -> decode.Page[Budget]:
+    return decode.page(body, wire.BudgetPage, decode.old_budget, origin)
+
+
+def _namespace_page(body: bytes, origin: str) -> decode.Page[tuple[str, Mapping[str, str]]]:
+    return decode.page(body, wire.NamedPage, decode.namespace, origin)
+
+
+def _daemon_set_page(body: bytes, origin: str) -> decode.Page[DaemonSet]:
+    return decode.page(body, wire.NamedPage, decode.daemon_set, origin)
+
+
+def _attachment_page(body: bytes, origin: str) -> decode.Page[VolumeAttachment]:
+    return decode.page(body, wire.AttachmentPage, decode.attachment, origin)
+
+
+def _volume_page(body: bytes, origin: str) -> decode.Page[PersistentVolume | None]:
+    return decode.page(body, wire.VolumePage, decode.volume, origin)

@@ -1,0 +1,81 @@
+"""The controllers of pods, with how many of their pods are ready: what settling after a wave is measured by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from rollout.errors import ApiNotFoundError
+from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.listing import read_list
+from rollout.ports import ClusterApi
+
+_PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A controller: `desired` pods, of which `ready` are ready."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    desired: int
+    ready: int
+
+    @property
+    def key(self) -> str:
+        """kind/namespace/name."""
+        return f"{self.kind.lower()}/{self.namespace}/{self.name}"
+
+
+class _Spec(msgspec.Struct, frozen=True, gc=False):
+    replicas: int | None = None
+
+
+class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    ready_replicas: int | None = None
+
+
+class _Item(msgspec.Struct, frozen=True, gc=False):
+    metadata: wire.Meta
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+class _Page(msgspec.Struct, frozen=True, gc=False):
+    metadata: wire.ListMeta
+    items: tuple[_Item, ...] | None = None
+
+
+def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
+    """All ReplicaSets and StatefulSets, by UID."""
+    return {
+        workload.uid: workload
+        for kind, plural in _PLURALS.items()
+        for workload in read_list(api, f"/apis/apps/v1/{plural}", partial(_read_page, kind)).items
+    }
+
+
+def read_workload(api: ClusterApi, known: Workload) -> Workload | None:
+    """One of them as it is now; None where it is gone, or was made anew."""
+    path = f"/apis/apps/v1/namespaces/{known.namespace}/{_PLURALS[known.kind]}/{known.name}"
+    try:
+        body = api.get(path)
+    except ApiNotFoundError:
+        return None
+    current = decode.one(body, _Item, partial(_workload, known.kind), path)
+    return current if current.uid == known.uid else None
+
+
+def _read_page(kind: str, body: bytes, origin: str) -> decode.Page[Workload]:
+    return decode.page(body, _Page, partial(_workload, kind), origin)
+
+
+def _workload(kind: str, item: _Item) -> Workload:
+    meta = item.metadata
+    desired = item.spec.replicas if item.spec and item.spec.replicas is not None else 1
+    ready = (item.status.ready_replicas or 0) if item.status else 0
+    return Workload(kind, meta.namespace or "", meta.name, meta.uid or "", desired, ready)

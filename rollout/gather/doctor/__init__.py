@@ -1,0 +1,1 @@
+"""Every precondition, looked at."""

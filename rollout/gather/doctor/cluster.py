@@ -1,0 +1,45 @@
+"""From what the API server answered to verdicts about it. Pure."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from rollout.gather.cluster.rights import Right
+from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
+from rollout.model.cluster import ClusterIdentity
+
+# policy/v1 came with 1.21, its Eviction with 1.22; before, policy/v1beta1 does the same, back to what was tried.
+_CURRENT, _OLDEST = (1, 22), (1, 20)
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)")
+_RIGHTS_FIX = "Have it granted: the README has a ClusterRole that holds every right."
+
+
+def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
+    """The server answers, and is new enough."""
+    yield passed(CheckName.KUBECONFIG, identity.server, "the API server answers, and knows this user")
+    release = _RELEASE.match(identity.version)
+    subject = identity.version or "unknown"
+    if release is None:
+        yield warned(CheckName.SERVER_VERSION, subject, "the version is no Kubernetes release", "See kubectl version.")
+    elif (int(release[1]), int(release[2])) < _OLDEST:
+        yield failed(
+            CheckName.SERVER_VERSION,
+            subject,
+            f"the server is older than any that rollout was tried with ({_OLDEST[0]}.{_OLDEST[1]})",
+            f"Upgrade it to {_CURRENT[0]}.{_CURRENT[1]} or later.",
+        )
+    elif (int(release[1]), int(release[2])) < _CURRENT:
+        message = "the server knows no policy/v1 evictions: pods are evicted by policy/v1beta1"
+        yield warned(CheckName.SERVER_VERSION, subject, message, "Upgrade it: nobody maintains servers of that age.")
+    else:
+        yield passed(CheckName.SERVER_VERSION, subject, "the server is new enough")
+
+
+def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[Check]:
+    """One verdict for each right."""
+    for right in dict.fromkeys(needs):
+        if right not in missing:
+            yield passed(CheckName.RIGHT, str(right), f"granted: {right.purpose}")
+        elif right.optional:
+            yield warned(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)
+        else:
+            yield failed(CheckName.RIGHT, str(right), f"not granted: rollout cannot {right.purpose}", _RIGHTS_FIX)

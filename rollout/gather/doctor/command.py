@@ -1,0 +1,83 @@
+"""What `rollout doctor` asks of a host beyond the probe: a constant command, and the pure parser of its answer."""
+
+import re
+from dataclasses import dataclass
+
+from rollout.gather.hosts.answer import complaint, printable, sections
+from rollout.gather.hosts.probe_command import MARKER
+from rollout.ports import CommandResult
+
+_SHOWN = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
+
+DOCTOR_COMMAND = rf"""
+mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
+mark update-engine; {_SHOWN} update-engine.service
+mark locksmithd; {_SHOWN} locksmithd.service
+mark clock; date +%s
+mark end
+exit 0
+""".strip()
+
+_PROPERTY = re.compile(r"(LoadState|ActiveState|UnitFileState)=([a-z-]*)")
+_SECONDS = re.compile(r"[0-9]{1,12}")
+_ON = frozenset({"active", "activating", "reloading"})
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """A systemd unit; each state is systemd's own word, empty where systemd did not say."""
+
+    load: str = ""
+    active: str = ""
+    file: str = ""
+
+    @property
+    def masked(self) -> bool:
+        """Whether nothing can start it."""
+        return "masked" in (self.load, self.file) or self.file == "masked-runtime"
+
+    @property
+    def missing(self) -> bool:
+        """Whether the host has no such unit."""
+        return self.load == "not-found"
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs, or is about to."""
+        return self.active in _ON
+
+    @property
+    def known(self) -> bool:
+        """Whether systemd said anything of it."""
+        return bool(self.load and self.active)
+
+
+@dataclass(frozen=True, slots=True)
+class HostHealth:
+    """A host's units and clock (seconds since the epoch, None where it did not tell); `problem` is why not."""
+
+    update_engine: UnitState = UnitState()
+    locksmithd: UnitState = UnitState()
+    clock: int | None = None
+    problem: str = ""
+
+
+def parse_health(result: CommandResult) -> HostHealth:
+    """What the host said, as far as it can be understood. Never raises."""
+    answers, complaints = sections(result.stdout), sections(result.stderr)
+    if "end" not in answers:
+        said = printable(result.stderr) or printable(result.stdout) or "nothing"
+        return HostHealth(problem=f"the answer was cut off; the host said: {said}")
+    seconds = answers.get("clock", "")
+    return HostHealth(
+        _unit(answers.get("update-engine", "")),
+        _unit(answers.get("locksmithd", "")),
+        int(seconds) if _SECONDS.fullmatch(seconds) else None,
+        complaint(complaints.get("update-engine", "")),
+    )
+
+
+def _unit(text: str) -> UnitState:
+    """The last word of each property counts; what is no property is noise."""
+    found = {match[1]: match[2] for match in map(_PROPERTY.fullmatch, text.splitlines()) if match}
+    return UnitState(found.get("LoadState", ""), found.get("ActiveState", ""), found.get("UnitFileState", ""))

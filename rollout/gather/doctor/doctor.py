@@ -1,0 +1,45 @@
+"""The observing part of `rollout doctor`: every host asked a second question."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from rollout.errors import SshError
+from rollout.gather.doctor.command import DOCTOR_COMMAND, HostHealth, parse_health
+from rollout.model.host import Host
+from rollout.ports import Clock, CommandResult, HostExecutor
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """A host's health, and how many seconds its clock is ahead of ours; `off_by` None where it did not tell.
+
+    `margin` is how far, in seconds, `off_by` may be wrong: the time that the question took.
+    """
+
+    health: HostHealth
+    off_by: float | None = None
+    margin: float = 0.0
+
+
+def examine_all(
+    hosts: Mapping[str, Host], shell: HostExecutor, clock: Clock, *, timeout: float, concurrency: int
+) -> Mapping[str, Examination]:
+    """Every host's second answer, by the same names. A host that fails here gives its reason, and raises nothing."""
+    asked = clock.now().timestamp()
+    found: dict[str, Examination] = {}
+    with closing(shell.run_on_all(hosts, DOCTOR_COMMAND, timeout=timeout, concurrency=concurrency)) as answers:
+        for name, answer in answers:
+            found[name] = _examination(answer, asked, clock.now().timestamp())
+    return found
+
+
+def _examination(answer: CommandResult | SshError, asked: float, answered: float) -> Examination:
+    """What it says of its clock is as exact as the time is short in which it must have been asked."""
+    if isinstance(answer, SshError):
+        return Examination(HostHealth(problem=answer.message))
+    health = parse_health(answer)
+    if health.clock is None:
+        return Examination(health)
+    # the host counts whole seconds: on average half of one is lost
+    return Examination(health, health.clock + 0.5 - (asked + answered) / 2, (answered - asked) / 2 + 0.5)

@@ -1,0 +1,169 @@
+"""From what a host answered to verdicts about it. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
+from rollout.gather.doctor.command import UnitState
+from rollout.gather.doctor.doctor import Examination
+from rollout.gather.hosts.sudo import sudo_fix
+from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
+
+SKEW_SECONDS = 30.0
+_FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
+
+
+def host_checks(
+    node: str,
+    observation: HostObservation | None,
+    examined: Examination | None,
+    *,
+    keys_checked: bool,
+    own_command: bool = False,
+) -> Iterator[Check]:
+    """Everything about one node's host.
+
+    `keys_checked` is whether host keys were verified, `own_command` whether the operator reboots in another way.
+    """
+    if observation is None:
+        yield failed(
+            CheckName.SSH,
+            node,
+            "no host of the inventory belongs to this Node",
+            "Add it to the inventory, or leave --inventory away.",
+        )
+    elif isinstance(observation, ProbeFailure):
+        yield _unasked(node, observation)
+    else:
+        yield from _answered(node, observation, keys_checked=keys_checked, own_command=own_command)
+        yield from _examined(node, observation.host, examined)
+
+
+def _unasked(node: str, failure: ProbeFailure) -> Check:
+    kinds = {ProbeFailureKind.HOST_KEY: CheckName.HOST_KEY, ProbeFailureKind.AUTH: CheckName.USER}
+    fix = failure.hint or "Try `ssh` to it by hand."
+    return failed(kinds.get(failure.kind, CheckName.SSH), node, failure.message, fix)
+
+
+def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: bool) -> Iterator[Check]:
+    host = facts.host
+    yield passed(CheckName.SSH, node, f"{host.address}:{host.port} answers")
+    if keys_checked:
+        yield passed(CheckName.HOST_KEY, node, "the host's key is the one on file")
+    else:
+        yield warned(
+            CheckName.HOST_KEY,
+            node,
+            "the host's key was not checked: whoever answers is believed",
+            "Record the keys once with --host-key-checking accept-new, and leave off away.",
+        )
+    yield passed(CheckName.USER, node, f"{host.user} is let in")
+    yield _sudo(node, facts, own_command=own_command)
+    yield _shutdown(node, facts)
+    yield _operating_system(node, facts)
+    yield _update_status(node, facts)
+
+
+def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
+    if own_command and not facts.may_reboot:
+        return passed(CheckName.SUDO, node, "it is rebooted by a --reboot-command, which cannot be tried")
+    if facts.may_reboot:
+        return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
+    return failed(CheckName.SUDO, node, facts.reboot_refusal, sudo_fix(facts.reboot_refusal, facts.host.user))
+
+
+def _shutdown(node: str, facts: HostFacts) -> Check:
+    name = CheckName.SHUTDOWN
+    if facts.inhibited_by:
+        fix = "See systemd-inhibit --list there; end what holds the lock, or wait for it."
+        return failed(name, node, f"its shutdown is blocked by {facts.inhibited_by}", fix)
+    if facts.shutdown_pending:
+        return failed(name, node, facts.shutdown_pending, "Cancel it there, if nobody wants it: sudo shutdown -c")
+    return passed(name, node, "nothing blocks its shutdown, and none is scheduled")
+
+
+def _operating_system(node: str, facts: HostFacts) -> Check:
+    if facts.os_id in _FLATCAR_FAMILY:
+        return passed(CheckName.OPERATING_SYSTEM, node, f"{facts.os_id} {facts.running_version}")
+    return warned(
+        CheckName.OPERATING_SYSTEM,
+        node,
+        f"the host runs {facts.os_id or 'an unknown system'}, neither Flatcar nor CoreOS",
+        "Leave it out with --exclude; only --reboot-idle is of use to it.",
+    )
+
+
+def _update_status(node: str, facts: HostFacts) -> Check:
+    operation = facts.update.operation
+    if operation is not UpdateOperation.UNKNOWN:
+        return passed(CheckName.UPDATE_STATUS, node, f"update_engine answers {operation}")
+    return failed(
+        CheckName.UPDATE_STATUS,
+        node,
+        facts.update.message,
+        "Its bus admits root and core only: connect as core, or allow sudo -n update_engine_client.",
+    )
+
+
+def _examined(node: str, host: Host, examined: Examination | None) -> Iterator[Check]:
+    if examined is None or not examined.health.update_engine.known:
+        problem = examined.health.problem if examined else "it was not asked"
+        message = f"systemd told nothing of its units: {problem or 'no reason given'}"
+        yield warned(CheckName.UPDATE_ENGINE, node, message, f"Try: ssh {host.address} systemctl status update-engine")
+    else:
+        yield _update_engine(node, examined.health.update_engine)
+        yield _locksmithd(node, examined.health.locksmithd)
+    if examined is not None and examined.off_by is not None:
+        yield _clock(node, examined.off_by, examined.margin)
+
+
+def _update_engine(node: str, unit: UnitState) -> Check:
+    name = CheckName.UPDATE_ENGINE
+    if unit.missing:
+        return failed(name, node, "the host has no update-engine", "Is this a Flatcar or CoreOS host? --exclude it.")
+    if unit.masked:
+        fix = "sudo systemctl unmask update-engine && sudo systemctl enable --now update-engine"
+        return failed(name, node, "update-engine is masked: no update will ever be staged", fix)
+    if not unit.runs:
+        return failed(name, node, f"update-engine is {unit.active}", "sudo systemctl enable --now update-engine")
+    if unit.file == "disabled":
+        fix = "sudo systemctl enable update-engine"
+        return warned(name, node, "update-engine runs, but is not enabled: it is gone after the reboot", fix)
+    return passed(name, node, "update-engine is unmasked, enabled and running")
+
+
+def _locksmithd(node: str, unit: UnitState) -> Check:
+    name, fix = CheckName.LOCKSMITHD, "sudo systemctl mask --now locksmithd"
+    if unit.missing:
+        return passed(name, node, "the host has no locksmithd")
+    if unit.runs:
+        return failed(name, node, "locksmithd runs, and reboots the host by itself", fix)
+    if not unit.masked:
+        return warned(name, node, "locksmithd is stopped, but not masked: it may start with the next boot", fix)
+    return passed(name, node, "locksmithd is masked and stopped")
+
+
+def _clock(node: str, off_by: float, margin: float) -> Check:
+    if abs(off_by) <= SKEW_SECONDS + margin:
+        return passed(CheckName.CLOCK, node, "its clock agrees with ours")
+    where = "ahead of" if off_by > 0 else "behind"
+    return warned(
+        CheckName.CLOCK,
+        node,
+        f"its clock is {abs(off_by):.0f} s {where} ours: certificates and logs will be hard to trust",
+        "See timedatectl on both machines; rollout itself compares no clocks.",
+    )
+
+
+def all_host_checks(
+    nodes: Iterable[str],
+    observations: Mapping[str, HostObservation],
+    examined: Mapping[str, Examination],
+    *,
+    keys_checked: bool,
+    own_command: bool = False,
+) -> Iterator[Check]:
+    """Every node's, in their order."""
+    for node in nodes:
+        yield from host_checks(
+            node, observations.get(node), examined.get(node), keys_checked=keys_checked, own_command=own_command
+        )

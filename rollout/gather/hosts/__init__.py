@@ -1,0 +1,1 @@
+"""What a host tells: constant commands, and pure parsers of their answers."""

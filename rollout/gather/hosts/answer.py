@@ -1,0 +1,70 @@
+"""Text hygiene for what hosts print.
+
+A host is not trusted: its output may be cut off, binary, or full of terminal escapes, and parts of it reach
+the operator's screen. Everything that becomes a value or a message passes one of these functions.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from rollout.gather.hosts.probe_command import MARKER
+
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b."
+)
+_GLOG_PREFIX = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
+_KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
+_SENTENCE_LIMIT = 160
+
+
+def sections(text: str) -> Mapping[str, str]:
+    """The text after each marker line, by the marker's name; what stands before the first is noise."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for raw in text.split("\n"):
+        line = raw.rstrip("\r")
+        marker, _, name = line.partition(" ")
+        if marker == MARKER and name:
+            lines = found.setdefault(name, [])
+        else:
+            lines.append(line)
+    return {name: "\n".join(content).strip() for name, content in found.items()}
+
+
+def assignments(text: str) -> Mapping[str, str]:
+    """`KEY=value` lines as shells and os-release write them; the last one of a key counts."""
+    matches = (_KEY_VALUE.fullmatch(line) for line in text.split("\n"))
+    return {match[1]: _unquoted(match[2].strip()) for match in matches if match}
+
+
+def _unquoted(value: str) -> str:
+    quote = value[:1]
+    if len(value) >= 2 and quote in ("'", '"') and value[-1] == quote:  # noqa: PLR2004 - a pair of quotes
+        value = value[1:-1]
+        return re.sub(r'\\([$`"\\])', r"\1", value) if quote == '"' else value
+    return value
+
+
+def printable(text: str, limit: int = _SENTENCE_LIMIT) -> str:
+    """The text on one line, without escapes or control characters, cut to `limit` characters."""
+    # What is cut here could not be shown anyway; it keeps a megabyte of junk from being searched.
+    shown = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
+    shown = " ".join("".join(char if char.isprintable() else " " for char in shown).split())
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def complaint(stderr: str) -> str:
+    """The line of a tool's stderr that says best what went wrong; empty where it said nothing."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    return printable(_GLOG_PREFIX.sub("", _most_telling(lines), count=1))
+
+
+def _most_telling(lines: Iterable[str]) -> str:
+    """Logged errors before anything else, logged chatter last; among equals the last line, which is the cause."""
+
+    def weight(line: str) -> int:
+        if not _GLOG_PREFIX.match(line):
+            return 1
+        return 2 if line[0] in "EF" else 0
+
+    return max(reversed(list(lines)), key=weight, default="")

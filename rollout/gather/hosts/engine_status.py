@@ -1,0 +1,120 @@
+"""update_engine's state, out of whatever one of its two clients printed.
+
+Neither client's exit status is to be trusted: `update_engine_client` prints `CURRENT_OP=(null)` and exits 0
+where D-Bus denied it. An answer counts where it names an operation.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+
+from rollout.gather.hosts.answer import assignments, complaint, printable
+from rollout.gather.hosts.probe_command import EXIT_MARKER
+from rollout.model.host import UpdateOperation, UpdateStatus
+
+_SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
+_VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
+_NO_VERSION = "0.0.0"
+_NULL = "(null)"
+_INTEGER = re.compile(r"\d{1,18}")
+_BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
+_BUS_REPLY = re.compile(rf"xdssx (\S+) (\S+) {_BUS_STRING} {_BUS_STRING} (\S+)")
+_EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
+_CUT_OFF = 124
+_NOT_FOUND = 127
+
+
+def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
+    """The first usable answer among the sections; operation UNKNOWN with a reason where there is none."""
+    for source in _SOURCES:
+        status = _from_client(stdout.get(source, "")) or _from_bus(stdout.get(source, ""))
+        if status is not None:
+            return status
+    return UpdateStatus(UpdateOperation.UNKNOWN, message=_why_unknown(stdout, stderr))
+
+
+def version(text: str) -> str:
+    """The text where it has the form of an OS version, else empty."""
+    return text if _VERSION.fullmatch(text) else ""
+
+
+def _from_client(text: str) -> UpdateStatus | None:
+    values = assignments(text)
+    operation = values.get("CURRENT_OP", "")
+    if operation in ("", _NULL):
+        return None
+    return _status(
+        operation,
+        values.get("NEW_VERSION", ""),
+        progress=values.get("PROGRESS", ""),
+        last_checked=values.get("LAST_CHECKED_TIME", ""),
+        new_size=values.get("NEW_SIZE", ""),
+    )
+
+
+def _from_bus(text: str) -> UpdateStatus | None:
+    match = _BUS_REPLY.search(text)
+    if match is None or not match[3]:
+        return None
+    return _status(match[3], match[4], progress=match[2], last_checked=match[1], new_size=match[5])
+
+
+def _status(operation: str, new_version: str, *, progress: str, last_checked: str, new_size: str) -> UpdateStatus:
+    known = _operation(operation)
+    return UpdateStatus(
+        operation=known,
+        new_version="" if new_version == _NO_VERSION else version(new_version),
+        progress=_fraction(progress),
+        last_checked=_integer(last_checked),
+        new_size=_integer(new_size),
+        message=f"update_engine reports an operation that is not known here: {printable(operation, 60)}"
+        if known is UpdateOperation.UNKNOWN
+        else "",
+    )
+
+
+def _operation(word: str) -> UpdateOperation:
+    try:
+        return UpdateOperation(word)
+    except ValueError:
+        return UpdateOperation.UNKNOWN
+
+
+def _integer(text: str) -> int:
+    return int(text) if _INTEGER.fullmatch(text) and text.isascii() else 0
+
+
+def _fraction(text: str) -> float:
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        return 0.0
+    return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
+
+
+def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> str:
+    asked = [source for source in _SOURCES if source in stdout]
+    codes = {source: _exit_code(stdout[source]) for source in asked}
+    if _CUT_OFF in codes.values():
+        return "update_engine did not answer in time: the system bus or the engine is down"
+    if codes.get("client") == _NOT_FOUND:
+        return _with_cause(
+            "update_engine_client is not on this host, and D-Bus gave no answer",
+            complaint(stderr.get("bus", "")),
+        )
+    if any(_NULL in stdout[source] for source in asked):
+        return _with_cause(
+            "update_engine refused to answer: its bus policy allows only root and user core",
+            complaint(stderr.get("sudo-bus", "")),
+        )
+    causes = (complaint(stderr.get(source, "")) for source in asked)
+    return _with_cause("update_engine did not answer", next(filter(None, causes), ""))
+
+
+def _exit_code(section: str) -> int:
+    match = _EXIT.search(section)
+    return int(match[1]) if match else 0
+
+
+def _with_cause(sentence: str, cause: str) -> str:
+    return f"{sentence} ({cause})" if cause else sentence

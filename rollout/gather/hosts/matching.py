@@ -1,0 +1,91 @@
+"""Which SSH host stands behind which Node.
+
+Without an inventory the Nodes are the hosts. With one, its hosts are matched to the Nodes, surest sign first;
+what is left over on either side is named, never guessed at.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rollout.errors import InventoryError
+from rollout.gather.inventory.reading import Inventory, SshDefaults
+from rollout.model.cluster import Node
+from rollout.model.host import Host
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+_ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
+
+__all__ = ["HostMap", "SshDefaults", "match_hosts"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostMap:
+    """Hosts by Node name, and who is left alone.
+
+    Without an inventory a Node that reports no address still has a host, with an empty address.
+    """
+
+    hosts: Mapping[str, Host]
+    hosts_without_node: tuple[Host, ...] = ()
+    nodes_without_host: tuple[str, ...] = ()
+
+
+def match_hosts(nodes: Sequence[Node], inventory: Inventory | None, defaults: SshDefaults) -> HostMap:
+    """Hosts of the Nodes; `InventoryError` where two hosts of the inventory claim one Node."""
+    if inventory is None:
+        return HostMap({node.name: _from_node(node, defaults) for node in nodes})
+    found = _match(nodes, inventory.hosts)
+    taken = {host.name for host in found.values()}
+    return HostMap(
+        hosts={node.name: found[node.name] for node in nodes if node.name in found},
+        hosts_without_node=tuple(host for host in inventory.hosts if host.name not in taken),
+        nodes_without_host=tuple(node.name for node in nodes if node.name not in found),
+    )
+
+
+def _from_node(node: Node, defaults: SshDefaults) -> Host:
+    by_type = {address.type: address.address for address in reversed(node.addresses) if address.address}
+    address = next((by_type[kind] for kind in _ADDRESS_TYPES if kind in by_type), "")
+    return Host(node.name, address, defaults.port, defaults.user, defaults.key_file)
+
+
+def _match(nodes: Sequence[Node], hosts: Sequence[Host]) -> dict[str, Host]:
+    """Each host's Node by name, else by address, else by hostname label."""
+    by_name = {node.name: node.name for node in nodes}
+    by_address = _owners((node.name, address.address.lower()) for node in nodes for address in node.addresses)
+    by_label = _owners((node.name, node.labels.get(HOSTNAME_LABEL, "")) for node in nodes)
+    found: dict[str, Host] = {}
+    for host in hosts:
+        at_address = by_address.get(host.address.lower())
+        node = by_name.get(host.name) or at_address or by_label.get(host.name)
+        if node is not None:
+            _agree(host, node, at_address)
+            _claim(found, node, host)
+    return found
+
+
+def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Names of the Nodes by sign; one that several Nodes share tells nothing and is left out."""
+    owners: defaultdict[str, set[str]] = defaultdict(set)
+    for node, sign in signs:
+        owners[sign].add(node)
+    return {sign: next(iter(names)) for sign, names in owners.items() if len(names) == 1 and sign}
+
+
+def _agree(host: Host, node: str, at_address: str | None) -> None:
+    """A host by the name of one Node at the address of another would have the wrong machine rebooted."""
+    if at_address is not None and at_address != node:
+        raise InventoryError(
+            f"host {host.name} of the inventory has the address {host.address} of node {at_address}",
+            hint="Correct its ansible_host.",
+        )
+
+
+def _claim(found: dict[str, Host], node: str, host: Host) -> None:
+    if node in found:
+        raise InventoryError(
+            f"hosts {found[node].name} and {host.name} of the inventory are both node {node}",
+            hint="Give each host its own address, or remove one of the two.",
+        )
+    found[node] = host

@@ -1,0 +1,89 @@
+"""What hosts are up to: one question each, and exactly one observation at the end, whatever the host does."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from itertools import chain
+
+from rollout.errors import (
+    HostKeyError,
+    SshAuthError,
+    SshError,
+    SshTimeoutError,
+    SshUnreachableError,
+)
+from rollout.gather.hosts.probe import PROBE_COMMAND, parse_probe
+from rollout.model.host import Host, HostObservation, ProbeFailure, ProbeFailureKind
+from rollout.ports import HostExecutor, HostShell
+
+# Above what the probe takes where nobody answers on the bus: it cuts its questions off at 12 + 5 + 5 seconds,
+# and on a host without `timeout` the client gives up by itself after 30.
+PROBE_TIMEOUT = 45.0
+CONCURRENCY = 32
+
+_KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
+    (HostKeyError, ProbeFailureKind.HOST_KEY),
+    (SshAuthError, ProbeFailureKind.AUTH),
+    (SshTimeoutError, ProbeFailureKind.TIMEOUT),
+    (SshUnreachableError, ProbeFailureKind.UNREACHABLE),
+)
+
+
+def observe(host: Host, shell: HostShell, *, timeout: float = PROBE_TIMEOUT) -> HostObservation:
+    """One host's facts, or why there are none, after at most `timeout` seconds. Never raises."""
+    if not host.address:
+        return _no_address(host)
+    try:
+        return parse_probe(host, shell.run(host, PROBE_COMMAND, timeout=timeout))
+    except SshError as error:
+        return _failure(host, error)
+
+
+def poll(
+    hosts: Mapping[str, Host],
+    executor: HostExecutor,
+    *,
+    timeout: float = PROBE_TIMEOUT,
+    concurrency: int = CONCURRENCY,
+    on_result: Callable[[str, HostObservation], None] | None = None,
+) -> dict[str, HostObservation]:
+    """Observations by the same names, in the order of `hosts`; `timeout` seconds for each host.
+
+    At most `concurrency` connections at a time. `on_result` is called on the caller's thread, as answers
+    arrive. An interrupt ends it at once: no further host is asked, and nobody waits for those being asked.
+    """
+    found: dict[str, HostObservation] = {}
+    reached = {name: host for name, host in hosts.items() if host.address}
+    with closing(_answers(reached, executor, timeout, concurrency)) as answers:
+        for name, observation in chain(_without_address(hosts), answers):
+            found[name] = observation
+            if on_result is not None:
+                on_result(name, observation)
+    return {name: found[name] for name in hosts}
+
+
+def _without_address(hosts: Mapping[str, Host]) -> Iterator[tuple[str, HostObservation]]:
+    return ((name, _no_address(host)) for name, host in hosts.items() if not host.address)
+
+
+def _answers(
+    hosts: Mapping[str, Host], executor: HostExecutor, timeout: float, concurrency: int
+) -> Generator[tuple[str, HostObservation]]:
+    with closing(executor.run_on_all(hosts, PROBE_COMMAND, timeout=timeout, concurrency=concurrency)) as told:
+        for name, answer in told:
+            host = hosts[name]
+            yield name, _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer)
+
+
+def _no_address(host: Host) -> ProbeFailure:
+    told = f"{host.name}: no address is known for it"
+    return ProbeFailure(
+        host, ProbeFailureKind.NO_ADDRESS, told, "Its Node reports none: name the host in an inventory."
+    )
+
+
+def _failure(host: Host, error: SshError) -> ProbeFailure:
+    return ProbeFailure(host, _kind(error), error.message, error.hint)
+
+
+def _kind(error: SshError) -> ProbeFailureKind:
+    return next((kind for known, kind in _KINDS if isinstance(error, known)), ProbeFailureKind.GARBLED)

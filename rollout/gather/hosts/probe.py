@@ -1,0 +1,93 @@
+"""What one SSH command tells of a host: the constant command, and the pure parser of its answer.
+
+Everything that can stand in such an answer is a fixture file of the tests; a new case is a new file.
+"""
+
+import re
+from collections.abc import Mapping
+
+from rollout.gather.hosts.answer import assignments, complaint, printable, sections
+from rollout.gather.hosts.engine_status import parse_update_status, version
+from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
+from rollout.gather.hosts.sudo import refusal
+from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
+from rollout.ports import CommandResult
+
+__all__ = ["PROBE_COMMAND", "REBOOT_COMMAND", "parse_probe"]
+
+_BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MACHINE_ID = re.compile(r"[0-9a-f]{32}")
+_WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
+_RUNNING_UNIT = frozenset({"active", "activating", "reloading"})
+_STATUS = re.compile(r"[0-9]{1,3}")
+_PERMITTED = frozenset({"root", "sudo"})
+_SHELL_HINT = "The user's login shell has to be a POSIX shell that runs commands over SSH; try: ssh {} true"
+
+
+def parse_probe(host: Host, result: CommandResult) -> HostObservation:
+    """Facts, or why there are none. Never raises, whatever the host printed."""
+    answers, complaints = sections(result.stdout), sections(result.stderr)
+    if "end" not in answers:
+        return _incomplete(host, result, answers)
+    boot_id = answers.get("boot-id", "").lower()
+    if not _BOOT_ID.fullmatch(boot_id):
+        return _no_boot_id(host, complaints)
+    os_release = assignments(answers.get("os-release", ""))
+    may_reboot = answers.get("may-reboot", "") in _PERMITTED
+    return HostFacts(
+        host=host,
+        update=parse_update_status(answers, complaints),
+        os_id=_word(os_release.get("ID", "")),
+        running_version=version(os_release.get("VERSION", "")) or version(os_release.get("VERSION_ID", "")),
+        group=_word(assignments(answers.get("update-conf", "")).get("GROUP", "")),
+        boot_id=boot_id,
+        machine_id=_machine_id(answers.get("machine-id", "")),
+        locksmithd_active=answers.get("locksmithd", "") in _RUNNING_UNIT,
+        may_reboot=may_reboot,
+        reboot_refusal="" if may_reboot else _refusal(host, answers, complaints),
+        inhibited_by=inhibition(answers.get("inhibitors", "")),
+        shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
+    )
+
+
+def _word(text: str) -> str:
+    return text if _WORD.fullmatch(text) else ""
+
+
+def _machine_id(text: str) -> str:
+    plain = text.replace("-", "").lower()
+    return plain if _MACHINE_ID.fullmatch(plain) else ""
+
+
+def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, str]) -> str:
+    status = answers.get("may-reboot", "").removeprefix("no").strip()
+    cause = refusal(complaints.get("may-reboot", ""), int(status) if _STATUS.fullmatch(status) else None)
+    return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause.sentence}" if cause else "")
+
+
+def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -> ProbeFailure:
+    if result.exit_status is None:
+        return ProbeFailure(
+            host,
+            ProbeFailureKind.UNREACHABLE,
+            f"{host.name}: the connection ended in the middle of the answer",
+            "The host may be going down; try again.",
+        )
+    if answers:
+        message = f"{host.name}: the answer was cut off after {printable(list(answers)[-1], 40)!r}"
+    else:
+        said = printable(result.stderr) or printable(result.stdout) or "nothing"
+        message = f"{host.name}: the host did not run the command; it said: {said}"
+    return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.address))
+
+
+def _no_boot_id(host: Host, complaints: Mapping[str, str]) -> ProbeFailure:
+    """Without a boot id a reboot could never be proven, so such a host has no usable facts."""
+    cause = complaint(complaints.get("boot-id", "")) or "it is not what a kernel prints"
+    return ProbeFailure(
+        host,
+        ProbeFailureKind.GARBLED,
+        f"{host.name}: the boot id cannot be read: {cause}",
+        "/proc/sys/kernel/random/boot_id must be readable for the SSH user.",
+    )

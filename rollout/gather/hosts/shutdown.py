@@ -1,0 +1,90 @@
+"""What on a host stands against rebooting it now: locks that block a shutdown, and shutdowns that others scheduled.
+
+Locks in mode `delay` (a kubelet's) only have logind wait for a few seconds. One in mode `block` is somebody's word that
+the host is not to go down, whether this systemd would obey it or not: before 257 it lets root past.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rollout.gather.hosts.answer import assignments, printable
+
+_STRING = r'"((?:[^"\\]|\\.)*)"'
+_ROW = re.compile(rf"{_STRING} {_STRING} {_STRING} {_STRING} \d{{1,10}} \d{{1,10}}")
+_OCTETS = re.compile(rb"\\([0-7]{3})|\\x([0-9a-f]{2})|\\(.)", re.DOTALL)
+_SHORT = {b"n": b" ", b"t": b" ", b"r": b" "}
+_MICROSECONDS = re.compile(r"[0-9]{1,20}")
+_MODES = {
+    "reboot": "a reboot",
+    "kexec": "a reboot",
+    "soft-reboot": "a reboot of its user space",
+    "poweroff": "a power-off",
+    "halt": "a halt",
+    "exit": "a shutdown",
+}
+_MOST = 3
+_MINUTE, _HOUR = 60, 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Inhibitor:
+    """One lock, as logind lists it; `what` is a list with colons."""
+
+    what: str
+    who: str
+    why: str
+    mode: str
+
+    @property
+    def blocks_shutdown(self) -> bool:
+        """Whether it is there to keep the host up."""
+        return self.mode == "block" and "shutdown" in self.what.split(":")
+
+
+def inhibition(text: str) -> str:
+    """Who blocks a shutdown and why, out of busctl's answer to ListInhibitors; empty where nobody does."""
+    blocking = [
+        f"{lock.who} ({lock.why})" if lock.why else lock.who for lock in _inhibitors(text) if lock.blocks_shutdown
+    ]
+    rest = len(blocking) - _MOST
+    return " and ".join(blocking[:_MOST]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _inhibitors(text: str) -> Iterator[Inhibitor]:
+    for match in _ROW.finditer(text):
+        what, who, why, mode = (_unescaped(part) for part in match.groups())
+        yield Inhibitor(what, who or "somebody", why, mode)
+
+
+def _unescaped(text: str) -> str:
+    """A string as busctl writes it, in C's escapes, made printable."""
+
+    def octet(match: re.Match[bytes]) -> bytes:
+        if match[1]:
+            return bytes((int(match[1], 8) & 0xFF,))
+        return bytes((int(match[2], 16),)) if match[2] else _SHORT.get(match[3], match[3])
+
+    return printable(_OCTETS.sub(octet, text.encode(errors="replace")).decode(errors="replace"), 60)
+
+
+def pending_shutdown(text: str) -> str:
+    """Which shutdown is scheduled and when, out of logind's file and the host's time; empty where none is."""
+    values = assignments(text)
+    mode = values.get("MODE", "")
+    if mode not in _MODES:
+        return ""
+    asked = printable(values.get("WALL_MESSAGE", ""), 60)
+    return f"{_MODES[mode]} is scheduled on the host{_when(values.get('USEC', ''), values.get('NOW', ''))}" + (
+        f": {asked}" if asked else ""
+    )
+
+
+def _when(at: str, now: str) -> str:
+    """In how long, by the host's own clock."""
+    if not (_MICROSECONDS.fullmatch(at) and _MICROSECONDS.fullmatch(now)):
+        return ""
+    seconds = max(0, int(at) // 1_000_000 - int(now))
+    if seconds < _MINUTE:
+        return " for now"
+    return f" in {seconds // _MINUTE} min" if seconds < 2 * _HOUR else f" in {seconds // _HOUR} h"

@@ -1,0 +1,83 @@
+"""Why `sudo -n` did not run a command: what it says, as one of the few things that an operator can mend.
+
+With `-n` sudo asks for a password before it looks a user up: a user that it does not know at all and one that must
+type a password are told apart by it only where no password would be asked for.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rollout.gather.hosts.answer import complaint
+
+
+class SudoProblem(StrEnum):
+    """What is in the way; fixed words."""
+
+    PASSWORD = "password"  # noqa: S105 - a word of the report, no secret
+    UNKNOWN_USER = "unknown-user"
+    NOT_ALLOWED = "not-allowed"
+    NO_TERMINAL = "no-terminal"
+    MISSING = "missing"
+    NO_ANSWER = "no-answer"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class SudoRefusal:
+    """The problem, told in half a sentence; `said` is sudo's own line, empty where it said nothing."""
+
+    problem: SudoProblem
+    said: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Half a sentence, with what sudo said."""
+        told = _SENTENCES[self.problem]
+        return f"{told} ({self.said})" if self.said else told
+
+
+_SENTENCES = {
+    SudoProblem.PASSWORD: "sudo asks for a password, or does not know the user at all",
+    SudoProblem.UNKNOWN_USER: "the user is not in the sudoers file",
+    SudoProblem.NOT_ALLOWED: "the sudoers rules do not allow the user this command",
+    SudoProblem.NO_TERMINAL: "sudo wants a terminal (requiretty)",
+    SudoProblem.MISSING: "sudo is not installed",
+    SudoProblem.NO_ANSWER: "sudo did not answer in time",
+    SudoProblem.OTHER: "sudo does not run it",
+}
+_RULE = "Let it, in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
+_FIXES = {
+    SudoProblem.NO_TERMINAL: "Let it without a terminal, in /etc/sudoers.d/rollout: Defaults:{user} !requiretty",
+    SudoProblem.MISSING: "Install sudo there, connect as root, or reboot by a --reboot-command of your own.",
+    SudoProblem.NO_ANSWER: "See on the host why sudo hangs: a directory server or a name server that does not answer?",
+    SudoProblem.OTHER: "See on the host what is wrong with sudo.",
+}
+_SIGNS: tuple[tuple[str, SudoProblem], ...] = (
+    (r"not in the sudoers file|may not run sudo", SudoProblem.UNKNOWN_USER),
+    (r"must have a tty|no tty present|requiretty", SudoProblem.NO_TERMINAL),
+    (r"password is required|a terminal is required to read the password", SudoProblem.PASSWORD),
+    (r"is not allowed to", SudoProblem.NOT_ALLOWED),
+    (r"failed to run command.*sudo|sudo: (?:command )?not found|sudo: No such file", SudoProblem.MISSING),
+)
+_CUT_OFF = 124
+
+
+def sudo_fix(told: str, user: str) -> str:
+    """What mends the refusal that this text tells of."""
+    problem = next((problem for problem, sentence in _SENTENCES.items() if sentence in told), None)
+    return _FIXES.get(problem, _RULE).format(user=user) if problem else _RULE.format(user=user)
+
+
+def refusal(stderr: str, exit_status: int | None = None) -> SudoRefusal | None:
+    """What the complaint and the exit status of `sudo -n` mean; None where there is neither."""
+    said = complaint(stderr)
+    if exit_status == _CUT_OFF:
+        return SudoRefusal(SudoProblem.NO_ANSWER, said)
+    for pattern, problem in _SIGNS:
+        if re.search(pattern, stderr):
+            return SudoRefusal(problem, said)
+    if said:
+        return SudoRefusal(SudoProblem.OTHER, said)
+    # `sudo -l COMMAND` says nothing where the command alone is not allowed
+    return SudoRefusal(SudoProblem.NOT_ALLOWED) if exit_status else None

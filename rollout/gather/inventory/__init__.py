@@ -1,0 +1,1 @@
+"""Inventories read, and the Nodes as one."""

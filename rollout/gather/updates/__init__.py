@@ -1,0 +1,1 @@
+"""Having hosts look for updates."""
