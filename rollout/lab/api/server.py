@@ -186,6 +186,7 @@ class ApiServer:
                 await _cut(request)
             case FaultAnswer.OUTAGE:
                 self.access.forget_roles(fault.refused)
+                await self._stop_listening()
                 self._outage = asyncio.create_task(self.outage(fault.duration))
                 await _cut(request)
             case _:
