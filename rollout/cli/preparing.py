@@ -31,4 +31,6 @@ def prepared(
 
 def _shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot) -> str:
     """A saved plan was looked at when it was made: its heading does."""
-    return plan_heading(plan) if intent.saved else plan_text(plan, zones=zones(snapshot), width=width())
+    if intent.saved:
+        return plan_heading(plan, width=width())
+    return plan_text(plan, zones=zones(snapshot), width=width())

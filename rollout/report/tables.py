@@ -75,9 +75,9 @@ def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None 
     return "\n\n".join(parts)
 
 
-def plan_heading(plan: RolloutPlan) -> str:
-    """A plan that was seen before, in two lines."""
-    return f"{_heading(plan)}\n{_sum(plan)}"
+def plan_heading(plan: RolloutPlan, *, width: int | None = None) -> str:
+    """A plan that was seen before, in a few lines."""
+    return f"{_heading(plan)}\n{_wrapped(_sum(plan), width)}"
 
 
 def _heading(plan: RolloutPlan) -> str:
