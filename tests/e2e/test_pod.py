@@ -24,7 +24,7 @@ from tests.conftest import StartLab
 from tests.e2e.machines import wait_for
 
 ROOT = Path(__file__).parents[2]
-MANIFEST = ROOT / "deploy" / "cronjob.yaml"
+MANIFEST = ROOT / "rollout" / "manifests" / "cronjob.yaml"
 ACCOUNT = "/run/secrets/kubernetes.io/serviceaccount"
 # What a runtime does before it starts a container: the account, a place for the state, and nothing else to write to.
 POD = f"""
