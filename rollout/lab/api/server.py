@@ -8,9 +8,10 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
+from weakref import WeakSet
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -91,7 +92,7 @@ class ApiServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; port 0 takes a free one, which `port` names afterwards."""
         self.host, self.port = host, port
-        http = web.Server(self._handle, request_factory=_request, handler_cancellation=True, access_log=None)
+        http = _Connections(self._handle)
         self._runner = web.ServerRunner(http, shutdown_timeout=_SHUTDOWN_SECONDS)
         await self._runner.setup()
         await self.come_back()
@@ -107,10 +108,8 @@ class ApiServer:
     async def go_away(self) -> None:
         """Be unreachable: refuse connections and break those that stand."""
         await self._stop_listening()
-        server = self._runner.server if self._runner is not None else None
-        for connection in server.connections if server is not None else ():
-            if connection.transport is not None:
-                connection.transport.abort()
+        if self._runner is not None and isinstance(self._runner.server, _Connections):
+            self._runner.server.abort()
 
     async def _stop_listening(self) -> None:
         """Accept nothing more, and only then close: asyncio loses a connection that was accepted just before."""
@@ -130,9 +129,10 @@ class ApiServer:
         self._site = web.SockSite(self._runner, self._listener, ssl_context=self._ssl, backlog=_BACKLOG)
         await self._site.start()
 
-    async def outage(self, seconds: float | None) -> None:
-        """Be unreachable for simulated seconds; None: until `come_back`."""
+    async def outage(self, seconds: float | None, *, refused: int = 0) -> None:
+        """Be unreachable for simulated seconds; None: until `come_back`. Then refuse that many requests first."""
         await self.go_away()
+        self.access.forget_roles(refused)
         if seconds is not None:
             await asyncio.sleep(self._clock.scaled(seconds))
             await self.come_back()
@@ -185,9 +185,8 @@ class ApiServer:
             case FaultAnswer.DROP:
                 await _cut(request)
             case FaultAnswer.OUTAGE:
-                self.access.forget_roles(fault.refused)
                 await self._stop_listening()
-                self._outage = asyncio.create_task(self.outage(fault.duration))
+                self._outage = asyncio.create_task(self.outage(fault.duration, refused=fault.refused))
                 await _cut(request)
             case _:
                 return
@@ -220,6 +219,23 @@ class ApiServer:
                 body=call.payload[:_LOGGED_BODY].decode(errors="replace"),
             )
         )
+
+
+class _Connections(web.Server):
+    """Knows its connections until they are gone; a handler forgets the one that waits for its client's farewell."""
+
+    def __init__(self, handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> None:
+        super().__init__(handle, request_factory=_request, handler_cancellation=True, access_log=None)
+        self._transports = WeakSet[asyncio.Transport]()
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._transports.add(transport)
+
+    def abort(self) -> None:
+        """Break all of them."""
+        for transport in list(self._transports):
+            transport.abort()
 
 
 def _response(request: web.BaseRequest, answer: Answer) -> web.Response:

@@ -79,3 +79,4 @@ async def _cancel_the_rest() -> None:
     for task in rest:
         task.cancel()
     await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.sleep(0)  # what they have broken off is closed in the loop's next turn
