@@ -28,6 +28,7 @@ from rollout.lab.api.statuses import StatusError, too_large
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.api.streaming import stream
 from rollout.lab.api.watching import BOOKMARK_SECONDS
+from rollout.lab.listener import Listener
 
 _LOGGED_BODY = 1000
 _MOST_BYTES = 3 * 1024 * 1024
@@ -77,9 +78,8 @@ class ApiServer:
         self._clock = clock
         self._ssl = ssl_context
         self._endpoints = Endpoints(store, self.access, address=lambda: f"{self.host}:{self.port}")
-        self._runner: web.ServerRunner | None = None
-        self._site: web.SockSite | None = None
-        self._listener: socket.socket | None = None
+        self._connections: _Connections | None = None
+        self._listener = Listener(self._greet)
         self._outage: asyncio.Task[None] | None = None
         ensure_namespaces(store)
 
@@ -92,42 +92,31 @@ class ApiServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; port 0 takes a free one, which `port` names afterwards."""
         self.host, self.port = host, port
-        http = _Connections(self._handle)
-        self._runner = web.ServerRunner(http, shutdown_timeout=_SHUTDOWN_SECONDS)
-        await self._runner.setup()
-        await self.come_back()
+        self._connections = _Connections(self._handle)
+        self.come_back()
 
     async def stop(self) -> None:
         """Close the listener and every connection."""
         if self._outage is not None:
             self._outage.cancel()
         await self.go_away()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._connections is not None:
+            await self._connections.shutdown(_SHUTDOWN_SECONDS)
 
     async def go_away(self) -> None:
         """Be unreachable: refuse connections and break those that stand."""
-        await self._stop_listening()
-        if self._runner is not None and isinstance(self._runner.server, _Connections):
-            self._runner.server.abort()
+        self._listener.break_off()
+        await self._listener.greeted()
+        if self._connections is not None:
+            self._connections.abort()
 
-    async def _stop_listening(self) -> None:
-        """Accept nothing more, and only then close: asyncio loses a connection that was accepted just before."""
-        if self._site is None or self._listener is None:
-            return
-        site, self._site = self._site, None
-        asyncio.get_running_loop().remove_reader(self._listener)
-        await asyncio.sleep(0)
-        await site.stop()
-
-    async def come_back(self) -> None:
+    def come_back(self) -> None:
         """Listen (again, on the same port)."""
-        if self._site is not None or self._runner is None:
+        if self._connections is None or self._listener.listening:
             return
-        self._listener = socket.create_server((self.host, self.port), backlog=_BACKLOG)
-        self.host, self.port = self._listener.getsockname()
-        self._site = web.SockSite(self._runner, self._listener, ssl_context=self._ssl, backlog=_BACKLOG)
-        await self._site.start()
+        listening = socket.create_server((self.host, self.port), backlog=_BACKLOG)
+        self.host, self.port = listening.getsockname()
+        self._listener.listen(listening)
 
     async def outage(self, seconds: float | None, *, refused: int = 0) -> None:
         """Be unreachable for simulated seconds; None: until `come_back`. Then refuse that many requests first."""
@@ -135,7 +124,12 @@ class ApiServer:
         self.access.forget_roles(refused)
         if seconds is not None:
             await asyncio.sleep(self._clock.scaled(seconds))
-            await self.come_back()
+            self.come_back()
+
+    async def _greet(self, connection: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        if self._connections is not None:
+            await loop.connect_accepted_socket(self._connections, connection, ssl=self._ssl)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -185,7 +179,7 @@ class ApiServer:
             case FaultAnswer.DROP:
                 await _cut(request)
             case FaultAnswer.OUTAGE:
-                await self._stop_listening()
+                self._listener.stop_accepting()
                 self._outage = asyncio.create_task(self.outage(fault.duration, refused=fault.refused))
                 await _cut(request)
             case _:

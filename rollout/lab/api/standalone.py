@@ -46,7 +46,7 @@ class StandaloneApi:
 
     def come_back(self) -> None:
         """End an outage that has no end of its own."""
-        asyncio.run_coroutine_threadsafe(self.server.come_back(), self.loop).result()
+        self.call(self.server.come_back)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.hosts.places import open_socket
 from rollout.lab.hosts.process import Input, Streams
 from rollout.lab.hosts.shell.interpreter import Shell
+from rollout.lab.listener import Listener
 
 USER: Final = "core"
 _GARBAGE: Final = "\x00\x1b[2J\udcff\udcfe\udc80 %n%n \x07 CURRENT_OP\x00= \udcc3(\n"
@@ -43,7 +44,7 @@ class HostServer:
         self._socket: socket.socket | None = listening
         self._authorized = authorized.public_data
         self._host_key = host_key
-        self._acceptor: asyncssh.SSHAcceptor | None = None
+        self._listener = Listener(self._greet)
         self._connections: set[asyncssh.SSHServerConnection] = set()
         self._processes: set[asyncssh.SSHServerProcess[str]] = set()
         machine.observers.append(self)
@@ -55,22 +56,20 @@ class HostServer:
 
     async def start(self) -> None:
         """Accept connections, as far as the machine and its faults allow."""
-        if self.machine.power is not Power.RUNNING or self.machine.faults.ssh is SshFault.CLOSED:
+        if not self._open:
             self._stop_accepting()
-            return
-        if self._acceptor is None:
-            listening = self._socket or await self._reopened()
-            self._socket = None
-            self._acceptor = await asyncssh.listen(sock=listening, options=self._options())
+        while self._open and not self._listener.listening:
+            try:
+                self._listener.listen(self._listening_socket())
+            except OSError:
+                await asyncio.sleep(_REBIND_SECONDS)  # another program may hold the port for a moment
 
     async def close(self) -> None:
         """End everything, and wait until it has ended."""
-        acceptor, connections = self._acceptor, tuple(self._connections)
-        self._stop_accepting()
         self._drop_connections()
-        if acceptor is not None:
-            await acceptor.wait_closed()
-        for connection in connections:
+        await self._listener.greeted()
+        self._drop_connections()
+        for connection in tuple(self._connections):
             await connection.wait_closed()
 
     # What the machine tells.
@@ -81,7 +80,6 @@ class HostServer:
 
     def machine_down(self, _machine: Machine) -> None:
         """What was open is gone."""
-        self._stop_accepting()
         self._drop_connections()
 
     def machine_up(self, machine: Machine) -> None:
@@ -93,7 +91,6 @@ class HostServer:
     def machine_changed(self, machine: Machine) -> None:
         """The faults are others now."""
         if machine.faults.ssh is SshFault.CLOSED:
-            self._stop_accepting()
             self._drop_connections()
         else:
             machine.spawn(self.start())
@@ -175,23 +172,27 @@ class HostServer:
             errors="surrogateescape",
         )
 
-    async def _reopened(self) -> socket.socket:
-        """The socket anew after a boot; another program may hold the port for a moment."""
-        while True:
-            try:
-                return open_socket(self.address, self.port)
-            except OSError:
-                await asyncio.sleep(_REBIND_SECONDS)
+    @property
+    def _open(self) -> bool:
+        return self.machine.power is Power.RUNNING and self.machine.faults.ssh is not SshFault.CLOSED
+
+    def _listening_socket(self) -> socket.socket:
+        """The one that was bound beforehand; after a boot another on the same port. Raises OSError."""
+        bound, self._socket = self._socket, None
+        return bound or open_socket(self.address, self.port)
+
+    async def _greet(self, connection: socket.socket) -> None:
+        await asyncssh.run_server(connection, config=None, options=self._options())
 
     def _stop_accepting(self) -> None:
+        self._listener.stop_accepting()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        if self._acceptor is not None:
-            self._acceptor.close()
-            self._acceptor = None
 
     def _drop_connections(self) -> None:
+        self._stop_accepting()
+        self._listener.break_off()
         for process in tuple(self._processes):
             process.exit_with_signal("TERM")
         for connection in tuple(self._connections):

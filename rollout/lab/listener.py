@@ -1,0 +1,67 @@
+"""The listening socket, and the connections that are still greeting.
+
+asyncio's own servers lose sight of a connection between its acceptance and the end of its handshake: neither closing
+the server nor ending the loop closes it, and it goes on through an outage as if there were none.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+
+class Listener:
+    """Accepts connections; `greet` sees each of them through its handshake, and ends when the client has left.
+
+    Of a connection that has been greeted, whoever greeted it takes care.
+    """
+
+    def __init__(self, greet: Callable[[socket.socket], Awaitable[object]]) -> None:
+        self._greet = greet
+        self._listening: socket.socket | None = None
+        self._greeting = dict[asyncio.Future[object], socket.socket]()
+
+    @property
+    def listening(self) -> bool:
+        """Whether connections are accepted now."""
+        return self._listening is not None
+
+    def listen(self, listening: socket.socket) -> None:
+        """Accept at this socket, which is this listener's from now on."""
+        self.stop_accepting()
+        self._listening = listening
+        listening.setblocking(False)
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def stop_accepting(self) -> None:
+        """Refuse connections from now on; handshakes go on. Twice is fine."""
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+
+    def break_off(self) -> None:
+        """Refuse connections from now on, and hang up on those that are still greeting."""
+        self.stop_accepting()
+        for connection in self._greeting.values():
+            # Ending the task instead would leave open whatever has not begun its handshake.
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    async def greeted(self) -> None:
+        """Wait until nobody is greeting any more."""
+        await asyncio.gather(*self._greeting, return_exceptions=True)
+
+    def _accept(self, listening: socket.socket) -> None:
+        with suppress(BlockingIOError, ConnectionAbortedError):
+            while True:
+                connection, _ = listening.accept()
+                connection.setblocking(False)
+                greeting = asyncio.ensure_future(self._greet(connection))
+                self._greeting[greeting] = connection
+                greeting.add_done_callback(self._forget)
+
+    def _forget(self, greeting: "asyncio.Future[object]") -> None:
+        del self._greeting[greeting]
+        if not greeting.cancelled():
+            greeting.exception()  # a client that fails its handshake has nobody here who wants to hear of it

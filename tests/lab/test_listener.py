@@ -1,0 +1,110 @@
+"""Whoever has connected is hung up on when the lab, its API server or a host goes away, however far he has come."""
+
+import gc
+import random
+import socket
+import ssl
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from rollout.lab.api.standalone import standalone_api
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+
+Place = tuple[str, int]
+
+
+class Caller(threading.Thread):
+    """Connects all the time, goes a random way into the handshake, and hangs up on nobody."""
+
+    def __init__(self, places: list[Place]) -> None:
+        super().__init__()
+        self.kept: list[socket.socket] = []
+        self._places = places
+        self._refused = threading.Event()
+
+    def run(self) -> None:
+        draw = random.SystemRandom()
+        while not self._refused.is_set():
+            with suppress(OSError):
+                connection = socket.create_connection(draw.choice(self._places), timeout=0.1)
+                self.kept.append(draw.choice(_GREETINGS)(connection))
+
+    def end(self) -> None:
+        self._refused.set()
+        self.join()
+
+
+def _silent(connection: socket.socket) -> socket.socket:
+    return connection
+
+
+def _half_a_hello(connection: socket.socket) -> socket.socket:
+    connection.sendall(b"\x16\x03\x01")
+    return connection
+
+
+def _ssh_version(connection: socket.socket) -> socket.socket:
+    connection.sendall(b"SSH-2.0-caller\r\n")
+    return connection
+
+
+def _tls(connection: socket.socket) -> socket.socket:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(connection)
+
+
+_GREETINGS: Final = (_silent, _half_a_hello, _ssh_version, _tls)
+
+
+def hung_up(connection: socket.socket) -> bool:
+    """Whether the other side is gone, once everything it has said is read."""
+    connection.settimeout(5)
+    try:
+        while connection.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_lab_that_stops_leaves_no_caller_waiting(attempt: int, tmp_path: Path) -> None:
+    with Lab.start(load_scenario("idle"), directory=tmp_path, speed=30) as lab, ExitStack() as opened:
+        hosts = [machine.address for machine in lab.machines.values()]
+        places = [(lab.api.host, lab.api.port), *((host, lab.ssh_port or 0) for host in hosts)]
+        callers = [Caller(places) for _ in range(2)]
+        for caller in callers:
+            opened.callback(caller.end)
+            caller.start()
+        time.sleep(0.2 + attempt / 50)
+        lab.stop()
+        for caller in callers:
+            caller.end()
+    kept = [connection for caller in callers for connection in caller.kept]
+    assert len(kept) > len(callers)
+    with ExitStack() as closed:
+        for connection in kept:
+            closed.enter_context(connection)
+        assert all(hung_up(connection) for connection in kept)
+    gc.collect()  # a connection that asyncio has forgotten is told of here, as a warning
+
+
+def test_an_outage_ends_handshakes_too(tmp_path: Path) -> None:
+    with standalone_api(tmp_path) as api, ExitStack() as closed:
+        place = api.server.host, api.server.port
+        silent, begun = (closed.enter_context(socket.create_connection(place)) for _ in range(2))
+        begun.sendall(b"\x16\x03\x01")
+        for _ in range(3):
+            api.call(lambda: None)  # a turn of the loop, in which it accepts
+        api.outage(0.1)
+        assert hung_up(silent)
+        assert hung_up(begun)
