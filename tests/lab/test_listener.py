@@ -32,35 +32,34 @@ class Caller(threading.Thread):
         draw = random.SystemRandom()
         while not self._refused.is_set():
             with suppress(OSError):
-                connection = socket.create_connection(draw.choice(self._places), timeout=0.1)
-                self.kept.append(draw.choice(_GREETINGS)(connection))
+                self.kept.append(socket.create_connection(draw.choice(self._places), timeout=5))
+                draw.choice(_GREETINGS)(self.kept[-1])
 
     def end(self) -> None:
         self._refused.set()
         self.join()
 
 
-def _silent(connection: socket.socket) -> socket.socket:
-    return connection
+def _silent(_connection: socket.socket) -> None:
+    return
 
 
-def _half_a_hello(connection: socket.socket) -> socket.socket:
+def _half_a_hello(connection: socket.socket) -> None:
     connection.sendall(b"\x16\x03\x01")
-    return connection
 
 
-def _ssh_version(connection: socket.socket) -> socket.socket:
+def _ssh_version(connection: socket.socket) -> None:
     connection.sendall(b"SSH-2.0-caller\r\n")
-    return connection
 
 
-def _tls(connection: socket.socket) -> socket.socket:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context.wrap_socket(connection)
+def _client_hello(connection: socket.socket) -> None:
+    hello = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), hello, server_hostname="localhost").do_handshake()
+    connection.sendall(hello.read())
 
 
-_GREETINGS: Final = (_silent, _half_a_hello, _ssh_version, _tls)
+_GREETINGS: Final = (_silent, _silent, _half_a_hello, _ssh_version, _client_hello)
 
 
 def hung_up(connection: socket.socket) -> bool:
@@ -76,12 +75,12 @@ def hung_up(connection: socket.socket) -> bool:
     return True
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", range(6))
 def test_a_lab_that_stops_leaves_no_caller_waiting(attempt: int, tmp_path: Path) -> None:
     with Lab.start(load_scenario("idle"), directory=tmp_path, speed=30) as lab, ExitStack() as opened:
         hosts = [machine.address for machine in lab.machines.values()]
         places = [(lab.api.host, lab.api.port), *((host, lab.ssh_port or 0) for host in hosts)]
-        callers = [Caller(places) for _ in range(2)]
+        callers = [Caller(places) for _ in range(4)]
         for caller in callers:
             opened.callback(caller.end)
             caller.start()
