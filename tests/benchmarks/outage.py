@@ -74,7 +74,7 @@ def stopped_in(lab: Lab, home: Path, moment: str, seconds: float) -> Survived:
         if back is None and is_moment(line, moment):
             lab.run(lab.api.go_away)
             time.sleep(seconds)
-            lab.run(lab.api.come_back)
+            lab.call(lab.api.come_back)
             back = datetime.now(UTC)
         elif back is not None and going_on is None and line["type"] in ("step", "node_finished", "wave_started"):
             # what was told while the server was away has waited in the pipe

@@ -210,25 +210,13 @@ def test_a_watch_that_is_cut_is_taken_up_where_it_broke(
     for cut in range(1, 4):
         until(lambda cut=cut: watches(server) == 2 * cut)  # type: ignore[misc]
         time.sleep(1.2)
-        cut_all(server)
+        server.call(server.server.cut_connections)
     until(lambda: watches(server) == 8)
     allow(server, "web", 5)
     thread.join()
     assert len(asked(server, "list", "pods")) == len(asked(server, "list", "poddisruptionbudgets")) == 1
     assert costs(server) <= 5 + CONSTANT + 2 * 3
     assert [event for event in recorder.events if isinstance(event, Notice)] == []
-
-
-def cut_all(server: StandaloneApi) -> None:
-    """Break every connection that stands; new ones are welcome."""
-
-    def cut() -> None:
-        runner = server.server._runner
-        for connection in runner.server.connections if runner and runner.server else ():
-            if connection.transport is not None:
-                connection.transport.abort()
-
-    server.call(cut)
 
 
 def test_a_watch_that_ends_by_itself_goes_on(

@@ -201,7 +201,7 @@ class Trouble:
         self._lab.call(self._lab.faults.clear)
         for task in self._outages:
             self._lab.call(task.cancel)
-        self._lab.run(self._lab.api.come_back)
+        self._lab.call(self._lab.api.come_back)
         for node in self._lab.machines:
             self.heal(node)
             self.report_soon(node, 0)

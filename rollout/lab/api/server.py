@@ -107,6 +107,10 @@ class ApiServer:
         """Be unreachable: refuse connections and break those that stand."""
         self._listener.break_off()
         await self._listener.greeted()
+        self.cut_connections()
+
+    def cut_connections(self) -> None:
+        """Break every connection that stands; new ones are welcome."""
         if self._connections is not None:
             self._connections.abort()
 
