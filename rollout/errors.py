@@ -30,7 +30,7 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
     ├── DeclinedError                 3   the operator did not say yes
     ├── StalePlanError                5   the cluster is not what the plan was made for
     ├── BlockedError                  6   another rollout holds the lock, or something blocks the start
-    └── InterruptedRunError           130 stopped by a signal
+    └── InterruptedRunError           130 stopped by a signal before anything was begun
 """
 
 from dataclasses import dataclass
@@ -205,6 +205,6 @@ class BlockedError(RolloutError):
 
 
 class InterruptedRunError(RolloutError):
-    """The run was stopped by a signal."""
+    """The run was stopped by a signal before anything was begun."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -55,10 +55,12 @@ def patiently(
     told: Callable[[BaseException], None] | None = None,
     *,
     passing: Callable[[BaseException], bool] = is_passing,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Result of `action`, repeated with growing pauses while the API server is away or asks for patience.
 
-    `told` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised.
+    `told` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised;
+    what `sleep` raises ends it before.
     """
     retrying = Retrying(
         retry=retry_if_exception(passing),
@@ -66,7 +68,7 @@ def patiently(
         stop=lambda _state: deadline.expired,
         before_sleep=(lambda state: told(_failure(state))) if told else None,
         reraise=True,
-        sleep=time.sleep,
+        sleep=sleep,
     )
     return retrying(action)
 

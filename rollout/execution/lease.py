@@ -7,6 +7,7 @@ that of two who try only one succeeds.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,9 +22,12 @@ from rollout.errors import (
     ApiUnavailableError,
     BlockedError,
     FencedError,
+    InterruptedRunError,
 )
 from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.node.context import StopRequest
 from rollout.model import marks
+from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi
 
 _RENEWALS_PER_DURATION = 3
@@ -81,7 +85,10 @@ def read_lease(api: ClusterApi, namespace: str) -> tuple[str, str]:
 
 
 class LeaseLock:
-    """Holds the Lease while it is entered. `check` is asked before every act; `told` hears of outages."""
+    """Holds the Lease while it is entered. `check` is asked before every act; `told` hears of outages.
+
+    Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears for whom it waits.
+    """
 
     def __init__(
         self,
@@ -89,11 +96,17 @@ class LeaseLock:
         clock: Clock,
         terms: LeaseTerms,
         told: Callable[[BaseException], None] = lambda _error: None,
+        *,
+        stop: StopRequest | None = None,
+        notice: Callable[[str], None] = lambda _message: None,
     ) -> None:
         self._api = api
         self._clock = clock
         self._terms = terms
         self._told = told
+        self._stop = stop or StopRequest()
+        self._notice = notice
+        self._is_held = False
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{terms.namespace}/leases"
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._turn = threading.Lock()
@@ -108,6 +121,7 @@ class LeaseLock:
 
     def __enter__(self) -> Self:
         self._acquire()
+        self._is_held = True
         self._thread.start()
         return self
 
@@ -166,7 +180,14 @@ class LeaseLock:
             return None
 
     def _patiently(self, action: Callable[[], bytes]) -> bytes:
-        return patiently(action, Deadline(self._clock, self._terms.patience), self._told)
+        return patiently(action, Deadline(self._clock, self._terms.patience), self._told, sleep=self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        """Once it is held nodes may be under way, which a stop lets finish: renewals go on then."""
+        if self._is_held:
+            time.sleep(seconds)
+        elif self._stop.wait(seconds):
+            raise InterruptedRunError("stopped while waiting for the lock: nothing was begun")
 
     def _is_unlocked(self, lease: _Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
@@ -181,9 +202,10 @@ class LeaseLock:
     def _outwait(self, lease: _Lease) -> _Lease:
         """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
         seconds = lease.spec.lease_duration_seconds or self._terms.seconds
+        self._notice(f"{lease.held_by} holds the lock: watching for up to {Duration(seconds)} whether it renews it")
         deadline = Deadline(self._clock, seconds)
         while not deadline.expired:
-            self._ended.wait(min(1.0, deadline.remaining))
+            self._sleep(min(1.0, deadline.remaining))
             current = self._read()
             if current is None:
                 return lease

@@ -95,7 +95,8 @@ def execute(
 ) -> RunResult:
     """Run a plan, or what is left of it. `hosts` are by Node name.
 
-    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished.
+    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished, and
+    `InterruptedRunError` where `stop` is wished for before anything has begun.
     """
     report = Reporter(ports.observer, ports.clock)
     terms = LeaseTerms(
@@ -108,7 +109,8 @@ def execute(
     )
     record = RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience)
     told = OutageNotice(report)
-    with LeaseLock(ports.api, ports.clock, terms, told) as lock, PhaseEvents(ports.api, plan, report) as events:
+    lease = LeaseLock(ports.api, ports.clock, terms, told, stop=stop, notice=report.notice)
+    with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
         around = Surroundings(plan, ports.api, ports.clock, report, stop, told, options.api_patience)
         gates = PolicyGates(around, ports.gates)

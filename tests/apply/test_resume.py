@@ -101,6 +101,30 @@ def test_a_dead_process_is_waited_out_without_being_told(started: Start, rollout
         assert_finished(lab)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_waits_for_the_lock_of_another_leaves_at_the_first_signal(
+    started: Start, tmp_path: Path, number: signal.Signals
+) -> None:
+    """That lock would have to go unrenewed for an hour."""
+    lab = started("default", 4)
+    spec = {"holderIdentity": "somebody", "leaseDurationSeconds": 3600}
+    lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
+    lab.call(lambda: lab.store.create(LEASES, lease))
+    process = command(lab, tmp_path, *APPLY)
+    assert process.stdout is not None
+    next(line for line in process.stdout if "somebody holds the lock: watching" in line)
+    process.send_signal(number)
+    stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, stderr
+    assert "error: stopped while waiting for the lock: nothing was begun" in stderr
+    assert "Traceback" not in stderr
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.annotations_left, score.evictions, record(lab)) == ((), {}, 0, None)
+    standing = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
+    assert standing is not None
+    assert standing["spec"] == spec
+
+
 def test_only_the_run_that_holds_the_lock_is_unlocked(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
     with stopped_at(lab, tmp_path, "draining"):

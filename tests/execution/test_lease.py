@@ -2,13 +2,15 @@
 
 import json
 import time
+from contextlib import suppress
 
 import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi
-from rollout.errors import ApiUnavailableError, BlockedError, FencedError
+from rollout.errors import ApiConflictError, ApiUnavailableError, BlockedError, FencedError, InterruptedRunError
 from rollout.execution.lease import LeaseLock, LeaseTerms
+from rollout.execution.node.context import StopRequest
 from rollout.lab.api.standalone import StandaloneApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/node-rollout"
@@ -54,6 +56,76 @@ def test_one_that_is_not_renewed_is_taken_over_whatever_its_clock_said(api: Kube
         held.check()
         assert time.monotonic() - started >= 1
         assert lease(api)["holderIdentity"] == "bob"
+
+
+def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
+    """The wish comes just when it has begun to look on; a lease of ten minutes would otherwise be waited out."""
+    hold_by_hand(api, "ann", seconds=600)
+    stop, notices = StopRequest(), list[str]()
+
+    def notice(message: str) -> None:
+        notices.append(message)
+        stop.request()
+
+    terms = LeaseTerms("kube-system", "bob", "run-of-bob")
+    with (
+        pytest.raises(InterruptedRunError, match="nothing was begun"),
+        LeaseLock(api, SystemClock(), terms, stop=stop, notice=notice),
+    ):
+        pass
+    assert notices == ["ann holds the lock: watching for up to 10m whether it renews it"]
+    assert lease(api)["holderIdentity"] == "ann"
+
+
+def test_a_stop_ends_the_wait_for_a_server_that_is_away(api: KubeApi, server: StandaloneApi) -> None:
+    server.outage(None)
+    stop = StopRequest()
+    terms = LeaseTerms("kube-system", "bob", "run-of-bob", patience=600)
+    with (
+        pytest.raises(InterruptedRunError),
+        LeaseLock(api, SystemClock(), terms, lambda _error: stop.request(), stop=stop),
+    ):
+        pass
+    server.come_back()
+
+
+def test_once_it_is_held_it_is_renewed_whoever_wishes_to_stop(api: KubeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes are finished after a stop. A renewal that meets a conflict, and then no server, is the longest way."""
+    stop = StopRequest()
+    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=60)
+    with LeaseLock(api, SystemClock(), terms, stop=stop) as held:
+        stop.request()
+        outages, get = [ApiUnavailableError("away"), ApiUnavailableError("away")], api.get
+
+        def away_twice(path: str) -> bytes:
+            if outages:
+                raise outages.pop()
+            return get(path)
+
+        monkeypatch.setattr(api, "get", away_twice)
+        end = time.monotonic() + 60
+        while outages and time.monotonic() < end:
+            with suppress(ApiConflictError):
+                touch(api, get(PATH))
+            time.sleep(0.05)
+        assert not outages
+        held.check()
+        assert lease(api)["holderIdentity"] == "ann"
+
+
+def touch(api: KubeApi, body: bytes) -> None:
+    """Whoever has read it before meets a conflict."""
+    found = json.loads(body)
+    found["metadata"].setdefault("annotations", {})["touched"] = str(time.monotonic())
+    api.replace(PATH, found)
+
+
+def hold_by_hand(api: KubeApi, holder: str, *, seconds: int) -> None:
+    with lock(api, holder):
+        pass
+    held = json.loads(api.get(PATH))
+    held["spec"] |= {"holderIdentity": holder, "leaseDurationSeconds": seconds}
+    api.replace(PATH, held)
 
 
 def test_whoever_loses_it_is_fenced_and_leaves_it_alone(api: KubeApi) -> None:
