@@ -28,7 +28,7 @@ _BECAUSE = "begun before the interruption"
 def nothing_left(found: Unfinished, *, retry_failed: bool) -> bool:
     """Whether there is nothing to go on with; a record that only needs tidying away is something."""
     failed = retry_failed and (found.failed or found.given_back)
-    return found.ended and not (found.begun or found.untouched or failed)
+    return found.record.ended and not (found.begun or found.untouched or failed)
 
 
 def left_of(
@@ -44,7 +44,7 @@ def left_of(
 ) -> Run:
     """What is left to run, after showing it."""
     snapshot = read_cluster(connections)
-    policy = found.plan.policy if found.plan else Policy()
+    policy = found.record.plan.policy if found.record.plan else Policy()
     refuse_without_rights(connections, policy.drain, lease.lease_namespace)
     begun = _taken_on(found, retry_failed=leftover.retry_failed)
     pending = {node.name for node in found.untouched} | (set(found.given_back) if leftover.retry_failed else set())
@@ -58,13 +58,14 @@ def left_of(
         show("\n" + plan_text(plan, zones={node.name: node.zone for node in snapshot.nodes}, width=width()))
     refuse_blocked(_without_accepted(plan, found), only_rivals=leftover.ignore_blockers)
     left = frozenset(item.node.name for item in found.failed if item not in begun and item.cordoned)
-    inherited = Inheritance({item.node.name: item.run for item in begun}, left, found.health)
+    inherited = Inheritance({item.node.name: item.run for item in begun}, left, found.record.health)
     return Run(plan, targets, connections, run_options(selected, ssh, lease, lock), stop, inherited)
 
 
 def _without_accepted(plan: RolloutPlan, found: Unfinished) -> RolloutPlan:
     """The plan without the blockers beside which its operator began it: whoever goes on is not asked about them."""
-    accepted = {(known.node, known.kind, known.object) for known in found.plan.blockers} if found.plan else set()
+    begun_beside = found.record.plan.blockers if found.record.plan else ()
+    accepted = {(known.node, known.kind, known.object) for known in begun_beside}
     return replace(
         plan, blockers=tuple(one for one in plan.blockers if (one.node, one.kind, one.object) not in accepted)
     )
@@ -83,10 +84,10 @@ def _with_hosts(begun: tuple[Begun, ...], targets: Targets) -> tuple[Begun, ...]
 
 def _selected(found: Unfinished, snapshot: ClusterSnapshot) -> int:
     """How many nodes the percentages of the interrupted run are of."""
-    if found.plan is None:
+    if found.record.plan is None:
         return len(snapshot.nodes)
-    names = [node.name for node in found.plan.nodes] + [left.node for left in found.plan.excluded]
-    return sum(1 for name in names if not excluded_by_name(name, found.plan.selection))
+    names = [node.name for node in found.record.plan.nodes] + [left.node for left in found.record.plan.excluded]
+    return sum(1 for name in names if not excluded_by_name(name, found.record.plan.selection))
 
 
 def _planned_anew(
@@ -99,7 +100,7 @@ def _planned_anew(
     skip_blocked: bool,
 ) -> RolloutPlan:
     """A plan of the nodes that were never begun, by the rules of the run; its counts are of all the run's nodes."""
-    policy = found.plan.policy if found.plan else Policy()
+    policy = found.record.plan.policy if found.record.plan else Policy()
     counted = replace(
         policy,
         max_unavailable=Count(policy.max_unavailable.of(selected)),
@@ -149,4 +150,4 @@ def _joined(found: Unfinished, begun: tuple[Begun, ...], fresh: RolloutPlan) -> 
     summary = replace(fresh.summary, nodes=fresh.summary.nodes + len(nodes), waves=len(waves))
     summary = replace(summary, waves_lower_bound=min(len(waves), fresh.summary.waves_lower_bound + len(first)))
     blockers = tuple(found_ for found_ in fresh.blockers if not (nodes and found_.object.startswith("node/")))
-    return replace(fresh, plan_id=found.run, waves=waves, summary=summary, blockers=blockers)
+    return replace(fresh, plan_id=found.record.run, waves=waves, summary=summary, blockers=blockers)

@@ -55,8 +55,8 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
         if not general.as_json:
             show(_nothing(found))
         return
-    if found.plan is not None:
-        reboot.refuse_another(found.plan.policy)
+    if found.record.plan is not None:
+        reboot.refuse_another(found.record.plan.policy)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     this = left_of(found, connections, ssh, lease, lock, stop.stop, leftover, quiet=general.as_json)
     if not yes:

@@ -11,17 +11,17 @@ _MOST = 20
 
 def heading(found: Unfinished) -> str:
     """Which run, of whom, since when, and how far it has come."""
-    who = f" of {printable(found.started_by)}" if found.started_by else ""
-    since = f" since {printable(found.started_at)}" if found.started_at else ""
+    who = f" of {printable(found.record.started_by)}" if found.record.started_by else ""
+    since = f" since {printable(found.record.started_at)}" if found.record.started_at else ""
     state = "has ended with nodes left over" if not found.blocks else "is under way, or was interrupted"
-    return f"the rollout {printable(found.run)}{who}{since} {state}: {_counts(found)}"
+    return f"the rollout {printable(found.record.run)}{who}{since} {state}: {_counts(found)}"
 
 
 def _counts(found: Unfinished) -> str:
     told = [f"{counted(len(found.begun), 'node')} begun"]
     groups = (("failed", [*found.failed, *found.given_back]), ("done", found.done), ("not begun", found.untouched))
     told += [f"{len(group)} {word}" for word, group in groups if group]
-    return ", ".join(told) + (f" ({printable(found.problem)})" if found.problem else "")
+    return ", ".join(told) + (f" ({printable(found.record.problem)})" if found.record.problem else "")
 
 
 def resume_text(found: Unfinished, retried: Sequence[str]) -> str:
@@ -85,13 +85,13 @@ def run_document(found: Unfinished | None, *, renewed: bool) -> Mapping[str, obj
         return None
     state = "running" if renewed else ("interrupted" if found.blocks else "ended")
     return {
-        "run": found.run,
+        "run": found.record.run,
         "state": state,
-        "started_by": found.started_by,
-        "started_at": found.started_at,
+        "started_by": found.record.started_by,
+        "started_at": found.record.started_at,
         "nodes": {begun.node.name: begun.phase for begun in (*found.begun, *found.failed)},
         "failed": [*(begun.node.name for begun in found.failed), *found.given_back],
         "done": found.done,
         "not_begun": [node.name for node in found.untouched],
-        "problem": found.problem,
+        "problem": found.record.problem,
     }

@@ -19,6 +19,7 @@ from rollout.execution.draining.evictor import AT_ONCE, Evictor
 from rollout.execution.draining.live_view import LiveView, watch_node_pods
 from rollout.execution.draining.returning import Returning
 from rollout.execution.events.blocked import NodeEvents
+from rollout.execution.events.writer import EventWriter
 from rollout.execution.node.context import NodeContext
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
@@ -114,10 +115,10 @@ def _empty(
     version: str,
 ) -> None:
     with (
-        NodeEvents(context.api, context.name, context.planned.node_uid, context.run) as events,
+        EventWriter(context.api, context.run) as writer,
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{context.name}") as pool,
     ):
-        held = HeldPods(context, deadline, events)
+        held = HeldPods(context, deadline, NodeEvents(writer, context.name, context.planned.node_uid))
         evictor = Evictor(context, budgets, held, pool, bell, version)
         waiting, returning = _Waiting(context, evictor, held), _returning(context, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):

@@ -6,11 +6,8 @@ whether it can be written.
 
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 from rollout.execution.events.writer import EventWriter, NodeNote
-from rollout.ports import ClusterApi
 
 BLOCKED = "DrainBlocked"
 
@@ -28,21 +25,12 @@ class BlockedNote:
 
 
 class NodeEvents:
-    """Writes the Events of one Node's drain. Enter it to begin, leave it to end."""
+    """Has the Events of one Node's drain written."""
 
-    def __init__(self, api: ClusterApi, node: str, node_uid: str, run: str) -> None:
+    def __init__(self, writer: EventWriter, node: str, node_uid: str) -> None:
+        self._writer = writer
         self._node = node
         self._node_uid = node_uid
-        self._writer = EventWriter(api, run)
-
-    def __enter__(self) -> Self:
-        self._writer.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._writer.__exit__(kind, error, trace)
 
     def blocked(self, note: BlockedNote) -> None:
         """Tell of a pod that is held back, in the background."""

@@ -46,7 +46,7 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     """
     report = Reporter(ports.observer, ports.clock)
     found = look(ports.api, options.lease_namespace)
-    run = found.run if found else ""
+    run = found.record.run if found else ""
     terms = LeaseTerms(
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
@@ -60,7 +60,7 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
             results = undoing.all(nodes)
         RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience).end(complete=True)
     left = {result.node: result.message for result in results if result.left_cordoned}
-    return Aborted(found.run, tuple(result.node for result in results if not result.left_cordoned), left)
+    return Aborted(found.record.run, tuple(result.node for result in results if not result.left_cordoned), left)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from rollout.execution.settle import Health
 from rollout.execution.unfinished.record import StandingRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.ports import ClusterApi
 
@@ -34,27 +33,21 @@ class Unfinished:
     """A run that has not come to its end, or ended with nodes left over.
 
     `begun` are under way, `failed` were left cordoned, `given_back` failed and are in service (name to outcome),
-    `done` succeeded; `untouched` are planned nodes that were never begun. `health` is what was well before the wave
-    that was under way, None where that is not known.
+    `done` succeeded; `untouched` are planned nodes that were never begun. Where the record is gone, one that the marks
+    imply stands for it.
     """
 
-    run: str
-    started_by: str
-    started_at: str
-    ended: bool
-    plan: RolloutPlan | None
-    problem: str = ""
+    record: StandingRecord
     begun: tuple[Begun, ...] = ()
     failed: tuple[Begun, ...] = ()
     given_back: Mapping[str, str] = field(default_factory=dict)
     done: tuple[str, ...] = ()
     untouched: tuple[PlannedNode, ...] = ()
-    health: Health | None = None
 
     @property
     def blocks(self) -> bool:
         """Whether it has to be gone on with, or undone, before another rollout may begin."""
-        return bool(self.begun) or not self.ended
+        return bool(self.begun) or not self.record.ended
 
 
 def look(api: ClusterApi, namespace: str) -> Unfinished | None:
@@ -69,29 +62,24 @@ def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished |
     marked = [_begun(node, planned.get(node.name)) for node in present.values() if marks.RUN in node.annotations]
     if record is None and not marked:
         return None
-    run = record.run if record else _run_of(marked)
-    outcomes = {name: outcome for name, node in present.items() if (outcome := _outcome(node, run))}
+    standing = record or _implied(marked)
+    outcomes = {name: outcome for name, node in present.items() if (outcome := _outcome(node, standing.run))}
     known = outcomes.keys() | {begun.node.name for begun in marked}
     return Unfinished(
-        run=run,
-        started_by=record.started_by if record else "",
-        started_at=record.started_at if record else "",
-        ended=record.ended if record else not any(begun.phase is not Phase.FAILED for begun in marked),
-        plan=record.plan if record else None,
-        problem=record.problem if record else "its record is gone",
+        record=standing,
         begun=tuple(begun for begun in marked if begun.phase is not Phase.FAILED),
         failed=tuple(begun for begun in marked if begun.phase is Phase.FAILED),
         given_back={name: word for name, word in outcomes.items() if word != Outcome.SUCCEEDED},
         done=tuple(name for name, word in outcomes.items() if word == Outcome.SUCCEEDED),
         untouched=tuple(node for name, node in planned.items() if name in present and name not in known),
-        health=record.health if record else None,
     )
 
 
-def _run_of(marked: Iterable[Begun]) -> str:
-    """The run that most lately has nodes under way; else one that has failed ones."""
-    ordered = sorted(marked, key=lambda begun: begun.phase is Phase.FAILED)
-    return ordered[0].run
+def _implied(marked: Iterable[Begun]) -> StandingRecord:
+    """The record of the run that has nodes under way; else of one that has failed ones, and is as good as ended."""
+    first = min(marked, key=lambda begun: begun.phase is Phase.FAILED)
+    ended = first.phase is Phase.FAILED
+    return StandingRecord(first.run, "", "", ended=ended, plan=None, problem="its record is gone")
 
 
 def _outcome(node: Node, run: str) -> str:
