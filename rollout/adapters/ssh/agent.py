@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import paramiko
 from paramiko.agent import AgentKey, AgentSSH
@@ -28,7 +29,22 @@ class _Agent(AgentSSH):
         self._connect(line)  # type: ignore[attr-defined]
 
 
-class _Certified(AgentKey):
+class UnsignedError(paramiko.AuthenticationException):
+    """The agent holds a key, and does not sign with it: its token is away, or somebody said no."""
+
+
+class HeldKey(AgentKey):
+    """A key of the agent's: one that it does not sign with is like one that the host refuses, and the next may do."""
+
+    @override
+    def sign_ssh_data(self, data: Any, algorithm: str | None = None) -> paramiko.Message:
+        try:
+            return super().sign_ssh_data(data, algorithm)
+        except paramiko.SSHException as error:
+            raise UnsignedError(str(error)) from error
+
+
+class _Certified(HeldKey):
     """A certificate that the agent has the key of: shown whole, and signed for by its own name."""
 
     @override
@@ -37,7 +53,7 @@ class _Certified(AgentKey):
 
 
 @contextmanager
-def agent_keys(path: str | None) -> Iterator[tuple[AgentKey, ...]]:
+def agent_keys(path: str | None) -> Iterator[tuple[HeldKey, ...]]:
     """The keys of the agent that listens at `path`, else of the usual one; none where it makes no sense."""
     try:
         line = _connected(str(Path(path).expanduser()) if path is not None else os.environ.get(VARIABLE, ""))
@@ -59,7 +75,7 @@ def _connected(path: str) -> socket.socket:
     return line
 
 
-def _keys(line: socket.socket) -> tuple[AgentKey, ...]:
+def _keys(line: socket.socket) -> tuple[HeldKey, ...]:
     try:
         agent = _Agent(line)
     except (paramiko.SSHException, OSError):
@@ -67,5 +83,6 @@ def _keys(line: socket.socket) -> tuple[AgentKey, ...]:
     return tuple(_usable(agent, key) for key in agent.get_keys())
 
 
-def _usable(agent: _Agent, key: AgentKey) -> AgentKey:
-    return _Certified(agent, key.blob, key.comment) if key.name.endswith(_CERTIFICATE) else key
+def _usable(agent: _Agent, key: AgentKey) -> HeldKey:
+    kind = _Certified if key.name.endswith(_CERTIFICATE) else HeldKey
+    return kind(agent, key.blob, key.comment)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import paramiko
 
+from rollout.adapters.ssh.agent import UnsignedError
 from rollout.adapters.ssh.connection import Connection, OutputLimitError, Patience
 from rollout.adapters.ssh.key_files import described
 from rollout.adapters.ssh.known_hosts import KnownHosts
@@ -67,17 +68,19 @@ class Attempt:
             raise SshAuthError(
                 "there is no key to log in with", hint="Name one with --ssh-key, or add one to ssh-agent."
             )
+        tried = list[str]()
         for key in keys:
             try:
                 further = self._open.authenticate(self.host.user, key)
-            except paramiko.AuthenticationException:
+            except paramiko.AuthenticationException as error:
                 if not self._open.is_open:
                     raise
+                unsigned = isinstance(error, UnsignedError)
+                tried.append(f"{described(key)}{' (which the agent does not sign with)' if unsigned else ''}")
             else:
                 return _no_further(further)
-        tried = ", ".join(described(key) for key in keys)
         raise SshAuthError(
-            f"the host refuses user {self.host.user} with key {tried}",
+            f"the host refuses user {self.host.user} with key {', '.join(tried)}",
             hint=f"Is that key in ~{self.host.user}/.ssh/authorized_keys of the host? Other user: --ssh-user",
         )
 

@@ -31,6 +31,8 @@ _HANDSHAKE_ALLOWANCE = 1 << 18
 _CERTIFICATE = "-cert-v01@openssh.com"
 # Longer than any deadline: the socket's is to be the one that counts.
 _NEVER = 24 * 3600.0
+# How long to wait before each next try to open a session, where one was open before.
+_SESSION_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 # Cheap where the server has them; what follows in paramiko's own order stays as the fallback.
 _FAST_KEX = ("curve25519-sha256@libssh.org",)
@@ -80,6 +82,7 @@ class Connection:
     def __init__(self, host: Host, *, deadline: float, many_keys: bool, patience: Patience) -> None:
         self._relay: Relay | None = None
         self._patience = patience
+        self._had_session = False
         if host.proxy:
             self._socket, self._relay = through(host.proxy, deadline, _HANDSHAKE_ALLOWANCE)
         else:
@@ -131,7 +134,7 @@ class Connection:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above `limit` bytes of output."""
         # Twice the limit: what carries the output is counted as well.
         self._socket.limit(deadline, 2 * limit + _HANDSHAKE_ALLOWANCE)
-        channel = self._transport.open_session(timeout=_NEVER)
+        channel = self._session()
         try:
             channel.exec_command(command)
             return self._result(channel, limit)
@@ -139,6 +142,15 @@ class Connection:
             # Gives back the pipe that it is polled by. The host may be gone: that spoils no answer it has given.
             with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                 channel.close()
+
+    def _session(self) -> paramiko.Channel:
+        """A new session; under `MaxSessions 1` sshd refuses it until it has noticed that the one before is over."""
+        for pause in _SESSION_PAUSES if self._had_session else ():
+            with contextlib.suppress(paramiko.ChannelException):
+                return self._transport.open_session(timeout=_NEVER)
+            time.sleep(min(pause, self._socket.seconds_left))
+        self._had_session = True
+        return self._transport.open_session(timeout=_NEVER)
 
     def _result(self, channel: paramiko.Channel, limit: int) -> CommandResult:
         stdout, stderr = self._output(channel, limit)

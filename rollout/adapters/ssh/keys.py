@@ -11,10 +11,9 @@ from itertools import chain, islice
 from pathlib import Path
 
 import paramiko
-from paramiko.agent import AgentKey
 from paramiko.pkey import PublicBlob
 
-from rollout.adapters.ssh.agent import agent_keys
+from rollout.adapters.ssh.agent import HeldKey, agent_keys
 from rollout.adapters.ssh.key_files import (
     LockedKeyError,
     certified_key,
@@ -188,7 +187,7 @@ def _certified(key: paramiko.PKey, certificates: Iterable[PublicBlob]) -> Iterat
 
 def _copied(key: paramiko.PKey) -> paramiko.PKey:
     # The agent's keys look up attributes in a way that copying does not survive.
-    return AgentKey(key.agent, key.blob, key.comment) if isinstance(key, AgentKey) else copy.copy(key)
+    return HeldKey(key.agent, key.blob, key.comment) if isinstance(key, HeldKey) else copy.copy(key)
 
 
 def _distinct(keys: Iterable[paramiko.PKey]) -> Iterator[paramiko.PKey]:

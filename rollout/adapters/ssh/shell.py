@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import paramiko
 
+from rollout.adapters.ssh.agent import HeldKey
 from rollout.adapters.ssh.attempt import Attempt, named
 from rollout.adapters.ssh.connection import Patience
 from rollout.adapters.ssh.keys import KeyRing, Keys
@@ -173,7 +174,8 @@ class ParamikoShell:
         soon = min(deadline, started + (host.connect_timeout or self._connect_timeout))
         attempt = Attempt(host, soon, self._patience)
         try:
-            self._reach(attempt, many_keys=len(keys) > 1)
+            # An agent may decline to sign, which the transport for one attempt does not survive.
+            self._reach(attempt, many_keys=len(keys) > 1 or any(isinstance(key, HeldKey) for key in keys))
             attempt.log_in(keys)
             return talk(attempt, deadline)
         except (OSError, EOFError, paramiko.SSHException) as error:

@@ -1,0 +1,92 @@
+"""Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that decline."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.errors import SshAuthError, SshUnreachableError
+from tests.adapters.openssh import MISSING, Sshd, certify, is_here, new_key, public, sshd
+
+pytestmark = pytest.mark.skipif(not is_here(), reason=MISSING)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nobody's keys and configuration but the test's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return new_key(tmp_path / "id")
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An agent that nobody can be asked by: it declines to sign where somebody would have to agree."""
+    path = tmp_path / "agent"
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
+    monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 20
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield path
+        process.terminate()
+
+
+def add_to_agent(*arguments: str | Path) -> None:
+    subprocess.run(["ssh-add", "-q", *map(str, arguments)], check=True, capture_output=True)
+
+
+def hello(shell: ParamikoShell, server: Sshd) -> str:
+    return shell.run(server.host(), "echo hello", timeout=30).stdout
+
+
+def test_one_session_a_connection_is_enough_to_ask_and_to_act(tmp_path: Path, key: Path) -> None:
+    """sshd counts a session until it has noticed its end, which may come after the next one is asked for."""
+    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {key}.pub", "MaxSessions 1") as server:
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
+        for _ in range(5):
+            told = shell.run_if(server.host(), "echo 1", lambda answer: answer.stdout == "1\n", "echo 2", timeout=30)
+            assert told is not None
+            assert told.stdout == "2\n"
+
+
+def test_a_server_that_opens_no_session_is_told_of(tmp_path: Path, key: Path) -> None:
+    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {key}.pub", "MaxSessions 0") as server:
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
+        with pytest.raises(SshUnreachableError, match="the host opens no session"):
+            hello(shell, server)
+
+
+@pytest.mark.parametrize("principals", ["", "somebody"])
+def test_the_next_key_is_tried_where_the_agent_declines_to_sign(
+    agent: Path, key: Path, tmp_path: Path, principals: str
+) -> None:
+    declined = new_key(tmp_path / "declined")
+    if principals:
+        certify(new_key(tmp_path / "ca"), declined, "-n", principals)
+    add_to_agent("-c", declined)
+    add_to_agent(key)
+    both = tmp_path / "both.pub"
+    both.write_text(f"{public(declined)}\n{public(key)}\n")
+    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {both}") as server:
+        assert hello(ParamikoShell(known_hosts=server.known_hosts()), server) == "hello\n"
+    assert agent.exists()
+
+
+def test_an_agent_that_signs_nothing_is_told_of(agent: Path, key: Path, tmp_path: Path) -> None:
+    add_to_agent("-c", key)
+    key.unlink()
+    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {key}.pub") as server:
+        shell = ParamikoShell(known_hosts=server.known_hosts())
+        with pytest.raises(SshAuthError, match=r"with key SHA256:\S+ \(which the agent does not sign with\)"):
+            hello(shell, server)
+    assert agent.exists()
