@@ -58,7 +58,7 @@ _BLOCKERS = {
     BlockerKind.NODES_UNAVAILABLE: "nodes that are away already use up `--max-unavailable`",
 }
 _WARNINGS = {
-    WarningKind.POD: "a pod goes or stays as a flag has it: its data is lost, nothing replaces or awaits it",
+    WarningKind.POD: "a pod goes, stays or comes back: data is lost, nothing replaces it, or the reboot ends it",
     WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
     WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
     WarningKind.FITS_NOWHERE: "a pod fits on no other node: it does not run until its node is back",

@@ -18,6 +18,10 @@ class Taint:
     effect: str
 
 
+CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+"""What a cordon is to the scheduler: a pod that tolerates it may be placed on a cordoned node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Toleration:
     """What taints a pod puts up with; empty fields stand for any, as in Kubernetes."""

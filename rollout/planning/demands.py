@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rollout.model.cluster import Node, PersistentVolume, Pod, SelectorOperator
-from rollout.model.placement import NodeTerm, Toleration, tolerated
+from rollout.model.placement import CORDON, NodeTerm, Toleration, tolerated
 
 _Named = tuple[tuple[str, str], ...]
 
@@ -28,11 +28,16 @@ class Demand:
     def admits(self, node: Node) -> bool:
         """Whether such a pod may be given to the node, room or not."""
         return (
-            takes_pods(node)
+            (takes_pods(node) or (self.tolerates_cordons and _is_only_cordoned(node)))
             and all(node.labels.get(key) == value for key, value in self.labels)
             and all(any(term.holds(node.name, node.labels) for term in terms) for terms in self.alternatives)
             and (not node.taints or tolerated(node.taints, self.tolerations))
         )
+
+    @property
+    def tolerates_cordons(self) -> bool:
+        """Whether a cordon is nothing to such a pod: it may come back to the very node that it was evicted from."""
+        return tolerated((CORDON,), self.tolerations)
 
     @property
     def named_labels(self) -> _Named:
@@ -55,3 +60,7 @@ def _named_by(term: NodeTerm) -> _Named:
 def takes_pods(node: Node) -> bool:
     """Whether the scheduler gives this node any pods."""
     return node.is_ready and not node.unschedulable and not node.deleting
+
+
+def _is_only_cordoned(node: Node) -> bool:
+    return node.unschedulable and node.is_ready and not node.deleting

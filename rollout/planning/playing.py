@@ -115,6 +115,7 @@ class Play:
         for name in names:
             self._arrivals[name] = sum(pod.node != name for pod in self._residents.pop(name, ()))
         self._warnings += [_homeless(each, self._rooms) for each in moved if not each.to]
+        self._warnings += [_returning(each) for each in moved if each.to in self._rooms.closed]
         for each in moved:
             if not each.to:
                 self._rooms.put(each.pod, each.node)
@@ -139,3 +140,11 @@ def _homeless(move: _Move, rooms: Rooms) -> PlanWarning:
     why = rooms.why_nowhere(move.pod)
     told = f"does not run until the node is back, for {why}: make room on other nodes where it must"
     return PlanWarning(move.node, f"pod/{move.pod.key}", told, WarningKind.FITS_NOWHERE)
+
+
+def _returning(move: _Move) -> PlanWarning:
+    told = (
+        "tolerates cordons and finds no place elsewhere: it comes back to where it was evicted from, and the reboot "
+        "ends it without asking its budgets"
+    )
+    return PlanWarning(move.node, f"pod/{move.pod.key}", told, WarningKind.POD)

@@ -45,10 +45,12 @@ class Room:
 class _Shape:
     """Pods that ask the same of a node itself: the rooms of the nodes that match them and take new pods.
 
+    `returns`: what is closed takes these pods all the same, for they tolerate cordons.
     `too_much` is the smallest demand that found no room since the last change of what is open, which is `closing`.
     """
 
     rooms: Sequence[Room]
+    returns: bool = False
     next: int = 0
     too_much: Resources | None = None
     closing: int = 0
@@ -104,15 +106,25 @@ class Rooms:
         return self._where.get(pod.uid, pod.node)
 
     def place(self, pod: Pod) -> str:
-        """A node that takes the pod, which stands nowhere, one of the emptier ones; empty where none does."""
+        """A node that takes the pod, which stands nowhere, one of the emptier ones; empty where none does.
+
+        A pod that tolerates cordons goes to one that is closed where no other takes it.
+        """
         shape = self._shape(pod)
         if _exceeds(pod.requests, self._too_much(shape)):
-            return ""
+            return self._place_back(pod, shape)
         checks = self.neighbours.checks(pod, self.closed)
         best = max(self._open(pod, shape, checks), key=_free_share, default=None)
         if best is None and not checks:
             shape.too_much = pod.requests
-        return best.node.name if best else ""
+        return best.node.name if best else self._place_back(pod, shape)
+
+    def _place_back(self, pod: Pod, shape: _Shape) -> str:
+        if not shape.returns:
+            return ""
+        checks = self.neighbours.checks(pod, self.closed)
+        found = next(self._open(pod, shape, checks, closed=True), None)
+        return found.node.name if found else ""
 
     def could_go(self, pod: Pod) -> bool:
         """Whether some node that is not closed matches the pod, room or not."""
@@ -143,14 +155,14 @@ class Rooms:
         known = self.rooms.get(node)
         return known is not None and any(term.holds(node, known.node.labels) for term in volume.node_terms)
 
-    def _open(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> Iterator[Room]:
-        """The first few rooms that take the pod, from where the last search ended."""
+    def _open(self, pod: Pod, shape: _Shape, checks: Sequence[Check], *, closed: bool = False) -> Iterator[Room]:
+        """The first few rooms that take the pod, of the open or the closed ones, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
         number, found = len(shape.rooms), 0
         for step in range(number):
             room = shape.rooms[(shape.next + step) % number]
-            if room.node.name in self.closed or not room.takes(pod.requests):
+            if (room.node.name in self.closed) is not closed or not room.takes(pod.requests):
                 continue
             if not checks or all(check.admits(room.node) for check in checks):
                 yield room
@@ -170,7 +182,8 @@ class Rooms:
 
     def _shape_of(self, demand: Demand) -> _Shape:
         if demand not in self._alike:
-            self._alike[demand] = _Shape([room for room in self._likely(demand) if demand.admits(room.node)])
+            rooms = [room for room in self._likely(demand) if demand.admits(room.node)]
+            self._alike[demand] = _Shape(rooms, demand.tolerates_cordons)
         return self._alike[demand]
 
     def _likely(self, demand: Demand) -> Iterable[Room]:

@@ -172,3 +172,18 @@ def test_pods_that_come_back_to_the_node_do_not_keep_it(tmp_path: Path, rollout:
     assert len([record for record in asked if record.target.name.startswith("sticky")]) == 4
     notices = [line["message"] for line in ended.lines if line["type"] == "notice"]
     assert len([message for message in notices if "is left to the reboot" in message]) == 1
+
+
+def test_a_budget_does_not_wait_in_vain_for_pods_that_come_back_to_the_node(tmp_path: Path, rollout: Rollout) -> None:
+    """So the plan names no blocker, and says what becomes of them."""
+    (tmp_path / "sticky.yaml").write_text(f"{STICKY}    budget: {{max_unavailable: 1}}\n")
+    scenario = scale(load_scenario(str(tmp_path / "sticky.yaml")), 5)
+    with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
+        plan = json.loads(rollout(lab, "plan", "-o", "json", "--node", "worker-2").stdout)
+        ended = rollout(lab, "apply", "--yes", "-o", "json", "--node", "worker-2")
+        assert lab.scoreboard().reboots["worker-2"] == 1
+    assert plan["blockers"] == []
+    sticky = [entry for entry in plan["warnings"] if entry["object"].startswith("pod/shop/sticky")]
+    assert [entry["kind"] for entry in sticky] == ["pod", "pod"]
+    assert all("comes back" in entry["message"] for entry in sticky)
+    assert ended.code == 0, ended.stderr

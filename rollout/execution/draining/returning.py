@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import Pod
-from rollout.model.placement import Taint
+from rollout.model.placement import CORDON
 
-_UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 # The first to come may have been on its way when the node was cordoned.
 _TRIES_OF_TOLERANT, _TRIES = 1, 3
 
@@ -57,4 +56,4 @@ def not_left_to_the_reboot(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[
 
 
 def _tolerates_cordons(pod: Pod) -> bool:
-    return any(toleration.covers(_UNSCHEDULABLE) for toleration in pod.placement.tolerations)
+    return pod.placement.tolerates((CORDON,))
