@@ -24,7 +24,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, command
 
 Started = Callable[[str, int], Lab]
 QUICK = (
@@ -198,6 +198,20 @@ def test_a_gate_command_that_hangs_is_ended_with_all_it_started(
     assert "did not end within" in ended.stderr
     process = Path(f"/proc/{pid.read_text().strip()}/stat")
     assert not process.exists() or process.read_text().split()[2] == "Z"
+
+
+def test_a_signal_while_the_gate_command_runs_is_no_refusal(untouched: Lab, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    asks = shlex.join(["sh", "-c", f"touch {shlex.quote(str(begun))}; sleep 300"])
+    process = command(untouched, tmp_path, *ONE, "--gate-command", asks)
+    end = time.monotonic() + 60
+    while not begun.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    process.terminate()
+    stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == 130, stderr
+    assert "error: not started: stopped on request" in stderr
+    assert_untouched(untouched, "worker-1")
 
 
 def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(started: Started, rollout: Rollout) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollout.errors import BlockedError, GateError
+from rollout.errors import BlockedError, GateError, InterruptedRunError
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.gates.checks import check_after, check_before
 from rollout.execution.gates.gates import OPEN, GatePorts, Hold
@@ -54,7 +54,10 @@ class PolicyGates:
 
     def before_rollout(self) -> None:
         """Ask the command; `BlockedError` where it does not let pass."""
-        if why := self._command("rollout", {}):
+        why = self._command("rollout", {})
+        if why and self._stopped():
+            raise InterruptedRunError(f"not started: {why}")
+        if why:
             raise BlockedError(f"not started: {why}", hint="See --gate-command.")
 
     def before_wave(self, wave: Wave) -> str:

@@ -1,0 +1,97 @@
+"""A wave that has settled, and what is looked at again once it has soaked.
+
+The rollout's own stages on a real cluster of the lab; only the soaking itself is played: an hour in which nothing
+passes but what the test lets happen.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rollout.cli.deciding import Intent
+from rollout.cli.options import ClusterOptions, LeaseOptions, SshOptions
+from rollout.cli.preparing import prepared
+from rollout.cli.run_options import LockOptions
+from rollout.cli.wiring import system_clock
+from rollout.execution.rollout import Ports, StopRequest, execute
+from rollout.lab.lab import Lab
+from rollout.model.gates import GatePolicy
+from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+from rollout.model.progress import Notice, RunResult, StepEvent
+from rollout.model.quantity import Count, Duration
+from tests.apply.test_resume_health import cut_power
+
+HOUR = Duration(3600)
+BYSTANDER = "cp-3"
+RULES = Policy(
+    # two, so that one that is away leaves room for the next wave
+    max_unavailable=Count(2),
+    ramp=(Count(1),),
+    control_plane=ControlPlaneOrder.EXCLUDE,
+    settle_timeout=Duration(10),
+    gates=GatePolicy(health_checks=1, soak=HOUR),
+)
+Started = Callable[[str, int], Lab]
+
+
+class Soaking(StopRequest):
+    """Lets something happen instead of the soaking, and all other waits be as they are."""
+
+    def __init__(self, during: Callable[[], None]) -> None:
+        super().__init__()
+        self.during = during
+        self.soaked = 0
+
+    def wait(self, seconds: float) -> bool:
+        if seconds != HOUR:
+            return super().wait(seconds)
+        self.soaked += 1
+        self.during()
+        return self.requested
+
+
+class Notices:
+    """Keeps what is told of the whole run."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def notify(self, event: StepEvent) -> None:
+        if isinstance(event, Notice):
+            self.messages.append(event.message)
+
+
+def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
+    paths = {name: Path(value) for name, value in lab.environment.items()}
+    ssh = SshOptions(
+        ssh_key=paths["ROLLOUT_SSH_KEY"],
+        known_hosts=paths["ROLLOUT_KNOWN_HOSTS"],
+        ssh_config=paths["ROLLOUT_SSH_CONFIG"],
+        inventory=paths.get("ROLLOUT_INVENTORY"),
+        ssh_port=int(lab.environment.get("ROLLOUT_SSH_PORT", "0")) or None,
+    )
+    intent = Intent(Selection(nodes=("worker-1", "worker-2")), RULES)
+    cluster = ClusterOptions(kubeconfig=paths["KUBECONFIG"])
+    this = prepared(intent, cluster, ssh, LeaseOptions(), LockOptions(), quiet=True)
+    ports = Ports(this.connections.api, this.connections.shell, system_clock(), notices)
+    return execute(this.plan, this.hosts, ports, this.options, stop)
+
+
+def test_what_falls_sick_while_it_soaks_keeps_the_next_wave(started: Started) -> None:
+    lab = started("default", 6)
+    stop, notices = Soaking(lambda: cut_power(lab, BYSTANDER)), Notices()
+    result = rolled_out(lab, stop, notices)
+    assert [each.node for each in result.finished] == ["worker-1"]
+    assert {each.node for each in result.not_started} == {"worker-2"}
+    (why,) = {each.message for each in result.not_started}
+    assert why == f"after wave 1 the cluster did not settle within 10s: node {BYSTANDER} is not Ready any more"
+    assert "wave 1 is done; soaking for 1h" in notices.messages
+    assert stop.soaked == 1
+
+
+def test_what_stays_well_is_gone_on_with(started: Started) -> None:
+    lab = started("default", 6)
+    stop = Soaking(lambda: None)
+    result = rolled_out(lab, stop, Notices())
+    assert [each.succeeded for each in result.finished] == [True] * 2
+    # nothing follows on the last wave that would have to wait for it
+    assert stop.soaked == 1
