@@ -121,9 +121,11 @@ class Loop:
             for connection in server.connections:
                 connection.abort()
                 await connection.wait_closed()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
             task.cancel()
-        await asyncio.sleep(0.01)
+        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.sleep(0.01)  # what they have broken off is closed in the loop's next turns
 
     def close(self) -> None:
         self.run(self._close())

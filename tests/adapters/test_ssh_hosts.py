@@ -148,8 +148,8 @@ def test_bad_hosts_spoil_nobody(site: Site) -> None:
     hosts = {name: site.add(name, faults) for name, faults in bad.items()}
     hosts |= {name: site.add(name) for name in ("good-1", "good-2", "good-3")}
     started = time.monotonic()
-    found = poll(hosts, site.shell, timeout=3, concurrency=4)
-    assert time.monotonic() - started < 8
+    found = poll(hosts, site.shell, timeout=6, concurrency=4)
+    assert time.monotonic() - started < 30
     assert list(found) == list(hosts)
     assert {name: answer.kind for name, answer in found.items() if isinstance(answer, ProbeFailure)} == {
         "closed": ProbeFailureKind.UNREACHABLE,
@@ -161,13 +161,14 @@ def test_bad_hosts_spoil_nobody(site: Site) -> None:
 
 
 def test_reboot_takes_the_host_away_and_back(site: Site) -> None:
-    host = site.add("worker-1")
+    # Away for long enough to be asked meanwhile by a process that gets little of its machine.
+    host = site.add("worker-1", HostFaults(boot_seconds=300))
     before = facts_of(site, host)
-    assert site.shell.run(host, REBOOT_COMMAND, timeout=10).exit_status in (0, None)
-    deadline = time.monotonic() + 20
+    assert site.shell.run(host, REBOOT_COMMAND, timeout=30).exit_status in (0, None)
+    deadline = time.monotonic() + 60
     gone = False
     while time.monotonic() < deadline:
-        after = observe(host, site.shell, timeout=5)
+        after = observe(host, site.shell, timeout=20)
         gone = gone or isinstance(after, ProbeFailure)
         if isinstance(after, HostFacts) and after.boot_id != before.boot_id:
             break

@@ -85,6 +85,8 @@ def test_a_lab_that_stops_leaves_no_caller_waiting(attempt: int, tmp_path: Path)
             opened.callback(caller.end)
             caller.start()
         time.sleep(0.2 + attempt / 50)
+        while not all(len(caller.kept) > 1 for caller in callers):
+            time.sleep(0.01)
         lab.stop()
         for caller in callers:
             caller.end()

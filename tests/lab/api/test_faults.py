@@ -109,7 +109,7 @@ def test_hanging_requests_break_when_the_fault_ends(api: StandaloneApi, client: 
     began = time.monotonic()
     with pytest.raises(BROKEN):
         client.get(NODES)
-    assert 0.3 < time.monotonic() - began < 3
+    assert 0.3 < time.monotonic() - began < 20
     assert client.get(NODES).status == 200
 
 
@@ -122,12 +122,12 @@ def test_slow_answers_are_right(api: StandaloneApi, client: Cluster) -> None:
 
 def test_an_outage_closes_the_port_and_ends(api: StandaloneApi, client: Cluster) -> None:
     port = api.server.port
-    put_in_force(api, ApiFault(answer=FaultAnswer.OUTAGE, duration=20))
+    put_in_force(api, ApiFault(answer=FaultAnswer.OUTAGE, duration=100))
     with pytest.raises(BROKEN):
         client.get(NODES)
     with pytest.raises(urllib3.exceptions.NewConnectionError):
         client.get(NODES)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             assert client.get(NODES).status == 200
@@ -143,7 +143,7 @@ def test_a_server_that_is_back_may_not_know_yet_who_may_do_what(api: StandaloneA
     with pytest.raises(BROKEN):
         client.get(NODES)
     answers = list[Answer]()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(answers) < 3 and time.monotonic() < deadline:
         try:
             answers.append(client.get(NODES))
@@ -167,7 +167,7 @@ def test_an_outage_breaks_watches(api: StandaloneApi, client: Cluster) -> None:
     while not api.call(lambda: api.server.requests.asked("watch")):
         time.sleep(0.01)
     api.outage(1)
-    thread.join(timeout=5)
+    thread.join(timeout=25)
     assert broken.is_set()
 
 
@@ -183,4 +183,4 @@ def test_stopping_does_not_wait_for_watches(api: StandaloneApi, client: Cluster)
     began = time.monotonic()
     asyncio.run_coroutine_threadsafe(api.server.stop(), api.loop).result()
     thread.join()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20

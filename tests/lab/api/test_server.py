@@ -95,7 +95,7 @@ def test_bookmarks_come_regularly(client: Cluster) -> None:
     version = client.get(NODES).body["metadata"]["resourceVersion"]
     began = time.monotonic()
     events = client.watch(NODES, seconds=7, resourceVersion=version, allowWatchBookmarks="true")
-    assert 6 < time.monotonic() - began < 9
+    assert 6 < time.monotonic() - began < 30
     # A minute is three seconds here: one in time, one two seconds before the end.
     assert [event["type"] for event in events] == ["BOOKMARK", "BOOKMARK"]
 

@@ -38,7 +38,7 @@ class Served:
         async def called() -> None:
             function()
 
-        asyncio.run_coroutine_threadsafe(called(), self.loop).result(5)
+        asyncio.run_coroutine_threadsafe(called(), self.loop).result(30)
 
     def connect(self, *, user: str = "core", key: asyncssh.SSHKey = CLIENT_KEY) -> paramiko.SSHClient:
         client = paramiko.SSHClient()
@@ -52,7 +52,7 @@ class Served:
             pkey=own,
             allow_agent=False,
             look_for_keys=False,
-            timeout=5,
+            timeout=30,
         )
         return client
 
@@ -71,7 +71,7 @@ def answer_of(client: paramiko.SSHClient, command: str) -> tuple[int, str, str]:
     return stdout.channel.recv_exit_status(), out, err
 
 
-def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
+def until(condition: Callable[[], bool], seconds: float = 30) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -101,7 +101,7 @@ def serve(make_machine: MakeMachine) -> Iterator[Serve]:
         return Served(server, loop, host_key)
 
     def started(faults: HostFaults | None = None, *, speed: float = 100) -> Served:
-        return asyncio.run_coroutine_threadsafe(start(faults or HostFaults(), speed), loop).result(5)
+        return asyncio.run_coroutine_threadsafe(start(faults or HostFaults(), speed), loop).result(30)
 
     async def stop() -> None:
         for server in servers:
@@ -110,7 +110,7 @@ def serve(make_machine: MakeMachine) -> Iterator[Serve]:
             await server.close()
 
     yield started
-    asyncio.run_coroutine_threadsafe(stop(), loop).result(5)
+    asyncio.run_coroutine_threadsafe(stop(), loop).result(30)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
@@ -141,7 +141,7 @@ def test_the_products_probe_is_answered(serve: Serve) -> None:
 
 
 def test_a_reboot_drops_connections_closes_the_port_and_ends(serve: Serve) -> None:
-    host = serve(speed=20)
+    host = serve(speed=5)
     boot_id = host.machine.boot_id
 
     with host.connect() as client:
