@@ -124,7 +124,8 @@ class Pod:
 
     `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not deleted) and already
     includes the grace period. `mirror` tells the API's copy of a static pod. `unready_since` is when it became
-    unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API does not say).
+    unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API does not say). `claims` are those
+    that the pod that replaces it uses as well.
     """
 
     namespace: str

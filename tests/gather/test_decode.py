@@ -118,8 +118,14 @@ def test_a_pod_in_full() -> None:
         grace_period=0,
         finalizers=("example.com/hold",),
         node_selector={"disk": "ssd"},
-        claims=("data-db-0", "db-0-c"),
+        claims=("data-db-0",),
     )
+
+
+def test_an_ephemeral_volume_binds_nobody_to_a_node() -> None:
+    """Its claim is deleted with the pod, and the pod that takes its place is given another."""
+    spec = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}
+    assert pod({"metadata": {"name": "p"}, "spec": spec}).claims == ()
 
 
 def test_a_pod_of_which_next_to_nothing_is_known() -> None:

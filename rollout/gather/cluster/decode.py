@@ -181,7 +181,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         grace_period=_DEFAULT_GRACE if grace is None else grace,
         finalizers=meta.finalizers or (),
         node_selector=shared.labels(spec.node_selector),
-        claims=_claims(meta.name, spec.volumes or ()),
+        claims=_claims(spec.volumes or ()),
         placement=ANYWHERE if _stays(owner, mirror=mirror) else shared.placement(spec),
         unready_since="" if ready else _unready_since(status.conditions),
     )
@@ -218,14 +218,10 @@ def _owner(references: Iterable[wire.OwnerReference] | None, shared: Shared) -> 
     )
 
 
-def _claims(pod_name: str, volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
-    return tuple(name for volume in volumes if (name := _claim(pod_name, volume)))
-
-
-def _claim(pod_name: str, volume: wire.Volume) -> str:
-    if volume.persistent_volume_claim is not None:
-        return volume.persistent_volume_claim.claim_name
-    return f"{pod_name}-{volume.name}" if volume.ephemeral is not None else ""
+def _claims(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
+    """The claims that outlive the pod. An ephemeral volume goes with it: whoever replaces it is given a new one."""
+    named = (volume.persistent_volume_claim for volume in volumes)
+    return tuple(claim.claim_name for claim in named if claim is not None and claim.claim_name)
 
 
 def budget(read: wire.WireBudget) -> Budget:

@@ -128,10 +128,8 @@ class Present(msgspec.Struct, frozen=True, gc=False):
 class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A pod's volume."""
 
-    name: str = ""
     empty_dir: Present | None = None
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: Present | None = None
 
 
 class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
