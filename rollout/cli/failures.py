@@ -3,6 +3,7 @@
 Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
 """
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from rollout.report.text import printable
 
 PROGRAM = "rollout"
 _CLICK_USAGE = 2
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def report(error: BaseException, *, verbose: bool) -> ExitCode:
@@ -47,7 +49,12 @@ def causes(error: BaseException) -> Iterator[str]:
 
 
 def _is_bug(error: BaseException) -> bool:
-    return not isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
+    expected = isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
+    return not expected and not _is_lack_of_room(error)
+
+
+def _is_lack_of_room(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
 
 
 def _lines(error: BaseException) -> Iterator[str]:
@@ -61,6 +68,9 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield f"hint: {_help_command(error)} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"
+    elif isinstance(error, OSError) and _is_lack_of_room(error):
+        yield f"{PROGRAM}: error: cannot write {printable(str(error.filename or 'the output'))}: {error.strerror}"
+        yield "hint: Make room there, or send the output elsewhere."
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, and nothing you did wrong; run it again with -v for the details"

@@ -28,6 +28,7 @@ from rollout.cli.lab import lab_app
 from rollout.cli.plan import plan
 from rollout.cli.resume import resume
 from rollout.cli.status import status
+from rollout.cli.streams import discard_output, flush_or_discard, prepare_streams
 from rollout.errors import ExitCode
 
 _EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."
@@ -91,9 +92,10 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever read our output has seen enough; nothing more may be written, not even at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return ExitCode.ERROR
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
+        flush_or_discard()
         return failures.report(error, verbose=_is_verbose(arguments))
     return code if isinstance(code, int) else ExitCode.OK
 
@@ -106,6 +108,7 @@ def _is_verbose(arguments: Sequence[str]) -> bool:
 
 def main() -> None:
     """The console entry point."""
+    prepare_streams()
     if os.getpid() == _FIRST_PROCESS:
         # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM but during a run
         signal.signal(signal.SIGTERM, signal.default_int_handler)
