@@ -99,19 +99,20 @@ class _Undoing:
     def _await_safe(self, context: NodeContext) -> None:
         """Return once pods may run there again; `StepError` where that cannot be seen in time."""
         deadline = Deadline(self.ports.clock, self.wait)
-        away = False
-        while True:
-            node = patiently(lambda: read_node(self.ports.api, context.name), deadline, context.told_of_outage)
-            if _is_back(node, context.planned.boot_id):
+        away = over = False
+        while not _is_back(node := self._seen(context, deadline), context.planned.boot_id):
+            if over:
+                _check_works(node, away=away)
                 return
-            in_old_boot = self._answers_in_old_boot(context)
-            away = away or not in_old_boot
-            if deadline.expired:
-                break
-            self.report.step(context.name, Phase.REBOOTING, "its reboot may have been asked for: watching it")
-            context.pause.wait(min(_PAUSE, deadline.remaining))
-        if away or not node.is_ready:
-            raise StepError(f"it may be rebooting right now, and is {_state(node)}; run abort again once it is Ready")
+            away = not self._answers_in_old_boot(context) or away
+            # A host may take long to answer: the Node is judged by how it stands after that.
+            over = deadline.expired
+            if not over:
+                self.report.step(context.name, Phase.REBOOTING, "its reboot may have been asked for: watching it")
+                context.pause.wait(min(_PAUSE, deadline.remaining))
+
+    def _seen(self, context: NodeContext, deadline: Deadline) -> Node:
+        return patiently(lambda: read_node(self.ports.api, context.name), deadline, context.told_of_outage)
 
     def _answers_in_old_boot(self, context: NodeContext) -> bool:
         if context.name not in self.hosts:
@@ -140,6 +141,12 @@ class _Undoing:
 
 def _is_back(node: Node, boot_id_before: str) -> bool:
     return node.is_ready and node.boot_id != boot_id_before
+
+
+def _check_works(node: Node, *, away: bool) -> None:
+    """`StepError` for a node that was away at some look, or is not Ready."""
+    if away or not node.is_ready:
+        raise StepError(f"it may be rebooting right now, and is {_state(node)}; run abort again once it is Ready")
 
 
 def _state(node: Node) -> str:
