@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.errors import ApiError, KubeconfigError
+from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
+from rollout.execution.deadline import is_passing
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
@@ -202,6 +203,54 @@ def test_credentials_that_cannot_be_renewed_end_in_an_api_error(tmp_path: Path) 
         with pytest.raises(ApiError, match="there is no kubeconfig") as caught:
             api.get("/x")
     assert caught.value.status == 401
+
+
+def failing_later(tmp_path: Path) -> tuple[Json, Path, Path]:
+    """A program whose tokens are t1, t2, …; the file of its runs, and the one that makes it fail while it is there."""
+    runs, down = tmp_path / "runs", tmp_path / "down"
+    body = (
+        f"import json, pathlib, sys; p = pathlib.Path({str(runs)!r}); "
+        "n = int(p.read_text()) + 1 if p.exists() else 1; p.write_text(str(n)); "
+        f"pathlib.Path({str(down)!r}).exists() and sys.exit('no such host'); "
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential', "
+        "'status': {'token': f't{n}'}}))"
+    )
+    return program(tmp_path, body), runs, down
+
+
+def the_first_has_expired(exchange: Exchange) -> None:
+    expired = exchange.headers["Authorization"] == "Bearer t1"
+    exchange.json({"kind": "Status", "message": "Unauthorized", "code": 401}, 401 if expired else 200)
+
+
+def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an outage that the program's own server shared, or until somebody has logged in anew."""
+    monkeypatch.setattr("rollout.adapters.kube.api._LOGIN_PAUSE", 0)
+    user, _, down = failing_later(tmp_path)
+    with scripted(the_first_has_expired) as server:
+        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
+        down.touch()
+        with pytest.raises(ApiUnavailableError, match=r"cannot be renewed: .* no such host") as caught:
+            api.create("/x", {})
+        assert caught.value.status == 401
+        assert is_passing(caught.value)
+        down.unlink()
+        api.create("/x", {})
+        assert server.exchanges[-1].headers["Authorization"] == "Bearer t3"
+
+
+def test_a_login_that_has_just_failed_is_not_repeated_for_every_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rollout.adapters.kube.api._LOGIN_PAUSE", 600)
+    user, runs, down = failing_later(tmp_path)
+    with scripted(the_first_has_expired) as server:
+        api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
+        down.touch()
+        for _ in range(5):
+            with pytest.raises(ApiUnavailableError, match="no such host"):
+                api.create("/x", {})
+    assert runs.read_text() == "2"
 
 
 def test_the_files_of_kubeconfig_are_merged_and_the_first_current_context_wins(

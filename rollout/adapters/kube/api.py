@@ -22,7 +22,7 @@ from rollout.adapters.kube.errors import exchange_error
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.settling import Settling
 from rollout.adapters.kube.watch import WatchStream
-from rollout.errors import ApiError, KubeconfigError
+from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
 from rollout.gather.cluster.decode import garbled
 from rollout.gather.cluster.decoders import decoder_of
 from rollout.gather.cluster.failure import failure
@@ -36,6 +36,7 @@ _SUCCESS = range(200, 300)
 _CHUNK = 1 << 16
 _BODY_PATIENCE = 10  # a body may take this many read time-outs in all
 _WATCH_SLACK = 10.0
+_LOGIN_PAUSE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,8 @@ class KubeApi:
     """A `ClusterApi` over HTTP, for many threads at once.
 
     `login` gives a new session: called at once, and again when the server no longer accepts the credentials, which a
-    rollout of many hours may well outlive.
+    rollout of many hours may well outlive. Where it fails by then it may succeed later, when the network of its program
+    is back or somebody has logged in anew: that is told as a server that is away, for whoever asks to wait out.
     """
 
     def __init__(self, login: Callable[[], Session], timeouts: Timeouts) -> None:
@@ -112,6 +114,8 @@ class KubeApi:
         self._timeouts = timeouts
         self._session = login()
         self._renewing = threading.Lock()
+        self._lockout: ApiUnavailableError | None = None
+        self._locked_out_until = 0.0
         self._settling = Settling()
 
     @property
@@ -253,11 +257,20 @@ class KubeApi:
         """A session with fresh credentials, made once however many threads were refused."""
         with self._renewing:
             if self._session is refused:
-                try:
-                    self._session = self._login()
-                except KubeconfigError as error:
-                    raise ApiError(error.message, status=_UNAUTHORIZED, hint=error.hint) from error
+                self._session = self._login_anew()
             return self._session
+
+    def _login_anew(self) -> Session:
+        """A new session; a login that has just failed is not repeated for every thread that waits for it."""
+        if self._lockout is not None and time.monotonic() < self._locked_out_until:
+            raise ApiUnavailableError(self._lockout.message, status=_UNAUTHORIZED, hint=self._lockout.hint)
+        try:
+            return self._login()
+        except KubeconfigError as error:
+            message = f"the credentials have expired and cannot be renewed: {error.message}"
+            self._lockout = ApiUnavailableError(message, status=_UNAUTHORIZED, hint=error.hint)
+            self._locked_out_until = time.monotonic() + _LOGIN_PAUSE
+            raise self._lockout from error
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
