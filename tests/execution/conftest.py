@@ -1,13 +1,21 @@
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
+from rollout.execution.draining.drain import drain
+from rollout.execution.node.context import NodeContext
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
+from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent
+from rollout.model.quantity import Duration
+from tests.execution.drains import NODE, add_node, context_of, end_pods_at_once
+
+Drain = Callable[..., NodeContext]
+Draining = Callable[..., threading.Thread]
 
 
 class Recorder:
@@ -23,9 +31,27 @@ class Recorder:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandaloneApi]:
-    with standalone_api(tmp_path) as running:
+def history() -> int:
+    """How many changes the server remembers."""
+    return 50_000
+
+
+@pytest.fixture
+def server(tmp_path: Path, history: int) -> Iterator[StandaloneApi]:
+    with standalone_api(tmp_path, history=history) as running:
         yield running
+
+
+@pytest.fixture
+def kubelet(server: StandaloneApi) -> None:
+    """Pods that are told to go are gone a moment later."""
+    end_pods_at_once(server)
+
+
+@pytest.fixture
+def node(server: StandaloneApi) -> None:
+    """There is one that can be drained."""
+    add_node(server, NODE)
 
 
 @pytest.fixture
@@ -41,3 +67,33 @@ def clock() -> SystemClock:
 @pytest.fixture
 def recorder() -> Recorder:
     return Recorder()
+
+
+@pytest.fixture
+def drained(api: KubeApi, recorder: Recorder) -> Drain:
+    """Drain a node within so many seconds, which pass twenty times as fast as the wall clock's."""
+
+    def run(seconds: int = 300, *, node: str = NODE, speed: float = 20.0, evicting: bool = True) -> NodeContext:
+        policy = DrainPolicy(Duration(seconds), disable_eviction=not evicting)
+        context = context_of(node, api, recorder, policy, speed=speed)
+        drain(context)
+        return context
+
+    return run
+
+
+@pytest.fixture
+def draining(drained: Drain) -> Iterator[Draining]:
+    """A drain beside the test; it has to end."""
+    threads = []
+
+    def start(seconds: int = 300, *, speed: float = 20.0) -> threading.Thread:
+        thread = threading.Thread(target=lambda: drained(seconds, speed=speed))
+        threads.append(thread)
+        thread.start()
+        return thread
+
+    yield start
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()

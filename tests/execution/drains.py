@@ -1,7 +1,6 @@
 """Nodes with pods of every shape on an API server over the real wire, and drains of them: ours, and kubectl's."""
 
 import asyncio
-import itertools
 import subprocess
 import sysconfig
 import threading
@@ -25,7 +24,7 @@ from rollout.ports import ClusterApi, HostShell, Observer
 
 Json = dict[str, Any]
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
-_IPS = itertools.count(1)
+NODE = "n1"
 
 
 class Unfenced:
@@ -131,6 +130,12 @@ def add_pod(
     return put(server, PODS, {"metadata": meta, "spec": spec, "status": status})
 
 
+def fill(server: StandaloneApi, number: int, kind: str = "ReplicaSet") -> None:
+    """Pods of one application on the node: `p0`, `p1` and so on."""
+    for each in range(number):
+        add_pod(server, NODE, f"p{each}", owned=owner(kind), metadata={"labels": {"app": "web"}})
+
+
 def add_budget(
     server: StandaloneApi,
     name: str,
@@ -181,6 +186,11 @@ def ago(seconds: int) -> str:
 
 def asked(server: StandaloneApi, verb: str, plural: str, name: str = "") -> list[RequestRecord]:
     return server.call(lambda: server.server.requests.asked(verb, plural, name))
+
+
+def statuses(server: StandaloneApi, name: str = "") -> list[int]:
+    """How the evictions were answered, in their order."""
+    return [record.status for record in asked(server, "create", "pods/eviction", name)]
 
 
 def requests(server: StandaloneApi) -> int:

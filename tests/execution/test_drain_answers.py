@@ -1,68 +1,46 @@
 """Each answer that an eviction can get, over the real wire, and what the request log says of how it was taken."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
-from rollout.execution.draining.drain import drain
 from rollout.execution.draining.eviction import Answer, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
 from rollout.lab.api import discovery
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
+from rollout.lab.api.standalone import StandaloneApi
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked
 from rollout.model.quantity import Duration
-from tests.execution.conftest import Recorder
+from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
+    NODE,
     add_budget,
     add_node,
     add_pod,
     asked,
-    context_of,
-    end_pods_at_once,
     later,
     owner,
     pods_on,
     put,
     remove_pod,
     requests,
+    statuses,
 )
+
+pytestmark = pytest.mark.usefixtures("kubelet", "node")
 
 RS, STATEFUL = owner("ReplicaSet"), owner("StatefulSet")
 PATIENT = DrainPolicy(Duration(300))
-NODE, SPEED = "n1", 20.0
-Drain = Callable[..., None]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandaloneApi]:
-    with standalone_api(tmp_path) as running:
-        end_pods_at_once(running)
-        add_node(running, NODE)
-        yield running
-
-
-@pytest.fixture
-def drained(api: KubeApi, recorder: Recorder) -> Drain:
-    def run(policy: DrainPolicy = PATIENT, *, speed: float = SPEED) -> None:
-        drain(context_of(NODE, api, recorder, policy, speed=speed))
-
-    return run
 
 
 def fault(server: StandaloneApi, answer: FaultAnswer, *, requests: int | None = 1, retry_after: int = 1) -> None:
     rule = ApiFault(answer=answer, resource="pods/eviction", requests=requests, retry_after=retry_after)
     server.call(lambda: server.server.faults.add(rule))
-
-
-def statuses(server: StandaloneApi, name: str = "") -> list[int]:
-    return [record.status for record in asked(server, "create", "pods/eviction", name)]
 
 
 def disrupted(server: StandaloneApi, budget: str) -> dict[str, str]:
@@ -296,6 +274,6 @@ def test_without_evictions_nothing_is_deleted_but_by_the_flag(
         drained()
     assert "--disable-eviction" in caught.value.hint
     assert asked(server, "delete", "pods") == []
-    drained(DrainPolicy(Duration(300), disable_eviction=True))
+    drained(evicting=False)
     assert len(asked(server, "delete", "pods")) == 1
     assert pods_on(server, NODE) == set()

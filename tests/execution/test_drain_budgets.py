@@ -1,92 +1,43 @@
 """Budgets while a drain waits for them: closed, opened, lagging, made, deleted; who comes first, and what is asked."""
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
-from rollout.execution.draining.drain import drain
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
+from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.watching import Watch
-from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked, PodReleased
-from rollout.model.quantity import Duration
-from tests.execution.conftest import Recorder
+from tests.execution.conftest import Drain, Draining, Recorder
 from tests.execution.drains import (
+    NODE,
     add_budget,
-    add_node,
     add_pod,
     allow,
     asked,
-    context_of,
-    end_pods_at_once,
+    fill,
     later,
     owner,
     pods_on,
     remove_pod,
+    statuses,
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("kubelet", "node")
+
 RS = owner("ReplicaSet")
-WEB = {"labels": {"app": "web"}}
-NODE = "n1"
-Drain = Callable[..., None]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandaloneApi]:
-    with standalone_api(tmp_path) as running:
-        end_pods_at_once(running)
-        add_node(running, NODE)
-        yield running
-
-
-@pytest.fixture
-def drained(api: KubeApi, recorder: Recorder) -> Drain:
-    def run(seconds: int = 300, *, speed: float = 20.0) -> None:
-        drain(context_of(NODE, api, recorder, DrainPolicy(Duration(seconds)), speed=speed))
-
-    return run
-
-
-@pytest.fixture
-def draining(drained: Drain) -> Iterator[Callable[..., threading.Thread]]:
-    """A drain beside the test; it has to end."""
-    threads = []
-
-    def start(*arguments: int, speed: float = 20.0) -> threading.Thread:
-        thread = threading.Thread(target=lambda: drained(*arguments, speed=speed))
-        threads.append(thread)
-        thread.start()
-        return thread
-
-    yield start
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
-
-
-def statuses(server: StandaloneApi, name: str = "") -> list[int]:
-    return [record.status for record in asked(server, "create", "pods/eviction", name)]
 
 
 def blocked(recorder: Recorder) -> list[PodBlocked]:
     return [event for event in recorder.events if isinstance(event, PodBlocked)]
 
 
-def fill(server: StandaloneApi, number: int) -> None:
-    for each in range(number):
-        add_pod(server, NODE, f"p{each}", owned=RS, metadata=WEB)
-
-
 def test_a_closed_budget_costs_no_requests_and_opens_at_once(
-    server: StandaloneApi, draining: Callable[..., threading.Thread], recorder: Recorder
+    server: StandaloneApi, draining: Draining, recorder: Recorder
 ) -> None:
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=4, has=4)
@@ -108,9 +59,7 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
 
 
-def test_a_budget_still_being_processed_is_waited_for(
-    server: StandaloneApi, draining: Callable[..., threading.Thread]
-) -> None:
+def test_a_budget_still_being_processed_is_waited_for(server: StandaloneApi, draining: Draining) -> None:
     """Its status allows the eviction, but is older than its specification: the answer says so, and once is enough."""
     add_pod(server, NODE, "p", owned=RS)
     add_budget(server, "p", allowed=1, stale=True)
@@ -187,9 +136,7 @@ def test_a_second_budget_is_made_in_the_middle(server: StandaloneApi, drained: D
     assert blocked(recorder)[-1].budget == "default/p, default/two"
 
 
-def test_one_budget_takes_the_place_of_another(
-    server: StandaloneApi, draining: Callable[..., threading.Thread], recorder: Recorder
-) -> None:
+def test_one_budget_takes_the_place_of_another(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
     """As where their names change in an upgrade: for a moment, there are both."""
     fill(server, 4)
     add_budget(server, "first", allowed=0, app="web")
@@ -205,7 +152,7 @@ def test_one_budget_takes_the_place_of_another(
     assert statuses(server) == [201] * 4
 
 
-def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Callable[..., threading.Thread]) -> None:
+def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Draining) -> None:
     """It holds back whoever was not asked for yet."""
     add_pod(server, NODE, "other", owned=RS)
     add_pod(server, NODE, "p", owned=RS)
@@ -222,9 +169,7 @@ def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Callabl
     assert statuses(server) == [201] * 3
 
 
-def test_a_budget_is_deleted_in_the_middle(
-    server: StandaloneApi, draining: Callable[..., threading.Thread], recorder: Recorder
-) -> None:
+def test_a_budget_is_deleted_in_the_middle(server: StandaloneApi, draining: Draining, recorder: Recorder) -> None:
     fill(server, 4)
     add_budget(server, "web", allowed=0)
     thread = draining()

@@ -2,22 +2,15 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
-from rollout.execution.draining.drain import drain
-from rollout.execution.node.context import NodeContext
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
-from rollout.model.policy import DrainPolicy
+from rollout.lab.api.standalone import StandaloneApi
 from rollout.model.progress import NodeStep, Notice
-from rollout.model.quantity import Duration
-from tests.execution.conftest import Recorder
+from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     Json,
     add_budget,
@@ -25,8 +18,6 @@ from tests.execution.drains import (
     add_pod,
     allow,
     asked,
-    context_of,
-    end_pods_at_once,
     later,
     owner,
     pods_on,
@@ -34,92 +25,73 @@ from tests.execution.drains import (
     until,
 )
 
+pytestmark = pytest.mark.usefixtures("kubelet")
+
 RS = owner("ReplicaSet")
-SPEED = 20.0
 HELD = {"finalizers": ["example.org/hold"]}
 TOLERANT = ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},)
-Run = Callable[..., NodeContext]
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandaloneApi]:
-    with standalone_api(tmp_path) as running:
-        end_pods_at_once(running)
-        yield running
-
-
-@pytest.fixture
-def run(api: KubeApi, recorder: Recorder) -> Run:
-    """Drain a node within so many seconds, which pass twenty times as fast as the wall clock's."""
-
-    def drained(node: str, seconds: int, speed: float = SPEED) -> NodeContext:
-        context = context_of(node, api, recorder, DrainPolicy(Duration(seconds)), speed=speed)
-        drain(context)
-        return context
-
-    return drained
-
-
-def test_what_another_party_removes_is_gone(server: StandaloneApi, run: Run) -> None:
+def test_what_another_party_removes_is_gone(server: StandaloneApi, drained: Drain) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
     later(0.3, lambda: remove_pod(server, "p"))
     began = time.monotonic()
-    run("n1", 400)
+    drained(400)
     assert time.monotonic() - began < 4
     assert asked(server, "create", "pods/eviction") == []
 
 
-def test_what_another_party_deletes_is_only_waited_for(server: StandaloneApi, run: Run) -> None:
+def test_what_another_party_deletes_is_only_waited_for(server: StandaloneApi, drained: Drain) -> None:
     add_node(server, "n1")
     going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
     add_pod(server, "n1", "p", owned=RS, metadata=going)
     later(0.3, lambda: remove_pod(server, "p"))
-    run("n1", 400)
+    drained(400)
     assert asked(server, "create", "pods/eviction") == []
 
 
 def test_a_finalizer_is_named_while_it_holds_and_at_the_deadline(
-    server: StandaloneApi, run: Run, recorder: Recorder
+    server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS, metadata=HELD)
     began = time.monotonic()
     with pytest.raises(DrainError, match=r"default/p is still terminating \(finalizers: example.org/hold\)"):
-        run("n1", 80, speed=50)
+        drained(80, speed=50)
     assert time.monotonic() - began < 8
     assert len(asked(server, "create", "pods/eviction")) == 1
     details = [event.detail for event in recorder.events if isinstance(event, NodeStep)]
     assert details[-1] == "1 pod left, 1 terminating; overdue: default/p (finalizers: example.org/hold)"
 
 
-def test_a_dead_kubelet_is_named_at_the_deadline(server: StandaloneApi, run: Run) -> None:
+def test_a_dead_kubelet_is_named_at_the_deadline(server: StandaloneApi, drained: Drain) -> None:
     add_node(server, "n1", ready=False)
     add_pod(server, "n1", "p", owned=RS, metadata=HELD)
     with pytest.raises(DrainError, match=r"the Node is not Ready.*kubelet stopped posting"):
-        run("n1", 20)
+        drained(20)
 
 
-def test_a_node_that_is_gone_is_named_at_the_deadline(server: StandaloneApi, run: Run) -> None:
+def test_a_node_that_is_gone_is_named_at_the_deadline(server: StandaloneApi, drained: Drain) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS, metadata=HELD)
     later(0.2, lambda: server.call(lambda: server.store.remove(NODES, "n1")))
     with pytest.raises(DrainError, match="the Node is gone"):
-        run("n1", 20)
+        drained(20)
 
 
-def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, run: Run) -> None:
+def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, drained: Drain) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
     later(0.3, lambda: add_pod(server, "n1", "naked", owned=None))
     with pytest.raises(DrainError, match="pods have come that must not be touched: default/naked"):
-        run("n1", 400)
+        drained(400)
 
 
 def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
-    server: StandaloneApi, run: Run, recorder: Recorder
+    server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
     """Held back here, then moved by somebody: its namesake on another node bears the same name and the same budget."""
     stateful = owner("StatefulSet")
@@ -128,7 +100,7 @@ def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
     add_pod(server, "n1", "db-0", owned=stateful)
     add_pod(server, "n1", "db-1", owned=stateful, metadata={"labels": {"app": "db-0"}})
     add_budget(server, "db-0", allowed=0, needs=2, has=2)
-    thread = threading.Thread(target=run, args=("n1", 400))
+    thread = threading.Thread(target=drained, args=(400,))
     thread.start()
     until(lambda: bool(recorder.events))
     remove_pod(server, "db-0")
@@ -139,13 +111,13 @@ def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
     assert pods_on(server, "n2") == {"db-0"}
 
 
-def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, run: Run) -> None:
+def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, drained: Drain) -> None:
     """Whoever is refused waits for the budget, and comes to its turn."""
     for node in ("n1", "n2"):
         add_node(server, node)
         add_pod(server, node, f"web-{node}", owned=RS, metadata={"labels": {"app": "web"}})
     add_budget(server, "web", allowed=1, has=2)
-    drains = [threading.Thread(target=run, args=(node, 400)) for node in ("n1", "n2")]
+    drains = [threading.Thread(target=drained, args=(400,), kwargs={"node": node}) for node in ("n1", "n2")]
     for each in drains:
         each.start()
     until(lambda: len(pods_on(server, "n1") | pods_on(server, "n2")) == 1)
@@ -159,14 +131,14 @@ def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, run: Run) 
     assert answers in ([201, 201], [201, 201, 429])
 
 
-def test_events_that_cannot_be_written_matter_to_nobody(server: StandaloneApi, run: Run) -> None:
+def test_events_that_cannot_be_written_matter_to_nobody(server: StandaloneApi, drained: Drain) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
     rule = ApiFault(answer=FaultAnswer.INTERNAL_ERROR, resource="events")
     server.call(lambda: server.server.faults.add(rule))
     threading.Thread(target=lambda: end_once_told(server)).start()
-    run("n1", 400)
+    drained(400)
     assert [record.status for record in asked(server, "create", "events")] == [500]
 
 
@@ -190,7 +162,7 @@ def come_back(server: StandaloneApi, node: str, times: int, tolerations: tuple[J
 
 @pytest.mark.parametrize(("tolerations", "left"), [(TOLERANT, "again-2"), ((), "again-4")])
 def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
-    tolerations: tuple[Json, ...], left: str, server: StandaloneApi, run: Run, recorder: Recorder
+    tolerations: tuple[Json, ...], left: str, server: StandaloneApi, drained: Drain, recorder: Recorder
 ) -> None:
     """For as long as there was hope: once where it tolerates cordons, thrice where something names the node."""
     add_node(server, "n1")
@@ -201,7 +173,7 @@ def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
     number = int(left[-1])
     replaced = come_back(server, "n1", number, tolerations)
     later(0.1, lambda: end_when_alone(server, left))
-    context = run("n1", 400)
+    context = drained(400)
     replaced.join()
     assert pods_on(server, "n1") == {left}
     names = [record.target.name for record in asked(server, "create", "pods/eviction")]
