@@ -198,3 +198,93 @@ def test_no_file(tmp_path: Path) -> None:
 def test_no_configuration(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not an OpenSSH client configuration"):
         configured(untold("a", "b"), tmp_path, 'Host "\n')
+
+
+def test_comments_at_the_ends_of_lines(tmp_path: Path) -> None:
+    text = "Host 10.0.0.1 # node-9\n  Port 2222 # not 22\n  User admin\t# me\n  HostName 192.0.2.9  # moved\n"
+    text += "  IdentityFile /keys/#1 # mine\n  IdentityFile \"/keys/a #2\"\n  ProxyCommand relay '#' # %h\n"
+    found = configured(untold("node-9", "10.0.0.1"), tmp_path, text)
+    assert (found.port, found.user, found.address) == (2222, "admin", "192.0.2.9")
+    assert found.identities.files == ("/keys/#1", "/keys/a #2")
+    assert found.proxy == ("/bin/sh", "-c", "exec relay '#' # 192.0.2.9")
+
+
+WAYS = [
+    ("ProxyCommand none", "", ""),
+    ("ProxyCommand none", "ProxyJump b", ""),
+    ("ProxyJump b", "ProxyCommand relay", "ssh://b"),
+    ("ProxyCommand relay", "ProxyJump b", "exec relay"),
+    ("ProxyJump none", "ProxyCommand relay", "exec relay"),
+    ("ProxyJump none", "ProxyJump b", ""),
+    ("ProxyJump none", "ProxyCommand none", ""),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "leads"), WAYS)
+def test_of_jump_host_and_command_the_first_one_counts(tmp_path: Path, first: str, second: str, leads: str) -> None:
+    text = f"Host 10.0.0.1\n  {first}\nHost *\n  {second or 'User me'}\n"
+    assert configured(untold("a", "10.0.0.1"), tmp_path, text).proxy[-1:] == ((leads,) if leads else ())
+
+
+def test_all_certificates(tmp_path: Path) -> None:
+    text = 'Host 10.0.0.1\n  CertificateFile /a # first\n  CertificateFile "/b c"\nHost *\n  CertificateFile none\n'
+    found = configured(untold("a", "10.0.0.1"), tmp_path, f"{text}  CertificateFile ~/d\n").identities
+    assert found == Identities(certificates=("/a", "/b c", str(Path("~/d").expanduser())))
+
+
+def test_tokens_and_variables(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEYS", "/keys")
+    text = "User me\nPort 2222\nHostKeyAlias known\nIdentityFile ${KEYS}/%n\nIdentityFile ~/%r-%p-%%\n"
+    text += "CertificateFile %d/%r-cert.pub\nIdentityAgent ${KEYS}/agent\n"
+    text += 'UserKnownHostsFile "~/of %h" ${KEYS}/%k\nGlobalKnownHostsFile none\nProxyCommand relay %n ${KEYS} %%\n'
+    found = configured(untold("a", "10.0.0.1"), tmp_path, text)
+    assert found.identities == Identities(
+        ("/keys/10.0.0.1", f"{home}/me-2222-%"), (f"{home}/me-cert.pub",), agent="/keys/agent"
+    )
+    assert found.known_hosts == (f"{home}/of 10.0.0.1", "/keys/known")
+    assert found.proxy == ("/bin/sh", "-c", "exec relay 10.0.0.1 ${KEYS} %")
+    monkeypatch.delenv("KEYS")
+    with pytest.raises(InputError, match=r"for a: \$\{KEYS\} is not set"):
+        configured(untold("a", "10.0.0.1"), tmp_path, text)
+
+
+@pytest.mark.parametrize(("word", "only"), [("yes", True), ("True", True), ("YES", True), ("no", False), ("f", False)])
+def test_switches(tmp_path: Path, word: str, only: bool) -> None:  # noqa: FBT001 - a row of the table
+    assert configured(untold("a", "10.0.0.1"), tmp_path, f"IdentitiesOnly {word}\n").identities.only is only
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90", 90), ("1m", 60), ("1M30s", 90), ("1h2", 3602), ("none", None)])
+def test_times(tmp_path: Path, text: str, expected: int | None) -> None:
+    assert configured(untold("a", "10.0.0.1"), tmp_path, f"ConnectTimeout {text}\n").connect_timeout == expected
+
+
+@pytest.mark.parametrize("criterion", ["host node-*", "originalhost node-1", "host=other,node-1", "all host 'node-1'"])
+def test_a_match_that_names_the_node(tmp_path: Path, criterion: str) -> None:
+    text = f"Match {criterion.removeprefix('all ')}\n  Port 2222\n  HostName 192.0.2.7\n"
+    found = configured(untold("node-1", "10.0.0.1"), tmp_path, text)
+    assert (found.port, found.address) == (2222, "192.0.2.7")
+    assert configured(untold("other-1", "10.0.0.1"), tmp_path, text) == Host("other-1", "10.0.0.1")
+
+
+def test_names_that_openssh_would_complete_are_refused(tmp_path: Path) -> None:
+    """Looking a name up to find out which host is meant is not for us; an address needs no completion."""
+    text = "CanonicalizeHostname yes\nHost node-1\n  HostName short\nHost node-2\n  HostName a.long.example\n"
+    with pytest.raises(InputError, match="sets canonicalizehostname for node-1") as caught:
+        configured(untold("node-1", "10.0.0.1"), tmp_path, text)
+    assert "--ssh-config" in caught.value.hint
+    assert configured(untold("node-2", "10.0.0.1"), tmp_path, text).address == "a.long.example"
+    for address in ("10.0.0.1", "2001:db8::1"):
+        assert configured(untold("node-3", address), tmp_path, text).address == address
+    through = text.replace("HostName short", "HostName short\n  ProxyJump b")
+    assert configured(untold("node-1", "10.0.0.1"), tmp_path, through).address == "short"
+
+
+def test_included_files_in_quotes(tmp_path: Path) -> None:
+    (tmp_path / "more of it").write_text("User admin # me\n")
+    assert configured(untold("a", "10.0.0.1"), tmp_path, f'Include "{tmp_path}/more of it" # all\n').user == "admin"
+
+
+@pytest.mark.parametrize("line", ['UserKnownHostsFile "/a', "Match host 'a", 'Include "/a'])
+def test_quotes_that_do_not_pair(tmp_path: Path, line: str) -> None:
+    with pytest.raises(InputError, match="is not an OpenSSH client configuration"):
+        configured(untold("a", "10.0.0.1"), tmp_path, f"{line}\n")

@@ -1,5 +1,6 @@
 """Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that decline."""
 
+import getpass
 import subprocess
 import time
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshAuthError, SshUnreachableError
 from tests.adapters.openssh import MISSING, Sshd, certify, is_here, new_key, public, sshd
@@ -90,3 +92,17 @@ def test_an_agent_that_signs_nothing_is_told_of(agent: Path, key: Path, tmp_path
         with pytest.raises(SshAuthError, match=r"with key SHA256:\S+ \(which the agent does not sign with\)"):
             hello(shell, server)
     assert agent.exists()
+
+
+def test_ways_in_that_a_configuration_leads(tmp_path: Path, key: Path) -> None:
+    """The second certificate is the one that counts, the first is away; and no command is the way."""
+    authority = new_key(tmp_path / "ca")
+    certificate = certify(authority, key, "-n", getpass.getuser()).rename(tmp_path / "second")
+    with sshd(tmp_path / "sshd", f"TrustedUserCAKeys {authority}.pub") as server:
+        config = tmp_path / "config"
+        config.write_text(
+            f"Host 127.* # loopback\n  ProxyCommand none\n  IdentitiesOnly true\n  IdentityFile {key} # ours\n"
+            f"  CertificateFile {tmp_path}/first\n  CertificateFile %d/{certificate.name}\nHost *\n  ProxyJump nobody\n"
+        )
+        host = with_ssh_config({"w": server.host()}, config)["w"]
+        assert ParamikoShell(known_hosts=server.known_hosts()).run(host, "echo hello", timeout=30).stdout == "hello\n"

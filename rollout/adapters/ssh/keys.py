@@ -71,7 +71,7 @@ class KeyRing:
 
         `SshAuthError` where there are files and none of them can be used.
         """
-        certificates = tuple(read_user_certificate(Path(file).expanduser()) for file in identities.certificates)
+        certificates = _readable(identities.certificates)
         if named and (key := self._open(named)) is not None:
             yield tuple(_certified(key, (*certificates, *_beside(named))))
             return
@@ -158,6 +158,19 @@ class KeyRing:
             if passphrase is None:
                 return
             yield passphrase
+
+
+def _readable(files: tuple[str, ...]) -> tuple[PublicBlob, ...]:
+    """The certificates in these files; a file that cannot be used is told of where no other can."""
+    found, failures = list[PublicBlob](), list[SshAuthError]()
+    for file in files:
+        try:
+            found.append(read_user_certificate(Path(file).expanduser()))
+        except SshAuthError as error:
+            failures.append(error)
+    if failures and not found:
+        raise failures[0]
+    return tuple(found)
 
 
 def _held(file: str, held: Keys) -> paramiko.PKey | None:

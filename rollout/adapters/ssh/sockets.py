@@ -144,7 +144,7 @@ def resolve(address: str, port: int, deadline: float) -> list[_Address]:
 
     Raises `TimeoutError` at the deadline: a thread goes on to wait for the resolver, and its answer is dropped.
     """
-    if _is_literal(address):
+    if is_literal(address):
         return list(_look_up(address, port))
     answers: SimpleQueue[list[_Address] | OSError | UnicodeError] = SimpleQueue()
 
@@ -170,7 +170,7 @@ def _look_up(address: str, port: int) -> Iterator[_Address]:
     yield from socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
 
 
-def _is_literal(address: str) -> bool:
+def is_literal(address: str) -> bool:
     """Whether it is an address already, with a zone or without."""
     try:
         ipaddress.ip_address(address)
