@@ -1,4 +1,4 @@
-"""The listening socket, and the connections that are still greeting.
+"""The listening socket, its port while nobody listens, and the connections that are still greeting.
 
 asyncio's own servers lose sight of a connection between its acceptance and the end of its handshake: neither closing
 the server nor ending the loop closes it, and it goes on through an outage as if there were none.
@@ -6,8 +6,27 @@ the server nor ending the loop closes it, and it goes on through an outage as if
 
 import asyncio
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+
+def kept_port(host: str, port: int) -> socket.socket | None:
+    """A socket that has this port (0: a free one) and refuses every connection; None where it would be in the way.
+
+    While nobody listens, any program that asks for a free port might be given this one, and keep it. Linux alone lets
+    somebody listen beside it, with `SO_REUSEADDR`.
+    """
+    if not sys.platform.startswith("linux"):
+        return None
+    kept = socket.socket()
+    try:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind((host, port))
+    except OSError:
+        kept.close()
+        raise
+    return kept
 
 
 class Listener:

@@ -28,7 +28,7 @@ from rollout.lab.api.statuses import StatusError, too_large
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.api.streaming import stream
 from rollout.lab.api.watching import BOOKMARK_SECONDS
-from rollout.lab.listener import Listener
+from rollout.lab.listener import Listener, kept_port
 
 _LOGGED_BODY = 1000
 _MOST_BYTES = 3 * 1024 * 1024
@@ -80,6 +80,8 @@ class ApiServer:
         self._endpoints = Endpoints(store, self.access, address=lambda: f"{self.host}:{self.port}")
         self._connections: _Connections | None = None
         self._listener = Listener(self._greet)
+        self._kept: socket.socket | None = None
+        self._stopped = False
         self._outage: asyncio.Task[None] | None = None
         ensure_namespaces(store)
 
@@ -91,17 +93,21 @@ class ApiServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; port 0 takes a free one, which `port` names afterwards."""
-        self.host, self.port = host, port
+        self._kept = kept_port(host, port)
+        self.host, self.port = self._kept.getsockname() if self._kept is not None else (host, port)
         self._connections = _Connections(self._handle)
         self.come_back()
 
     async def stop(self) -> None:
-        """Close the listener and every connection."""
+        """Close the listener and every connection, for good: no outage that is under way ends any more."""
+        self._stopped = True
         if self._outage is not None:
             self._outage.cancel()
         await self.go_away()
         if self._connections is not None:
             await self._connections.shutdown(_SHUTDOWN_SECONDS)
+        if self._kept is not None:
+            self._kept.close()
 
     async def go_away(self) -> None:
         """Be unreachable: refuse connections and break those that stand."""
@@ -116,7 +122,7 @@ class ApiServer:
 
     def come_back(self) -> None:
         """Listen (again, on the same port)."""
-        if self._connections is None or self._listener.listening:
+        if self._connections is None or self._stopped or self._listener.listening:
             return
         listening = socket.create_server((self.host, self.port), backlog=_BACKLOG)
         self.host, self.port = listening.getsockname()

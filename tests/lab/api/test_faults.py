@@ -1,4 +1,6 @@
 import asyncio
+import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -136,6 +138,23 @@ def test_an_outage_closes_the_port_and_ends(api: StandaloneApi, client: Cluster)
             time.sleep(0.1)
     assert api.server.port == port
     assert client.get(NODES).status == 200
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a port can be kept on Linux alone")
+def test_nobody_else_is_given_the_port_meanwhile(api: StandaloneApi, client: Cluster) -> None:
+    api.outage(None)
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind((api.server.host, api.server.port))
+    api.come_back()
+    assert client.get(NODES).status == 200
+
+
+def test_a_server_that_has_stopped_does_not_come_back(api: StandaloneApi, client: Cluster) -> None:
+    api.outage(None)
+    asyncio.run_coroutine_threadsafe(api.server.stop(), api.loop).result()
+    api.come_back()
+    with pytest.raises(urllib3.exceptions.NewConnectionError):
+        client.get(NODES)
 
 
 def test_a_server_that_is_back_may_not_know_yet_who_may_do_what(api: StandaloneApi, client: Cluster) -> None:
