@@ -10,7 +10,10 @@ from typing import Any, TypeVar
 import asyncssh
 import pytest
 
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
+from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.model.host import Host
+from tests.adapters.strangers import MakeStranger, Say, Stranger
 
 T = TypeVar("T")
 Process = asyncssh.SSHServerProcess[bytes]
@@ -141,6 +144,19 @@ def servers() -> Iterator[Loop]:
     loop.close()
 
 
+@pytest.fixture
+def stranger() -> Iterator[MakeStranger]:
+    made = list[Stranger]()
+
+    def make(say: Say) -> Stranger:
+        made.append(Stranger(say))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
 @pytest.fixture(scope="session")
 def client_key() -> asyncssh.SSHKey:
     return asyncssh.generate_private_key("ssh-ed25519")
@@ -152,3 +168,13 @@ def key_file(client_key: asyncssh.SSHKey, tmp_path: Path) -> Path:
     client_key.write_private_key(path)
     path.chmod(0o600)
     return path
+
+
+def shell(server: SshServer, key_file: Path, **options: Any) -> ParamikoShell:
+    """One that knows the server."""
+    return ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file, **options)
+
+
+def trusting(key_file: Path, connect_timeout: float = 15.0) -> ParamikoShell:
+    """One that takes everybody for whom they say they are."""
+    return ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file, connect_timeout=connect_timeout)

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,8 @@ from rollout.errors import (
     SshUnreachableError,
 )
 from rollout.model.host import Host
-
-Process = asyncssh.SSHServerProcess[bytes]
+from tests.adapters.conftest import Process, shell, trusting
+from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +54,6 @@ def paramiko_threads() -> int:
 @pytest.fixture
 def server(servers: Any, client_key: asyncssh.SSHKey) -> Any:
     return servers.serve(authorized=[client_key])
-
-
-def shell(server: Any, key_file: Path, **options: Any) -> ParamikoShell:
-    return ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file, **options)
 
 
 def test_command_runs(server: Any, key_file: Path) -> None:
@@ -139,78 +134,34 @@ def test_command_has_a_deadline(servers: Any, client_key: asyncssh.SSHKey, key_f
     assert time.monotonic() - started < 20
 
 
-def silent(stage: bytes) -> Any:
-    """A server that says this much and then nothing."""
-
-    def answer(listening: socket.socket) -> None:
-        try:
-            connection, _ = listening.accept()
-        except OSError:
-            return
-        with connection:
-            connection.sendall(stage)
-            while connection.recv(4096):
-                pass
-
-    return answer
-
-
 @pytest.mark.parametrize("said", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"], ids=["nothing", "banner"])
-def test_silent_host(said: bytes, key_file: Path) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        thread = threading.Thread(target=silent(said), args=(listening,))
-        thread.start()
-        one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file, connect_timeout=0.4)
-        started = time.monotonic()
-        with pytest.raises(SshTimeoutError, match=r"no answer within 0.4 s while agreeing on keys"):
-            one.run(Host("silent", "127.0.0.1", listening.getsockname()[1]), "x", timeout=60)
-        assert time.monotonic() - started < 20
-        thread.join(5)
+def test_silent_host(said: bytes, stranger: MakeStranger, key_file: Path) -> None:
+    def answer(_: Stranger, connection: socket.socket) -> None:
+        connection.sendall(said)
+        fall_silent(connection)
+
+    silent = stranger(answer)
+    started = time.monotonic()
+    with pytest.raises(SshTimeoutError, match=r"no answer within 0.4 s while agreeing on keys"):
+        trusting(key_file, connect_timeout=0.4).run(silent.host, "x", timeout=60)
+    assert time.monotonic() - started < 20
 
 
-def test_dribbling_banner_has_a_deadline(key_file: Path) -> None:
-    def dribble(listening: socket.socket) -> None:
-        connection, _ = listening.accept()
-        with connection:
-            try:
-                while True:
-                    connection.sendall(b"welcome\r\n")
-                    time.sleep(0.05)
-            except OSError:
-                pass
-
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        thread = threading.Thread(target=dribble, args=(listening,))
-        thread.start()
-        one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
-        with pytest.raises(SshTimeoutError):
-            one.run(Host("dribble", "127.0.0.1", listening.getsockname()[1]), "x", timeout=0.5)
-        thread.join(5)
+def test_dribbling_banner_has_a_deadline(stranger: MakeStranger, key_file: Path) -> None:
+    dribbling = stranger(lambda it, connection: it.send_for_ever(connection, b"welcome\r\n", pause=0.05))
+    with pytest.raises(SshTimeoutError):
+        trusting(key_file).run(dribbling.host, "x", timeout=0.5)
 
 
-def test_not_ssh(key_file: Path) -> None:
-    def http(listening: socket.socket) -> None:
-        connection, _ = listening.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        thread = threading.Thread(target=http, args=(listening,))
-        thread.start()
-        one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
-        with pytest.raises(SshUnreachableError, match="does not speak SSH"):
-            one.run(Host("web", "127.0.0.1", listening.getsockname()[1]), "x", timeout=60)
-        thread.join(5)
-
-
-def closed_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        return int(listening.getsockname()[1])
+def test_not_ssh(stranger: MakeStranger, key_file: Path) -> None:
+    web = stranger(lambda _, connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    with pytest.raises(SshUnreachableError, match="does not speak SSH"):
+        trusting(key_file).run(web.host, "x", timeout=60)
 
 
 def test_refused(key_file: Path) -> None:
     host = Host("worker-9", "127.0.0.1", closed_port())
-    one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
+    one = trusting(key_file)
     with pytest.raises(SshUnreachableError) as caught:
         one.run(host, "x", timeout=60)
     assert caught.value.message == f"worker-9 (core@127.0.0.1:{host.port}): the connection was refused"
@@ -218,7 +169,7 @@ def test_refused(key_file: Path) -> None:
 
 
 def test_name_that_does_not_resolve(key_file: Path) -> None:
-    one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
+    one = trusting(key_file)
     with pytest.raises(SshUnreachableError, match="does not resolve"):
         one.run(Host("worker-9", "worker-9.invalid"), "x", timeout=60)
 
@@ -407,58 +358,30 @@ def test_changed_key_is_never_logged_in_to(servers: Any, client_key: asyncssh.SS
     assert other.logins == []
 
 
-class Rebooted:
-    """A port behind which one server is replaced by another."""
-
-    def __init__(self, first: Any, then: Any) -> None:
-        self.target, self.then = first, then
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.thread = threading.Thread(target=self.serve)
-        self.thread.start()
-
-    def serve(self) -> None:
-        with suppress(OSError):
-            while True:
-                connection, _ = self.listening.accept()
-                with connection, socket.create_connection(("127.0.0.1", self.target.port)) as onward:
-                    back = threading.Thread(target=pump, args=(onward, connection))
-                    back.start()
-                    pump(connection, onward)
-                    back.join()
-
-    def close(self) -> None:
-        self.listening.shutdown(socket.SHUT_RDWR)
-        self.listening.close()
-        self.thread.join()
-
-
-def pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_RDWR)
-
-
 @pytest.mark.parametrize("checking", list(HostKeyChecking))
 @pytest.mark.parametrize("algorithm", ["ssh-ed25519", "ecdsa-sha2-nistp256"])
 def test_same_key_after_a_reboot(
-    servers: Any, client_key: asyncssh.SSHKey, key_file: Path, checking: HostKeyChecking, algorithm: str
+    checking: HostKeyChecking,
+    algorithm: str,
+    servers: Any,
+    stranger: MakeStranger,
+    client_key: asyncssh.SSHKey,
+    key_file: Path,
 ) -> None:
     key, other_key = asyncssh.generate_private_key("ssh-ed25519"), asyncssh.generate_private_key(algorithm)
     before = servers.serve(authorized=[client_key], host_keys=[key])
     after = servers.serve(authorized=[client_key], host_keys=[other_key])
     known = before.known_hosts(key_file.parent)
-    with closing(Rebooted(before, after)) as machine:
-        host = Host("worker-1", "127.0.0.1", machine.listening.getsockname()[1])
-        strict = checking is HostKeyChecking.STRICT
-        known.write_text(known.read_text().replace(str(before.port), str(host.port)) if strict else "")
-        one = ParamikoShell(known_hosts=known, host_key_checking=checking, key_file=key_file)
-        for _ in range(2):
-            assert one.run(host, "x", timeout=60).exit_status == 3
-        machine.target = machine.then
-        with pytest.raises(HostKeyError, match="its host key has changed") as caught:
-            one.run(host, "x", timeout=60)
+    behind = [before]
+    host = stranger(lambda _, connection: pass_on(connection, behind[-1].port)).host
+    strict = checking is HostKeyChecking.STRICT
+    known.write_text(known.read_text().replace(str(before.port), str(host.port)) if strict else "")
+    one = ParamikoShell(known_hosts=known, host_key_checking=checking, key_file=key_file)
+    for _ in range(2):
+        assert one.run(host, "x", timeout=60).exit_status == 3
+    behind.append(after)
+    with pytest.raises(HostKeyError, match="its host key has changed") as caught:
+        one.run(host, "x", timeout=60)
     assert key.get_fingerprint() in caught.value.message
     assert other_key.get_fingerprint() in caught.value.message
     assert after.logins == []
@@ -487,7 +410,7 @@ def test_new_key_is_accepted_once(servers: Any, client_key: asyncssh.SSHKey, key
 
 
 def test_checking_can_be_switched_off(server: Any, key_file: Path) -> None:
-    one = ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file)
+    one = trusting(key_file)
     assert one.run(server.host(), "x", timeout=60).exit_status == 3
 
 

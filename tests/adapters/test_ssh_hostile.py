@@ -8,97 +8,39 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 import pytest
 
-from rollout.adapters.ssh.known_hosts import HostKeyChecking
-from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.adapters.ssh.sockets import connect, resolve
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host
 from rollout.report.text import printable
-
-Process = asyncssh.SSHServerProcess[bytes]
-Said = Callable[[socket.socket], None]
+from tests.adapters.conftest import Process, shell, trusting
+from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 
 # What the kernel holds of a connection on loopback, both ways, beyond what has been read.
 KERNELS = 16 << 20
 
 
-class Stranger:
-    """Something that listens on a port and speaks no SSH; `sent` is how many bytes it got rid of."""
-
-    def __init__(self, say: Said) -> None:
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.say = say
-        self.sent = 0
-        self.accepted = 0
-        self.thread = threading.Thread(target=self.serve)
-        self.thread.start()
-
-    def serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self.listening.accept()
-            except OSError:
-                return
-            self.accepted += 1
-            with connection, suppress(OSError):
-                self.say(connection)
-
-    def send_for_ever(self, connection: socket.socket, data: bytes, pause: float = 0) -> None:
-        while True:
-            connection.sendall(data)
-            self.sent += len(data)
-            time.sleep(pause)
-
-    @property
-    def host(self) -> Host:
-        return Host("stranger", "127.0.0.1", self.listening.getsockname()[1])
-
-    def close(self) -> None:
-        self.listening.shutdown(socket.SHUT_RDWR)
-        self.listening.close()
-        self.thread.join(30)
-
-
-@pytest.fixture
-def stranger() -> Iterator[Callable[[Callable[["Stranger", socket.socket], None]], Stranger]]:
-    made = list[Stranger]()
-
-    def make(say: Callable[[Stranger, socket.socket], None]) -> Stranger:
-        made.append(Stranger(lambda connection: say(made[-1], connection)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def trusting(key_file: Path, connect_timeout: float = 15.0) -> ParamikoShell:
-    return ParamikoShell(host_key_checking=HostKeyChecking.OFF, key_file=key_file, connect_timeout=connect_timeout)
-
-
-def test_banner_line_that_never_ends(stranger: Any, key_file: Path) -> None:
+def test_banner_line_that_never_ends(stranger: MakeStranger, key_file: Path) -> None:
     endless = stranger(lambda it, connection: it.send_for_ever(connection, b"x" * 65536))
     with pytest.raises(SshError, match="sent more than any sane one while agreeing on keys"):
         trusting(key_file).run(endless.host, "true", timeout=60)
     assert endless.sent < KERNELS
 
 
-def test_banner_of_many_lines(stranger: Any, key_file: Path) -> None:
+def test_banner_of_many_lines(stranger: MakeStranger, key_file: Path) -> None:
     endless = stranger(lambda it, connection: it.send_for_ever(connection, b"welcome\r\n" * 1000))
     with pytest.raises(SshUnreachableError, match=r"does not speak SSH, but says 'welcome'"):
         trusting(key_file).run(endless.host, "true", timeout=60)
     assert endless.sent < KERNELS
 
 
-def test_flood_after_the_banner(stranger: Any, key_file: Path) -> None:
+def test_flood_after_the_banner(stranger: MakeStranger, key_file: Path) -> None:
     def flood(it: Stranger, connection: socket.socket) -> None:
         connection.sendall(b"SSH-2.0-flood\r\n")
         ignored = b"\x02" + struct.pack(">I", 32000) + b"x" * 32000
@@ -112,7 +54,7 @@ def test_flood_after_the_banner(stranger: Any, key_file: Path) -> None:
     assert endless.sent < KERNELS
 
 
-def test_packet_that_claims_to_be_huge(stranger: Any, key_file: Path) -> None:
+def test_packet_that_claims_to_be_huge(stranger: MakeStranger, key_file: Path) -> None:
     def huge(it: Stranger, connection: socket.socket) -> None:
         connection.sendall(b"SSH-2.0-huge\r\n" + struct.pack(">IB", 0x7FFFFFF0, 4))
         it.send_for_ever(connection, b"x" * 65536)
@@ -124,13 +66,12 @@ def test_packet_that_claims_to_be_huge(stranger: Any, key_file: Path) -> None:
 
 
 @pytest.mark.parametrize("drop", [b"", b"S", b"SSH-2.0-slow\r\n"], ids=["nothing", "letter", "banner"])
-def test_a_byte_a_second(stranger: Any, key_file: Path, drop: bytes) -> None:
+def test_a_byte_a_second(stranger: MakeStranger, key_file: Path, drop: bytes) -> None:
     def drip(it: Stranger, connection: socket.socket) -> None:
         connection.sendall(drop)
         if drop:
             it.send_for_ever(connection, b"x", pause=0.3)
-        while connection.recv(4096):
-            pass
+        fall_silent(connection)
 
     slow = stranger(drip)
     started = time.monotonic()
@@ -139,7 +80,7 @@ def test_a_byte_a_second(stranger: Any, key_file: Path, drop: bytes) -> None:
     assert time.monotonic() - started < 20
 
 
-def test_what_a_stranger_says_steers_no_terminal(stranger: Any, key_file: Path) -> None:
+def test_what_a_stranger_says_steers_no_terminal(stranger: MakeStranger, key_file: Path) -> None:
     rude = stranger(lambda _, connection: connection.sendall(b"\x1b]0;mine\x07\x1b[2J\xff\r\n"))
     with pytest.raises(SshUnreachableError) as caught:
         trusting(key_file).run(rude.host, "true", timeout=60)
@@ -147,7 +88,7 @@ def test_what_a_stranger_says_steers_no_terminal(stranger: Any, key_file: Path) 
     assert "\\x1b]0;mine" in caught.value.message
 
 
-def test_one_that_hangs_up_is_tried_again_a_few_times(stranger: Any, key_file: Path) -> None:
+def test_one_that_hangs_up_is_tried_again_a_few_times(stranger: MakeStranger, key_file: Path) -> None:
     curt = stranger(lambda _it, _connection: None)
     with pytest.raises(SshUnreachableError, match="closed at once"):
         trusting(key_file).run(curt.host, "true", timeout=60)
@@ -156,7 +97,7 @@ def test_one_that_hangs_up_is_tried_again_a_few_times(stranger: Any, key_file: P
 
 @pytest.mark.parametrize("word", [b"", b"Exceeded MaxStartups\r\n", b"Not allowed at this time\r\n"])
 def test_host_that_is_too_busy_at_first(
-    servers: Any, stranger: Any, client_key: asyncssh.SSHKey, key_file: Path, word: bytes
+    servers: Any, stranger: MakeStranger, client_key: asyncssh.SSHKey, key_file: Path, word: bytes
 ) -> None:
     server = servers.serve(authorized=[client_key])
 
@@ -164,27 +105,11 @@ def test_host_that_is_too_busy_at_first(
         if it.accepted <= 2:
             connection.sendall(word)
             return
-        with socket.create_connection(("127.0.0.1", server.port)) as onward:
-            back = threading.Thread(target=pump, args=(onward, connection))
-            back.start()
-            pump(connection, onward)
-            back.join(30)
+        pass_on(connection, server.port)
 
     busy = stranger(answer)
     assert trusting(key_file).run(busy.host, "x", timeout=60).exit_status == 3
     assert busy.accepted == 3
-
-
-def pump(source: socket.socket, sink: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65536):
-            sink.sendall(data)
-    with suppress(OSError):
-        sink.shutdown(socket.SHUT_RDWR)
-
-
-def shell(server: Any, key_file: Path, **options: Any) -> ParamikoShell:
-    return ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file, **options)
 
 
 async def write_for_ever(process: Process, data: bytes, stream: str = "stdout") -> None:
@@ -305,11 +230,6 @@ def test_addresses_are_tried_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() - started < 4
 
 
-def closed_port() -> int:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        return int(listening.getsockname()[1])
-
-
 def test_addresses_need_no_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = threading.active_count()
     for address in ("127.0.0.1", "::1"):
@@ -351,7 +271,7 @@ print(json.dumps({
 
 
 def test_bad_hosts_cost_the_good_ones_nothing(
-    servers: Any, stranger: Any, client_key: asyncssh.SSHKey, key_file: Path
+    servers: Any, stranger: MakeStranger, client_key: asyncssh.SSHKey, key_file: Path
 ) -> None:
     async def flood(process: Process) -> None:
         await write_for_ever(process, b"x" * 65536)
