@@ -8,10 +8,11 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rollout.lab.listener import kept_port
 from rollout.model.host import Host
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -101,8 +102,28 @@ def sshd(folder: Path, *options: str, host_keys: Sequence[Path] = ()) -> Iterato
     """A server with these lines in its configuration."""
     folder.mkdir(exist_ok=True)
     keys = list(host_keys) or [new_key(folder / "host_ed25519")]
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
+    with ExitStack() as until_it_listens:
+        port = until_it_listens.enter_context(free_port())
+        with _started(folder, port, keys, options) as server:
+            _wait(server)
+            until_it_listens.close()
+            yield server
+
+
+@contextmanager
+def free_port() -> Iterator[int]:
+    """A port that nobody else is given meanwhile, where the system can keep one."""
+    kept = kept_port("127.0.0.1", 0)
+    with closing(kept or socket.create_server(("127.0.0.1", 0))) as found:
+        port = int(found.getsockname()[1])
+        if kept is not None:
+            yield port
+            return
+    yield port
+
+
+@contextmanager
+def _started(folder: Path, port: int, keys: list[Path], options: Sequence[str]) -> Iterator[Sshd]:
     lines = ["UsePAM no", "StrictModes no", "LogLevel ERROR", "PidFile none", f"ListenAddress 127.0.0.1:{port}"]
     lines += ["PermitRootLogin prohibit-password", "PasswordAuthentication no", "AuthorizedKeysFile none"]
     (folder / "sshd_config").write_text("\n".join([*options, *(f"HostKey {key}" for key in keys), *lines]) + "\n")
@@ -110,7 +131,6 @@ def sshd(folder: Path, *options: str, host_keys: Sequence[Path] = ()) -> Iterato
     with (folder / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         server = Sshd(folder, port, process, keys)
         try:
-            _wait(server)
             yield server
         finally:
             server.signal_all(signal.SIGCONT)
@@ -118,7 +138,7 @@ def sshd(folder: Path, *options: str, host_keys: Sequence[Path] = ()) -> Iterato
 
 
 def _wait(server: Sshd) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=5):
             return
