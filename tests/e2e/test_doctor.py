@@ -44,3 +44,29 @@ def test_units_of_a_real_systemd(rollout: Rollout, machines: Machines, on: Run) 
     assert found["locksmithd", "worker-3"]["verdict"] == "fail"
     assert mended["update-engine", "worker-2"]["verdict"] == "pass"
     assert mended["locksmithd", "worker-3"]["verdict"] == "pass"
+
+
+def test_what_the_next_boot_starts(rollout: Rollout, machines: Machines, on: Run) -> None:
+    """A unit that the system's own links start is said to be disabled; a mask in /run is gone with the boot."""
+    wants = "/usr/lib/systemd/system/multi-user.target.wants/update-engine.service"
+    on("worker-1", f"sudo -n mkdir -p {wants.rpartition('/')[0]} && sudo -n ln -s ../update-engine.service {wants}")
+    on("worker-1", "sudo -n systemctl disable --quiet update-engine && sudo -n systemctl daemon-reload")
+    on("worker-2", "echo '[Service]\nExecStart=sleep 1' | sudo -n tee /usr/lib/systemd/system/locksmithd.service")
+    on("worker-2", "sudo -n systemctl mask --runtime --quiet locksmithd")
+    try:
+        state = on("worker-1", "systemctl is-enabled update-engine || true")
+        _, found = checks(rollout, "--node", "worker-1,worker-2")
+        on("worker-2", found["locksmithd", "worker-2"]["fix"].replace("sudo", "sudo -n"))
+        _, mended = checks(rollout, "--node", "worker-2")
+    finally:
+        on("worker-1", f"sudo -n rm -f {wants}; sudo -n systemctl enable --quiet update-engine")
+        on(
+            "worker-2",
+            "sudo -n systemctl unmask --runtime --quiet locksmithd; sudo -n systemctl unmask --quiet locksmithd",
+        )
+        on("worker-2", "sudo -n rm /usr/lib/systemd/system/locksmithd.service; sudo -n systemctl daemon-reload")
+    assert state.strip() == "disabled"
+    assert found["update-engine", "worker-1"]["verdict"] == "pass", found["update-engine", "worker-1"]
+    assert found["locksmithd", "worker-2"]["verdict"] == "warn"
+    assert "masked until the next boot only" in found["locksmithd", "worker-2"]["message"]
+    assert mended["locksmithd", "worker-2"]["verdict"] == "pass", mended["locksmithd", "worker-2"]

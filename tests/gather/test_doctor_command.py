@@ -49,6 +49,15 @@ def test_units_and_clock_are_read_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "wanted"), [("WantedBy=multi-user.target\r", True), ("WantedBy=\r", False), ("", False)]
+)
+def test_who_wants_a_unit_is_read(line: str, wanted: bool) -> None:  # noqa: FBT001 - a row of the table
+    text = answer(f"LoadState=loaded\nActiveState=active\nUnitFileState=disabled\n{line}", "", "")
+    unit = parse_health(CommandResult(0, text, "")).update_engine
+    assert unit == UnitState("loaded", "active", "disabled", wanted=wanted)
+
+
+@pytest.mark.parametrize(
     "text", ["", "nologin", f"{MARKER} update-engine\nLoadState=loaded\n", "\x1b[2J\x00\xff" * 999]
 )
 def test_an_answer_without_end_is_a_problem_told_safely(text: str) -> None:
@@ -63,6 +72,7 @@ def test_an_answer_without_end_is_a_problem_told_safely(text: str) -> None:
     [
         (GOOD_ENGINE, Verdict.PASS, ""),
         (UnitState("loaded", "active", "disabled"), Verdict.WARN, "systemctl enable update-engine"),
+        (UnitState("loaded", "active", "disabled", wanted=True), Verdict.PASS, ""),
         (UnitState("loaded", "failed", "enabled"), Verdict.FAIL, "enable --now"),
         (UnitState("masked", "inactive", "masked"), Verdict.FAIL, "unmask"),
         (UnitState("not-found", "inactive", ""), Verdict.FAIL, "--exclude"),
@@ -81,6 +91,7 @@ def test_update_engine_has_to_be_unmasked_enabled_and_running(engine: UnitState,
         (GOOD_LOCKSMITH, Verdict.PASS),
         (UnitState("not-found", "inactive", ""), Verdict.PASS),
         (UnitState("loaded", "inactive", "disabled"), Verdict.WARN),
+        (UnitState("masked", "inactive", "masked-runtime"), Verdict.WARN),
         (UnitState("loaded", "active", "enabled"), Verdict.FAIL),
         # masked while it runs: it goes on running until it is stopped
         (UnitState("masked", "active", "masked"), Verdict.FAIL),

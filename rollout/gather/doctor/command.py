@@ -7,7 +7,7 @@ from rollout.gather.hosts.answer import complaint, printable, sections
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.ports import CommandResult
 
-_SHOWN = "systemctl show -p LoadState -p ActiveState -p UnitFileState"
+_SHOWN = "systemctl show -p LoadState -p ActiveState -p UnitFileState -p WantedBy"
 
 DOCTOR_COMMAND = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
@@ -18,23 +18,38 @@ mark end
 exit 0
 """.strip()
 
-_PROPERTY = re.compile(r"(LoadState|ActiveState|UnitFileState)=([a-z-]*)")
+_PROPERTY = re.compile(r"(LoadState|ActiveState|UnitFileState)=([a-z-]*)|(WantedBy)=(.*)")
 _SECONDS = re.compile(r"[0-9]{1,12}")
 _ON = frozenset({"active", "activating", "reloading"})
 
 
 @dataclass(frozen=True, slots=True)
 class UnitState:
-    """A systemd unit; each state is systemd's own word, empty where systemd did not say."""
+    """A systemd unit; each state is systemd's own word, empty where systemd did not say.
+
+    `wanted` is whether another unit, a boot's target as a rule, starts it: a distribution may have it so by links of
+    its own in /usr, and of a unit like that systemd says that it is disabled.
+    """
 
     load: str = ""
     active: str = ""
     file: str = ""
+    wanted: bool = False
 
     @property
     def masked(self) -> bool:
         """Whether nothing can start it."""
         return "masked" in (self.load, self.file) or self.file == "masked-runtime"
+
+    @property
+    def stays_masked(self) -> bool:
+        """Whether nothing can start it after the next boot either: a mask may be in /run, which is gone then."""
+        return self.masked and self.file != "masked-runtime"
+
+    @property
+    def stays_on(self) -> bool:
+        """Whether the next boot starts it, as far as systemd said."""
+        return self.wanted or self.file != "disabled"
 
     @property
     def missing(self) -> bool:
@@ -79,5 +94,11 @@ def parse_health(result: CommandResult) -> HostHealth:
 
 def _unit(text: str) -> UnitState:
     """The last word of each property counts; what is no property is noise."""
-    found = {match[1]: match[2] for match in map(_PROPERTY.fullmatch, text.splitlines()) if match}
-    return UnitState(found.get("LoadState", ""), found.get("ActiveState", ""), found.get("UnitFileState", ""))
+    matches = (match for match in map(_PROPERTY.fullmatch, text.splitlines()) if match)
+    found = {match[1] or match[3]: (match[2] or match[4] or "").strip() for match in matches}
+    return UnitState(
+        load=found.get("LoadState", ""),
+        active=found.get("ActiveState", ""),
+        file=found.get("UnitFileState", ""),
+        wanted=bool(found.get("WantedBy")),
+    )

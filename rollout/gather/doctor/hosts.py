@@ -125,7 +125,7 @@ def _update_engine(node: str, unit: UnitState) -> Check:
         return failed(name, node, "update-engine is masked: no update will ever be staged", fix)
     if not unit.runs:
         return failed(name, node, f"update-engine is {unit.active}", "sudo systemctl enable --now update-engine")
-    if unit.file == "disabled":
+    if not unit.stays_on:
         fix = "sudo systemctl enable update-engine"
         return warned(name, node, "update-engine runs, but is not enabled: it is gone after the reboot", fix)
     return passed(name, node, "update-engine is unmasked, enabled and running")
@@ -137,8 +137,9 @@ def _locksmithd(node: str, unit: UnitState) -> Check:
         return passed(name, node, "the host has no locksmithd")
     if unit.runs:
         return failed(name, node, "locksmithd runs, and reboots the host by itself", fix)
-    if not unit.masked:
-        return warned(name, node, "locksmithd is stopped, but not masked: it may start with the next boot", fix)
+    if not unit.stays_masked:
+        how = "masked until the next boot only" if unit.masked else "not masked"
+        return warned(name, node, f"locksmithd is stopped, but {how}: it may start with the next boot", fix)
     return passed(name, node, "locksmithd is masked and stopped")
 
 
