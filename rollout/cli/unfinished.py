@@ -14,11 +14,14 @@ from rollout.execution.unfinished.recovery import Unfinished, assess, look
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
 from rollout.report.unfinished import heading, run_document, run_text
 
-# A living process renews a Lease of half a minute every ten seconds.
-_RENEWAL_SECONDS = 12.0
+# A renewal takes a moment to arrive, on a busy machine more than one.
+_ON_ITS_WAY = 2.0
 _LOOK_AGAIN = 0.5
+_LONG = 15.0
 _TRY = "Try: kubectl get lease node-rollout"
 
 
@@ -50,7 +53,7 @@ def mention_run(connections: Connections, nodes: Sequence[Node], namespace: str)
 def show_run(connections: Connections, namespace: str, *, as_json: bool) -> None:
     """The run with its nodes, and whether its process lives; `null` where there is none."""
     found = find_unfinished(connections, namespace)
-    renewed = found is not None and is_alive(connections, namespace)
+    renewed = found is not None and is_alive(connections.api, namespace)
     if as_json:
         show_bytes(msgspec.json.format(msgspec.json.encode(run_document(found, renewed=renewed)), indent=2))
     else:
@@ -62,8 +65,8 @@ def lock_check(connections: Connections, namespace: str) -> Check:
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         found = find_unfinished(connections, namespace)
-        holder, _ = with_patience(lambda: read_lease(connections.api, namespace))
-        alive = bool(holder) and is_alive(connections, namespace)
+        holder = with_patience(lambda: read_lease(connections.api, namespace)).holder
+        alive = bool(holder) and is_alive(connections.api, namespace)
     except ApiError as error:
         return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {error.message}", error.hint or _TRY)
     if alive:
@@ -79,13 +82,16 @@ def lock_check(connections: Connections, namespace: str) -> Check:
     return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
 
 
-def is_alive(connections: Connections, namespace: str) -> bool:
-    """Whether a holder renews the Lease while we look on: no clock but ours is asked."""
-    holder, version = with_patience(lambda: read_lease(connections.api, namespace))
-    end = time.monotonic() + _RENEWAL_SECONDS
-    while holder and time.monotonic() < end:
+def is_alive(api: ClusterApi, namespace: str) -> bool:
+    """Whether a holder renews the Lease while we look on, for as long as it may take to: no clock but ours is asked."""
+    first = with_patience(lambda: read_lease(api, namespace))
+    seconds = first.renewal + _ON_ITS_WAY
+    if first.holder and seconds > _LONG:
+        say(f"looking for up to {Duration(round(seconds))} whether {first.holder} renews the lock")
+    current, end = first, time.monotonic() + seconds
+    while current.holder and time.monotonic() < end:
         time.sleep(_LOOK_AGAIN)
-        holder, current = with_patience(lambda: read_lease(connections.api, namespace))
-        if holder and current != version:
+        current = with_patience(lambda: read_lease(api, namespace))
+        if current.holder and current.version != first.version:
             return True
     return False

@@ -30,6 +30,7 @@ from rollout.model import marks
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi
 
+SECONDS = 30
 _RENEWALS_PER_DURATION = 3
 # What is sent at the last moment still has a way to go: an act must begin while this share of the duration lasts.
 _SURE_SHARE = 0.8
@@ -45,7 +46,7 @@ class LeaseTerms:
     namespace: str
     holder: str
     run: str
-    seconds: int = 30
+    seconds: int = SECONDS
     patience: float = 600.0
     unlock: str = ""
 
@@ -74,14 +75,27 @@ class _Lease(msgspec.Struct):
         return self.spec.holder_identity or ""
 
 
-def read_lease(api: ClusterApi, namespace: str) -> tuple[str, str]:
-    """Who holds the Lease (empty: nobody), and the version of it, which every renewal changes."""
+@dataclass(frozen=True, slots=True)
+class StandingLease:
+    """The Lease as it stands: who holds it (empty: nobody), and its version, which every renewal changes.
+
+    A living holder renews it within `renewal` seconds.
+    """
+
+    holder: str
+    version: str
+    renewal: float
+
+
+def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
+    """The Lease as it stands; one that nobody holds where there is none."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
     try:
         found = msgspec.json.decode(api.get(path), type=_Lease)
     except ApiNotFoundError:
-        return "", ""
-    return found.held_by, found.metadata.resource_version
+        return StandingLease("", "", 0.0)
+    seconds = found.spec.lease_duration_seconds or SECONDS
+    return StandingLease(found.held_by, found.metadata.resource_version, seconds / _RENEWALS_PER_DURATION)
 
 
 class LeaseLock:
