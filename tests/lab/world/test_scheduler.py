@@ -12,6 +12,7 @@ from rollout.lab.world.placement import UNCONSTRAINED, Demand, NodeRoom, refusal
 from rollout.lab.world.quantities import milli, whole
 from tests.lab.world.simulation import NAMESPACE, Simulation, names
 
+HOSTNAME = "kubernetes.io/hostname"
 GPU: Json = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 GONE: Json = {"key": "maintenance", "effect": "NoExecute"}
 
@@ -142,13 +143,23 @@ def test_a_waiting_pod_is_placed_when_a_pod_goes_or_a_node_opens() -> None:
 
 
 def anti_affinity(app: str, topology: str) -> Json:
+    return {"podAntiAffinity": required(app, topology)}
+
+
+def required(app: str, topology: str) -> Json:
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": topology}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def spread(topology: str) -> Json:
+    """As evenly as one pod allows, or not at all."""
+    selector = {"matchLabels": {"app": "web"}}
+    return {"maxSkew": 1, "topologyKey": topology, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
 
 
 def test_pods_that_repel_each_other_never_share_a_node() -> None:
     sim = Simulation(2)
-    sim.deployment("web", 3, affinity=anti_affinity("web", "kubernetes.io/hostname"))
+    sim.deployment("web", 3, affinity=anti_affinity("web", HOSTNAME))
     sim.advance(5)
     assert sorted(pod["spec"]["nodeName"] for pod in sim.ready_pods("web")) == ["n1", "n2"]
     sim.add_node("n3")
@@ -173,13 +184,7 @@ def test_a_strict_spread_counts_cordoned_nodes_as_places() -> None:
         sim.add_node(name, NodeSetting(labels={"zone": zone}))
     sim.world.settle()
     sim.cordon("n2")
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "zone",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": "web"}},
-    }
-    sim.deployment("web", 2, topologySpreadConstraints=[spread])
+    sim.deployment("web", 2, topologySpreadConstraints=[spread("zone")])
     sim.advance(5)
     assert [pod["spec"]["nodeName"] for pod in sim.ready_pods("web")] == ["n1"]
     sim.cordon("n2", wanted=False)
@@ -189,9 +194,7 @@ def test_a_strict_spread_counts_cordoned_nodes_as_places() -> None:
 
 def test_pods_go_where_those_are_to_whom_they_are_drawn_and_wait_for_them() -> None:
     sim = Simulation(3)
-    term = {"labelSelector": {"matchLabels": {"app": "hub"}}, "topologyKey": "kubernetes.io/hostname"}
-    drawn = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    sim.deployment("follower", 2, affinity=drawn)
+    sim.deployment("follower", 2, affinity={"podAffinity": required("hub", HOSTNAME)})
     sim.advance(5)
     assert sim.ready_pods("follower") == []
     sim.deployment("hub", 1)
@@ -203,8 +206,7 @@ def test_pods_go_where_those_are_to_whom_they_are_drawn_and_wait_for_them() -> N
 
 def test_the_first_of_pods_that_want_each_other_goes_anywhere() -> None:
     sim = Simulation(3)
-    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
-    sim.deployment("web", 3, affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+    sim.deployment("web", 3, affinity={"podAffinity": required("web", HOSTNAME)})
     sim.advance(10)
     assert len(sim.ready_pods("web")) == 3
     assert len({pod["spec"]["nodeName"] for pod in sim.ready_pods("web")}) == 1
@@ -223,15 +225,8 @@ def test_the_first_of_pods_that_want_each_other_goes_anywhere() -> None:
 def test_a_spread_over_two_open_nodes_and_a_cordoned_one_heeds_its_rules(more: Json, placed: int) -> None:
     sim = Simulation(3)
     sim.cordon("n3")
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": "web"}},
-        **more,
-    }
     sim.deployment("other", 2)
-    sim.deployment("web", 4, topologySpreadConstraints=[spread])
+    sim.deployment("web", 4, topologySpreadConstraints=[{**spread(HOSTNAME), **more}])
     sim.advance(10)
     assert len(sim.ready_pods("web")) == placed
 

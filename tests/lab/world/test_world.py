@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -24,6 +25,14 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not holds():  # noqa: ASYNC110 - it is the store that changes, and it knows no events
             await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def passing_time(world: World) -> AsyncIterator[None]:
+    running = asyncio.create_task(world.run())
+    yield
+    world.stop()
+    await running
 
 
 class Cluster:
@@ -49,20 +58,18 @@ def test_pods_start_nodes_fall_silent_and_come_back_in_scaled_time() -> None:
     cluster.keeper.begin()
 
     async def live() -> float:
-        running = asyncio.create_task(cluster.world.run())
-        await asyncio.sleep(0)
-        cluster.store.create(DEPLOYMENTS, web(2))
-        await until(lambda: cluster.ready_pods() == 2)
-        host, began = cluster.hosts[0], time.monotonic()
-        host.running = False
-        cluster.world.host_down(host.name)
-        await until(lambda: cluster.ready_nodes() == 1)
-        took = time.monotonic() - began
-        host.running, host.boot_id = True, "boot-2"
-        cluster.world.host_up(host.name)
-        await until(lambda: cluster.ready_nodes() == 2 and cluster.ready_pods() == 2)
-        cluster.world.stop()
-        await running
+        async with passing_time(cluster.world):
+            await asyncio.sleep(0)
+            cluster.store.create(DEPLOYMENTS, web(2))
+            await until(lambda: cluster.ready_pods() == 2)
+            host, began = cluster.hosts[0], time.monotonic()
+            host.running = False
+            cluster.world.host_down(host.name)
+            await until(lambda: cluster.ready_nodes() == 1)
+            took = time.monotonic() - began
+            host.running, host.boot_id = True, "boot-2"
+            cluster.world.host_up(host.name)
+            await until(lambda: cluster.ready_nodes() == 2 and cluster.ready_pods() == 2)
         return took
 
     # Thirty to forty-five simulated seconds, as the last heartbeat was up to ten seconds before.
@@ -75,14 +82,12 @@ def test_a_process_that_is_held_up_does_not_take_living_nodes_for_silent() -> No
     cluster.world.settle()
 
     async def live() -> None:
-        running = asyncio.create_task(cluster.world.run())
-        await asyncio.sleep(0.2)
-        time.sleep(0.6)  # noqa: ASYNC251 - the loop is held up on purpose: 120 simulated seconds
-        for _ in range(20):
-            await asyncio.sleep(0.01)
-            assert cluster.ready_nodes() == 3
-        cluster.world.stop()
-        await running
+        async with passing_time(cluster.world):
+            await asyncio.sleep(0.2)
+            time.sleep(0.6)  # noqa: ASYNC251 - the loop is held up on purpose: 120 simulated seconds
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+                assert cluster.ready_nodes() == 3
 
     asyncio.run(live())
 
@@ -93,11 +98,9 @@ def test_a_seeding_that_took_long_is_not_taken_for_silence() -> None:
     time.sleep(0.1)
 
     async def live() -> None:
-        running = asyncio.create_task(cluster.world.run())
-        await asyncio.sleep(0.05)
-        assert cluster.ready_nodes() == 3
-        cluster.world.stop()
-        await running
+        async with passing_time(cluster.world):
+            await asyncio.sleep(0.05)
+            assert cluster.ready_nodes() == 3
 
     asyncio.run(live())
 
@@ -118,17 +121,15 @@ def test_an_object_that_no_controller_understands_stops_nothing(caplog: pytest.L
     cluster.world.settle()
 
     async def live() -> None:
-        running = asyncio.create_task(cluster.world.run())
-        await asyncio.sleep(0.01)
-        nonsense = {"metadata": {"name": "broken", "namespace": NAMESPACE}, "spec": {"replicas": 1}}
-        cluster.store.create(DEPLOYMENTS, nonsense)
-        containers = [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]
-        greedy = {"metadata": {"name": "greedy", "namespace": NAMESPACE}, "spec": {"containers": containers}}
-        cluster.store.create(PODS, greedy)
-        cluster.store.create(DEPLOYMENTS, web(1))
-        await until(lambda: cluster.ready_pods() == 1)
-        cluster.world.stop()
-        await running
+        async with passing_time(cluster.world):
+            await asyncio.sleep(0.01)
+            nonsense = {"metadata": {"name": "broken", "namespace": NAMESPACE}, "spec": {"replicas": 1}}
+            cluster.store.create(DEPLOYMENTS, nonsense)
+            containers = [{"name": "c", "resources": {"requests": {"cpu": "much"}}}]
+            greedy = {"metadata": {"name": "greedy", "namespace": NAMESPACE}, "spec": {"containers": containers}}
+            cluster.store.create(PODS, greedy)
+            cluster.store.create(DEPLOYMENTS, web(1))
+            await until(lambda: cluster.ready_pods() == 1)
 
     asyncio.run(live())
     assert sum("the simulated cluster failed" in message for message in caplog.messages) >= 2
