@@ -13,6 +13,7 @@ import pytest
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.model.host import Host
+from tests.adapters.openssh import new_key
 from tests.adapters.strangers import MakeStranger, Say, Stranger
 
 T = TypeVar("T")
@@ -168,6 +169,19 @@ def key_file(client_key: asyncssh.SSHKey, tmp_path: Path) -> Path:
     client_key.write_private_key(path)
     path.chmod(0o600)
     return path
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nobody's keys and configuration but the test's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    return new_key(tmp_path / "id")
 
 
 def shell(server: SshServer, key_file: Path, **options: Any) -> ParamikoShell:

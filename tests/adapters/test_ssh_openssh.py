@@ -21,7 +21,7 @@ from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError
 from rollout.model.host import Host, Identities
 from tests.adapters.openssh import MISSING, Sshd, certify, fingerprint, is_here, keygen, new_key, public, sshd
 
-pytestmark = pytest.mark.skipif(not is_here(), reason=MISSING)
+pytestmark = [pytest.mark.skipif(not is_here(), reason=MISSING), pytest.mark.usefixtures("home")]
 
 KINDS = ["ed25519", "ecdsa", "rsa"]
 
@@ -29,19 +29,6 @@ KINDS = ["ed25519", "ecdsa", "rsa"]
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new_key(tmp_path_factory.mktemp("authority") / "ca")
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nobody's keys and configuration but the test's."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    return new_key(tmp_path / "id")
 
 
 @contextmanager

@@ -13,20 +13,7 @@ from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshAuthError, SshUnreachableError
 from tests.adapters.openssh import MISSING, Sshd, certify, is_here, new_key, public, sshd
 
-pytestmark = pytest.mark.skipif(not is_here(), reason=MISSING)
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nobody's keys and configuration but the test's."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    return tmp_path
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Path:
-    return new_key(tmp_path / "id")
+pytestmark = [pytest.mark.skipif(not is_here(), reason=MISSING), pytest.mark.usefixtures("home")]
 
 
 @pytest.fixture
