@@ -11,6 +11,7 @@ from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 __all__ = [
     "ANYWHERE",
     "CONTROL_PLANE_LABELS",
+    "HOST_PORT",
     "ZONE_LABEL",
     "Budget",
     "ClusterIdentity",
@@ -34,6 +35,7 @@ __all__ = [
 
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 ZONE_LABEL = "topology.kubernetes.io/zone"
+HOST_PORT = "host port "
 
 
 class ReadyState(StrEnum):
@@ -54,11 +56,16 @@ class NodeAddress:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """An amount of CPU (thousandths of a core), memory (bytes) and pods."""
+    """An amount of CPU (thousandths of a core), memory (bytes) and pods.
+
+    `others` are whatever else is counted, by name and sorted: devices, huge pages, local storage; and ports of the host
+    (`HOST_PORT` and 80/TCP), of which every node has one each without saying so.
+    """
 
     cpu_milli: int = 0
     memory: int = 0
     pods: int = 0
+    others: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

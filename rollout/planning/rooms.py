@@ -8,23 +8,28 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rollout.model.cluster import ClusterSnapshot, Node, PersistentVolume, Pod, Resources
+from rollout.model.cluster import HOST_PORT, ClusterSnapshot, Node, PersistentVolume, Pod, Resources
 from rollout.planning.demands import Demand
 from rollout.planning.neighbours import Check, Neighbours
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3
 _USUAL_PODS = 110
+_PLENTY = 1 << 62
 
 
 @dataclass(slots=True)
 class Room:
-    """A node, and what is free on it: CPU in thousandths, memory in bytes, pods."""
+    """A node, and what is free on it: CPU in thousandths, memory in bytes, pods, and whatever else pods ask for.
+
+    A resource that no node offers is not reckoned with: somebody else than its nodes gives it, and knows where.
+    """
 
     node: Node
     cpu: int
     memory: int
     pods: int
+    others: dict[str, int]
 
     def takes(self, asked: Resources) -> bool:
         """Whether a pod with these requests fits; what is not asked for never lacks."""
@@ -32,6 +37,7 @@ class Room:
             self.pods > 0
             and (not asked.cpu_milli or self.cpu >= asked.cpu_milli)
             and (not asked.memory or self.memory >= asked.memory)
+            and (not asked.others or all(self._free(name) >= amount for name, amount in asked.others))
         )
 
     def account(self, asked: Resources, sign: int) -> None:
@@ -39,6 +45,12 @@ class Room:
         self.cpu += sign * asked.cpu_milli
         self.memory += sign * asked.memory
         self.pods += sign
+        if asked.others:
+            for name, amount in asked.others:
+                self.others[name] = self._free(name) + sign * amount
+
+    def _free(self, name: str) -> int:
+        return self.others.get(name, 1 if name.startswith(HOST_PORT) else _PLENTY)
 
 
 @dataclass(slots=True)
@@ -73,7 +85,9 @@ class Rooms:
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Rooms":
         """The room that a snapshot shows."""
-        rooms = {node.name: _empty(node) for node in sorted(snapshot.nodes, key=lambda node: node.name)}
+        asked = {name for pod in snapshot.pods for name, _ in pod.requests.others}
+        offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others if name in asked}
+        rooms = {node.name: _empty(node, offered) for node in sorted(snapshot.nodes, key=lambda node: node.name)}
         standing = [pod for pod in snapshot.pods if pod.node in rooms and not pod.finished]
         for pod in standing:
             rooms[pod.node].account(pod.requests, -1)
@@ -212,16 +226,24 @@ class Rooms:
 def in_words(asked: Resources) -> str:
     """Requests as manifests write them."""
     cpu = f"{asked.cpu_milli}m CPU" if asked.cpu_milli % 1000 else f"{asked.cpu_milli // 1000} CPU"
-    return f"{cpu}, {asked.memory >> 20}Mi memory"
+    others = (name if name.startswith(HOST_PORT) else f"{amount} {name}" for name, amount in asked.others)
+    return ", ".join((cpu, f"{asked.memory >> 20}Mi memory", *others))
 
 
-def _empty(node: Node) -> Room:
+def _empty(node: Node, counted: Iterable[str]) -> Room:
+    """The room of a node without pods; what it does not offer of the resources that are counted, it has none of."""
     offered = node.allocatable
-    return Room(node, offered.cpu_milli, offered.memory, offered.pods or _USUAL_PODS)
+    others = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
+    return Room(node, offered.cpu_milli, offered.memory, offered.pods or _USUAL_PODS, others)
 
 
 def _exceeds(asked: Resources, bound: Resources | None) -> bool:
-    return bound is not None and asked.cpu_milli >= bound.cpu_milli and asked.memory >= bound.memory
+    return (
+        bound is not None
+        and asked.cpu_milli >= bound.cpu_milli
+        and asked.memory >= bound.memory
+        and (not bound.others or asked.others == bound.others)
+    )
 
 
 def _free_share(room: Room) -> float:

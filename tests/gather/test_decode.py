@@ -63,12 +63,44 @@ def sidecar(**requests: str) -> Json:
         ({"containers": [asks(cpu="1")], "initContainers": [asks(cpu="2"), sidecar(cpu="500m")]}, 2000, 0),
         ({"containers": [asks(cpu="1")], "overhead": {"cpu": "250m", "memory": "120Mi"}}, 1250, 120 << 20),
         ({"containers": [asks(cpu="1", memory="1Gi")], **asks(cpu="3")}, 3000, 1 << 30),
-        ({"containers": [asks(**{"nvidia.com/gpu": "1", "cpu": "1"})]}, 1000, 0),
         ({"containers": [{"resources": {"requests": {"cpu": 2, "memory": 1000}}}]}, 2000, 1000),
     ],
 )
 def test_requests_are_summed_as_the_scheduler_sums_them(spec: Json, cpu: int, memory: int) -> None:
     assert pod({"metadata": {"name": "p"}, "spec": spec}).requests == Resources(cpu, memory, 1)
+
+
+GPU, DISK, PAGES = "nvidia.com/gpu", "ephemeral-storage", "hugepages-2Mi"
+
+
+@pytest.mark.parametrize(
+    ("spec", "others"),
+    [
+        ({"containers": [asks(cpu="1")]}, ()),
+        ({"containers": [asks(**{GPU: "1", "cpu": "1"}), asks(**{GPU: "2"})]}, ((GPU, 3),)),
+        (
+            {"containers": [asks(**{GPU: "1"})], "initContainers": [asks(**{GPU: "2", DISK: "1Gi"})]},
+            ((DISK, 1 << 30), (GPU, 2)),
+        ),
+        ({"containers": [asks(**{GPU: "1"})], "initContainers": [sidecar(**{GPU: "2"})]}, ((GPU, 3),)),
+        ({"containers": [asks(**{GPU: "0"})]}, ()),
+        ({"containers": [asks(**{PAGES: "4Mi"})], **asks(**{PAGES: "8Mi"})}, ((PAGES, 8 << 20),)),
+        ({"containers": [asks(**{GPU: "1"})], "overhead": {"cpu": "1", DISK: "1k"}}, ((DISK, 1000), (GPU, 1))),
+        ({"containers": [{"ports": [{"containerPort": 80}]}]}, ()),
+        ({"containers": [{"ports": [{"containerPort": 80, "hostPort": 8080}]}]}, (("host port 8080/TCP", 1),)),
+        (
+            {"containers": [{"ports": [{"hostPort": 53, "protocol": "UDP"}, {"hostPort": 53, "hostIP": "::"}]}]},
+            (("host port 53/TCP", 1), ("host port 53/UDP", 1)),
+        ),
+        ({"containers": [{"ports": [{"hostPort": 80, "hostIP": "127.0.0.1"}]}]}, ()),
+        (
+            {"initContainers": [{"ports": [{"hostPort": 1}]}, {**sidecar(), "ports": [{"hostPort": 2}]}]},
+            (("host port 2/TCP", 1),),
+        ),
+    ],
+)
+def test_whatever_else_is_counted_is_summed_too(spec: Json, others: tuple[tuple[str, int], ...]) -> None:
+    assert pod({"metadata": {"name": "p"}, "spec": spec}).requests.others == others
 
 
 def test_a_pod_in_full() -> None:
@@ -198,7 +230,7 @@ def test_a_node_in_full() -> None:
         machine_id="m",
         os_image="Flatcar",
         kubelet_version="v1.36.2",
-        allocatable=Resources(3920, 8 << 30, 110),
+        allocatable=Resources(3920, 8 << 30, 110, (("ephemeral-storage", 10**9),)),
         deleting=True,
     )
 

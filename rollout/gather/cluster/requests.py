@@ -1,21 +1,32 @@
 """What a pod asks of its node, summed as the scheduler sums it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import add
 
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.quantities import milli, whole
-from rollout.model.cluster import Resources
+from rollout.model.cluster import HOST_PORT, Resources
 
 _NOTHING = Resources()
+_FIELDS = frozenset({"cpu", "memory", "pods"})
+_ANY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 - as manifests write it
+
+_Others = tuple[tuple[str, int], ...]
 
 
 def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
-    """CPU, memory and pods out of a map of quantities; ValueError where one cannot be read."""
+    """CPU, memory, pods and whatever else is in a map of quantities; ValueError where one cannot be read."""
     return Resources(
         cpu_milli=milli(str(quantities.get("cpu", 0))),
         memory=whole(str(quantities.get("memory", 0))),
         pods=whole(str(quantities.get("pods", 0))),
+        others=() if quantities.keys() <= _FIELDS else _others(quantities),
     )
+
+
+def _others(quantities: Mapping[str, wire.Quantity]) -> _Others:
+    named = ((name, whole(str(each))) for name, each in quantities.items() if name not in _FIELDS)
+    return tuple(sorted((name, amount) for name, amount in named if amount))
 
 
 def pod_requests(spec: wire.PodSpec) -> Resources:
@@ -26,7 +37,16 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     running, starting = _containers(spec)
     effective = _override(_larger(running, starting), spec.resources)
     total = _plus(effective, amounts(spec.overhead)) if spec.overhead else effective
-    return Resources(total.cpu_milli, total.memory, pods=1)
+    return Resources(total.cpu_milli, total.memory, 1, _joined(total.others, tuple(set(_host_ports(spec))), add))
+
+
+def _host_ports(spec: wire.PodSpec) -> Iterator[tuple[str, int]]:
+    """The ports that no other pod on the node may have; one at a certain address seldom is in anybody's way."""
+    sidecars = (each for each in spec.init_containers or () if each.restart_policy == "Always")
+    for container in (*(spec.containers or ()), *sidecars):
+        for port in container.ports or ():
+            if port.host_port and (port.host_ip or "") in _ANY_ADDRESS:
+                yield f"{HOST_PORT}{port.host_port}/{port.protocol or 'TCP'}", 1
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
@@ -61,12 +81,25 @@ def _override(summed: Resources, of_pod: wire.Requirements | None) -> Resources:
     return Resources(
         cpu_milli=asked.cpu_milli if "cpu" in of_pod.requests else summed.cpu_milli,
         memory=asked.memory if "memory" in of_pod.requests else summed.memory,
+        others=_joined(summed.others, asked.others, lambda _, of_the_pod: of_the_pod),
     )
 
 
 def _plus(left: Resources, right: Resources) -> Resources:
-    return Resources(left.cpu_milli + right.cpu_milli, left.memory + right.memory)
+    others = _joined(left.others, right.others, add)
+    return Resources(left.cpu_milli + right.cpu_milli, left.memory + right.memory, others=others)
 
 
 def _larger(left: Resources, right: Resources) -> Resources:
-    return Resources(max(left.cpu_milli, right.cpu_milli), max(left.memory, right.memory))
+    others = _joined(left.others, right.others, max)
+    return Resources(max(left.cpu_milli, right.cpu_milli), max(left.memory, right.memory), others=others)
+
+
+def _joined(left: _Others, right: _Others, how: Callable[[int, int], int]) -> _Others:
+    """Both, what is in both as `how` says."""
+    if not (left and right):
+        return left or tuple(sorted(right))
+    joined = dict(left)
+    for name, amount in right:
+        joined[name] = how(joined[name], amount) if name in joined else amount
+    return tuple(sorted(joined.items()))

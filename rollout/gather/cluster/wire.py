@@ -108,11 +108,20 @@ class Requirements(msgspec.Struct, frozen=True, gc=False):
     requests: dict[str, Quantity] | None = None
 
 
+class Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A container's port; with the host's network each is a port of the host, and the API server says so."""
+
+    host_port: int | None = None
+    host_ip: str | None = msgspec.field(default=None, name="hostIP")
+    protocol: str | None = None
+
+
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A container; with `restart_policy` Always an init container is a sidecar."""
 
     resources: Requirements | None = None
     restart_policy: str | None = None
+    ports: tuple[Port, ...] | None = None
 
 
 class ClaimSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):

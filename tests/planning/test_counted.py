@@ -1,0 +1,86 @@
+"""Devices, huge pages, local storage and ports of the host: what else than CPU and memory a place must have free."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from rollout.model.cluster import Node, Pod, Resources
+from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
+from rollout.model.policy import Policy
+from rollout.model.quantity import Count
+from rollout.planning.plan import build_plan
+from tests.planning.builders import budget, inputs, node, pod
+from tests.planning.test_places import HOSTNAME
+
+GPU, PORT = "nvidia.com/gpu", "host port 80/TCP"
+
+
+def offering(name: str, **others: int) -> Node:
+    return node(name, labels={HOSTNAME: name}, allocatable=Resources(4000, 8 << 30, 110, named(others)))
+
+
+def named(others: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted((GPU if name == "gpu" else name, amount) for name, amount in others.items()))
+
+
+def asking(name: str, on: str, *others: tuple[str, int], app: str = "") -> Pod:
+    return pod(name, on, app=app or name, requests=Resources(100, 0, 1, others))
+
+
+def homeless(plan: RolloutPlan) -> dict[str, str]:
+    return {found.object: found.message for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE}
+
+
+@pytest.mark.parametrize(("free", "taken"), [(0, 0), (1, 1), (2, 2)])
+def test_no_other_node_has_a_device_free(free: int, taken: int) -> None:
+    others = [asking(f"other-{i}", "w-2", (GPU, 1)) for i in range(taken)]
+    given = inputs(
+        [offering("w-1", gpu=1), offering("w-2", gpu=free)], pods=[asking("train", "w-1", (GPU, 1)), *others]
+    )
+    assert "1 nvidia.com/gpu" in homeless(build_plan(given))["pod/shop/train"]
+
+
+def test_a_device_that_is_free_is_a_place() -> None:
+    given = inputs([offering("w-1", gpu=1), offering("w-2", gpu=1)], pods=[asking("train", "w-1", (GPU, 1))])
+    assert not homeless(build_plan(given))
+
+
+def test_what_no_node_says_it_offers_is_somebody_elses_to_give() -> None:
+    """Devices of resource claims, and what extenders of the scheduler look after."""
+    given = inputs([offering("w-1"), offering("w-2")], pods=[asking("train", "w-1", ("example.com/claimed", 1))])
+    assert not homeless(build_plan(given))
+
+
+def test_a_budget_that_waits_for_a_device_blocks() -> None:
+    pods = [asking(f"train-{i}", "w-1", (GPU, 1), app="train") for i in range(2)]
+    guard = budget("train", allowed=1, expected=2)
+    full = inputs([offering("w-1", gpu=2), offering("w-2")], pods=pods, budgets=[guard])
+    assert [found.kind for found in build_plan(full).blockers] == [BlockerKind.FITS_NOWHERE]
+    roomy = inputs([offering("w-1", gpu=2), offering("w-2", gpu=2)], pods=pods, budgets=[guard])
+    assert not build_plan(roomy).blockers
+
+
+def test_two_pods_with_one_port_of_the_host_do_not_share_a_node() -> None:
+    nodes = [offering("w-1"), offering("w-2")]
+    pods = [asking("ingress-0", "w-1", (PORT, 1), app="ingress"), asking("ingress-1", "w-2", (PORT, 1), app="ingress")]
+    found = homeless(build_plan(inputs(nodes, pods=pods)))
+    assert sorted(found) == ["pod/shop/ingress-0", "pod/shop/ingress-1"]
+    assert PORT in found["pod/shop/ingress-0"]
+    assert not homeless(build_plan(inputs([*nodes, offering("w-3")], pods=pods)))
+    other = replace(pods[1], requests=Resources(100, 0, 1, (("host port 80/UDP", 1),)))
+    assert not homeless(build_plan(inputs(nodes, pods=[pods[0], other])))
+
+
+def test_what_lacks_a_device_says_nothing_of_those_that_need_none() -> None:
+    nodes = [offering("w-1", gpu=2), offering("w-2")]
+    pods = [asking("a-train", "w-1", (GPU, 1)), asking("b-web", "w-1"), asking("c-train", "w-1", (GPU, 2))]
+    assert sorted(homeless(build_plan(inputs(nodes, pods=pods)))) == ["pod/shop/a-train", "pod/shop/c-train"]
+
+
+def test_nodes_with_devices_are_not_all_away_at_once() -> None:
+    nodes = [*(offering(f"gpu-{i}", gpu=2) for i in range(3)), *(offering(f"w-{i}") for i in range(6))]
+    pods = [asking(f"train-{i}", f"gpu-{i}", (GPU, 1)) for i in range(3)]
+    plan = build_plan(inputs(nodes, pods=pods, policy=Policy(max_unavailable=Count(9))))
+    assert not homeless(plan)
+    assert max(sum(each.name.startswith("gpu-") for each in wave.nodes) for wave in plan.waves) < 3
