@@ -20,7 +20,7 @@ def facts(shell: ParamikoShell, machines: Machines, user: str, name: str = "work
     return found
 
 
-@pytest.mark.parametrize("user", ["core", "ops", "narrow"])
+@pytest.mark.parametrize("user", ["core", "ops", "narrow", "both"])
 def test_who_may_see_and_reboot(shell: ParamikoShell, machines: Machines, user: str) -> None:
     """`core` is answered by the bus, any other user through sudo, by the whole or by just what a rollout takes."""
     found = facts(shell, machines, user)
@@ -39,6 +39,7 @@ def test_who_may_see_and_reboot(shell: ParamikoShell, machines: Machines, user: 
     ("user", "cause"),
     [
         ("careful", "sudo asks for a password"),
+        ("partly", "of its rules for it the last has no NOPASSWD"),
         ("guest", "or does not know the user at all"),
         ("stranger", "the user is not in the sudoers file"),
         ("typist", "sudo wants a terminal (requiretty)"),

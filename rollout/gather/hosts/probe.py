@@ -10,7 +10,8 @@ from rollout.gather.hosts.answer import assignments, complaint, printable, secti
 from rollout.gather.hosts.engine_status import parse_update_status, version
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
-from rollout.gather.hosts.sudo import refusal
+from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
+from rollout.gather.hosts.sudo_rules import wants_password
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.ports import CommandResult
 
@@ -34,7 +35,8 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
     if not _BOOT_ID.fullmatch(boot_id):
         return _no_boot_id(host, complaints)
     os_release = assignments(answers.get("os-release", ""))
-    may_reboot = answers.get("may-reboot", "") in _PERMITTED
+    wants_a_password = wants_password(answers.get("sudo-rules", ""))
+    may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
     return HostFacts(
         host=host,
         update=parse_update_status(answers, complaints),
@@ -45,7 +47,7 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
         machine_id=_machine_id(answers.get("machine-id", "")),
         locksmithd_active=answers.get("locksmithd", "") in _RUNNING_UNIT,
         may_reboot=may_reboot,
-        reboot_refusal="" if may_reboot else _refusal(host, answers, complaints),
+        reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
     )
@@ -60,9 +62,11 @@ def _machine_id(text: str) -> str:
     return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
-def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, str]) -> str:
+def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, str], *, wants_a_password: bool) -> str:
     status = answers.get("may-reboot", "").removeprefix("no").strip()
     cause = refusal(complaints.get("may-reboot", ""), int(status) if _STATUS.fullmatch(status) else None)
+    if wants_a_password:
+        cause = SudoRefusal(SudoProblem.PASSWORD, "of its rules for it the last has no NOPASSWD")
     return f"{host.user} may not run `sudo -n systemctl reboot`" + (f": {cause.sentence}" if cause else "")
 
 

@@ -19,7 +19,8 @@ _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors"
 )
 
-# `sudo -l COMMAND` tells whether the command is permitted and runs nothing.
+# `sudo -l COMMAND` tells whether the command is permitted and runs nothing; whether it would take a password is told by
+# the list of all rules.
 # A denied client prints CURRENT_OP=(null) and exits 0, which is why the answer is looked at, not the status.
 # A scheduled shutdown comes with the host's own time: its distance is measured on one clock.
 # Status 124 is that of a command that was cut off: there is nobody to answer root either.
@@ -48,7 +49,9 @@ mark machine-id; cat /etc/machine-id
 mark locksmithd; run 5 systemctl is-active locksmithd
 mark may-reboot
 if [ "$(id -u)" = 0 ]; then echo root
-elif run 5 sudo -n -l systemctl reboot >/dev/null; then echo sudo
+elif run 5 sudo -n -l systemctl reboot >/dev/null; then
+  echo sudo
+  mark sudo-rules; run 5 sudo -n -l
 else echo "no $?"; fi
 mark inhibitors; run 5 {_INHIBITORS_CALL}
 mark shutdown
