@@ -251,9 +251,11 @@ def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Start, t
     process = command(lab, tmp_path, *APPLY)
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     process.terminate()
-    time.sleep(0.5)
+    assert process.stderr is not None
+    while "stopping" not in (line := process.stderr.readline()):
+        assert line, process.communicate()
     process.terminate()
-    _stdout, stderr = process.communicate(timeout=10)
+    _stdout, stderr = process.communicate(timeout=40)
     assert process.returncode == 130
     assert "rollout resume" in stderr
     assert lab.scoreboard().annotations_left

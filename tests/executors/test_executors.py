@@ -120,7 +120,8 @@ def test_another_machine_goes_on_after_kill_9(program: Program, with_faults: Sta
 
 
 def test_what_was_killed_is_undone(program: Program, with_faults: StartLab) -> None:
-    lab = with_faults(5)
+    # Down for long enough to be killed meanwhile, however late the signal comes.
+    lab = with_faults(5, {"worker-1": HostFaults(boot_seconds=240)})
     with program.ended_at(lab, "rebooting", signal.SIGKILL, *TWO, "--exclude", "worker-2") as node:
         pass
     ended = program.run(lab, "abort", "--yes", "-o", "json", "--wait", "30s", "--force-unlock", run_of(lab))
