@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,6 +147,28 @@ def servers() -> Iterator[Loop]:
 
 
 @pytest.fixture
+def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No thread, no socket and no word of paramiko's outlives a call."""
+    threads, descriptors = paramiko_threads(), open_files()
+    yield
+    assert paramiko_threads() <= threads
+    # The servers are in this process as well, and close their ends when they come to it.
+    deadline = time.monotonic() + 20
+    while open_files() > descriptors + 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert open_files() <= descriptors + 1
+    assert not [record for record in caplog.records if record.name.startswith("paramiko")]
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def paramiko_threads() -> int:
+    return sum(type(thread).__module__.startswith("paramiko") for thread in threading.enumerate())
+
+
+@pytest.fixture
 def stranger() -> Iterator[MakeStranger]:
     made = list[Stranger]()
 
@@ -161,6 +184,11 @@ def stranger() -> Iterator[MakeStranger]:
 @pytest.fixture(scope="session")
 def client_key() -> asyncssh.SSHKey:
     return asyncssh.generate_private_key("ssh-ed25519")
+
+
+@pytest.fixture
+def server(servers: Loop, client_key: asyncssh.SSHKey) -> SshServer:
+    return servers.serve(authorized=[client_key])
 
 
 @pytest.fixture

@@ -57,11 +57,6 @@ def key(client_key: asyncssh.SSHKey, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def server(servers: Any, client_key: asyncssh.SSHKey) -> Any:
-    return servers.serve(authorized=[client_key])
-
-
 def on_a_terminal(command: list[str], entered: list[str]) -> str:
     """Run a command on a terminal of its own, and enter a line at each question; what the screen shows."""
     ours, theirs = pty.openpty()

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import asyncssh
 import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
@@ -19,11 +18,6 @@ from rollout.model.host import Host
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="bash relays")
 
 RELAY = "bash -c 'exec 3<>/dev/tcp/%h/%p; cat <&3 & exec cat >&3'"
-
-
-@pytest.fixture
-def server(servers: Any, client_key: asyncssh.SSHKey) -> Any:
-    return servers.serve(authorized=[client_key])
 
 
 def reached(server: Any, tmp_path: Path, text: str) -> Host:

@@ -41,11 +41,6 @@ def nothing_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ParamikoShell, "run", run)
 
 
-@pytest.fixture
-def server(servers: Any, client_key: asyncssh.SSHKey) -> Any:
-    return servers.serve(authorized=[client_key])
-
-
 def fleet(server: Any, number: int, **options: Any) -> dict[str, Host]:
     return {f"worker-{n}": server.host(f"worker-{n}", **options) for n in range(number)}
 
