@@ -11,6 +11,7 @@ import pytest
 from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshAuthError, SshUnreachableError
+from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from tests.adapters.openssh import MISSING, Sshd, certify, is_here, new_key, public, sshd
 
 pytestmark = [pytest.mark.skipif(not is_here(), reason=MISSING), pytest.mark.usefixtures("home")]
@@ -93,3 +94,19 @@ def test_ways_in_that_a_configuration_leads(tmp_path: Path, key: Path) -> None:
         )
         host = with_ssh_config({"w": server.host()}, config)["w"]
         assert ParamikoShell(known_hosts=server.known_hosts()).run(host, "echo hello", timeout=30).stdout == "hello\n"
+
+
+def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) -> None:
+    """Nor is a version of its own: a host would count as rebooted that was not even asked."""
+    noise = "echo 11111111-2222-4333-8444-555555555555; echo VERSION=9.9.9; printf unfinished"
+    shout = tmp_path / "shout"
+    shout.write_text(f'#!/bin/sh\n{noise}\nexec sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    shout.chmod(0o755)
+    with sshd(tmp_path / "sshd", f"AuthorizedKeysFile {key}.pub", f"ForceCommand {shout}") as server:
+        shell = ParamikoShell(known_hosts=server.known_hosts(), key_file=key)
+        answer = shell.run(server.host(), BOOT_COMMAND, timeout=30)
+    facts = parse_boot(answer)
+    assert answer.stdout.startswith("11111111-2222-4333-8444-555555555555\n")
+    assert facts is not None
+    assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert facts.version != "9.9.9"
