@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import add
 
 from rollout.gather.cluster import wire
+from rollout.gather.cluster.decoders import decoder_of
 from rollout.gather.cluster.quantities import milli, whole
 from rollout.model.cluster import HOST_PORT, Resources
 
@@ -37,16 +38,23 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
     running, starting = _containers(spec)
     effective = _override(_larger(running, starting), spec.resources)
     total = _plus(effective, amounts(spec.overhead)) if spec.overhead else effective
-    return Resources(total.cpu_milli, total.memory, 1, _joined(total.others, tuple(set(_host_ports(spec))), add))
+    ports = _host_ports(spec)
+    return Resources(total.cpu_milli, total.memory, 1, _joined(total.others, ports, add) if ports else total.others)
 
 
-def _host_ports(spec: wire.PodSpec) -> Iterator[tuple[str, int]]:
-    """The ports that no other pod on the node may have; one at a certain address seldom is in anybody's way."""
-    sidecars = (each for each in spec.init_containers or () if each.restart_policy == "Always")
-    for container in (*(spec.containers or ()), *sidecars):
-        for port in container.ports or ():
-            if port.host_port and (port.host_ip or "") in _ANY_ADDRESS:
-                yield f"{HOST_PORT}{port.host_port}/{port.protocol or 'TCP'}", 1
+def _host_ports(spec: wire.PodSpec) -> _Others:
+    """The ports that no other pod on the node may have."""
+    said = [raw for each in spec.containers or () if b"hostPort" in (raw := bytes(each.ports))]
+    if spec.init_containers:
+        said += [bytes(each.ports) for each in spec.init_containers if each.restart_policy == "Always"]
+    return tuple({named: 1 for raw in said for named in _named_ports(raw)}.items()) if said else ()
+
+
+def _named_ports(raw: bytes) -> Iterator[str]:
+    """Those of a container; one at a certain address seldom is in anybody's way."""
+    for port in decoder_of(tuple[wire.Port, ...]).decode(raw) if b"hostPort" in raw else ():
+        if port.host_port and (port.host_ip or "") in _ANY_ADDRESS:
+            yield f"{HOST_PORT}{port.host_port}/{port.protocol or 'TCP'}"
 
 
 def _containers(spec: wire.PodSpec) -> tuple[Resources, Resources]:
@@ -86,12 +94,16 @@ def _override(summed: Resources, of_pod: wire.Requirements | None) -> Resources:
 
 
 def _plus(left: Resources, right: Resources) -> Resources:
-    others = _joined(left.others, right.others, add)
+    if left is _NOTHING:
+        return right
+    others = _joined(left.others, right.others, add) if left.others or right.others else ()
     return Resources(left.cpu_milli + right.cpu_milli, left.memory + right.memory, others=others)
 
 
 def _larger(left: Resources, right: Resources) -> Resources:
-    others = _joined(left.others, right.others, max)
+    if right is _NOTHING:
+        return left
+    others = _joined(left.others, right.others, max) if left.others or right.others else ()
     return Resources(max(left.cpu_milli, right.cpu_milli), max(left.memory, right.memory), others=others)
 
 

@@ -117,11 +117,11 @@ class Port(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A container; with `restart_policy` Always an init container is a sidecar."""
+    """A container; with `restart_policy` Always an init container is a sidecar. Few `ports` are of interest."""
 
     resources: Requirements | None = None
     restart_policy: str | None = None
-    ports: tuple[Port, ...] | None = None
+    ports: msgspec.Raw = _ABSENT
 
 
 class ClaimSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
