@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
+from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator, compared
 
 NAME_FIELD = "metadata.name"
 _KEEPING_AWAY = ("NoSchedule", "NoExecute")
@@ -37,7 +37,14 @@ class Toleration:
             return False
         if self.key and self.key != taint.key:
             return False
-        return self.operator == "Exists" or (bool(self.key) and self.value == taint.value)
+        match self.operator:
+            case "Exists":
+                return True
+            case "Gt" | "Lt":
+                order = compared(taint.value, self.value)
+                return order > 0 if self.operator == "Gt" else order < 0
+            case _:
+                return bool(self.key) and self.value == taint.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,12 +41,7 @@ class Requirement:
                 return self._compared(labels) < 0
 
     def _compared(self, labels: Mapping[str, str]) -> int:
-        """The order of two whole numbers; 0 where either is none."""
-        try:
-            left, right = int(labels.get(self.key, "")), int(self.values[0])
-        except (ValueError, IndexError):
-            return 0
-        return (left > right) - (left < right)
+        return compared(labels.get(self.key, ""), self.values[0] if self.values else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +53,11 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether these labels satisfy every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def compared(left: str, right: str) -> int:
+    """The order of two whole numbers; 0 where either is none."""
+    try:
+        return (int(left) > int(right)) - (int(left) < int(right))
+    except ValueError:
+        return 0

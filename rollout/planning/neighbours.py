@@ -129,7 +129,7 @@ class Neighbours:
         drawn = [self._meant(term, kind) for term in placement.attractions]
         return _Demands(
             tuple(self._tally(self._meant(term, kind)) for term in placement.repulsions),
-            tuple(self._tally(meant) for meant in drawn),
+            tuple(self._attraction(meant, drawn) for meant in drawn),
             all(kind in self._selected(meant) for meant in drawn),
             tuple(self._spread(spread, kind) for spread in placement.spreads),
         )
@@ -139,6 +139,17 @@ class Neighbours:
             tally = self._tallies[meant] = Tally(self._places_of(meant[0]))
             self._fill(tally, self._selected(meant))
         return self._tallies[meant]
+
+    def _attraction(self, meant: _Meant, drawn: Sequence[_Meant]) -> Tally:
+        """Of several terms of one affinity each counts only pods that all of them select."""
+        if len(drawn) == 1:
+            return self._tally(meant)
+        key = (meant, *drawn)
+        if key not in self._tallies:
+            tally = self._tallies[key] = Tally(self._places_of(meant[0]))
+            others = [frozenset(map(id, self._selected(other))) for other in drawn]
+            self._fill(tally, [each for each in self._selected(meant) if all(id(each) in some for some in others)])
+        return self._tallies[key]
 
     def _spread(self, spread: Spread, kind: _Kind) -> tuple[Spread, Tally, int]:
         selector, places = spread.selects_for(kind.labels), self._places_for(spread, kind)

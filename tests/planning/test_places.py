@@ -16,7 +16,7 @@ from rollout.model.cluster import (
     SelectorOperator,
     Taint,
 )
-from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread
+from rollout.model.placement import NodeTerm, Placement, PodTerm, Spread, Toleration
 from rollout.planning.plan import PlanInputs
 from rollout.planning.rooms import Rooms
 from tests.planning.builders import inputs, node, pod
@@ -226,3 +226,22 @@ def verdicts(rooms: Rooms, moving: Pod, made: PlanInputs) -> list[bool]:
     found = [all(check.admits(each) for check in checks) for each in made.snapshot.nodes]
     rooms.put(here, at)
     return found
+
+
+def test_of_several_affinities_each_needs_a_pod_that_all_of_them_select() -> None:
+    cached = LabelSelector((Requirement("cache", SelectorOperator.EXISTS),))
+    drawn = demanding(attractions=(PodTerm(HOSTNAME, app("db")), PodTerm(ZONE_LABEL, cached)))
+    both = pod("both-0", "w-3", app="db", labels={"app": "db", "cache": ""})
+    one, other = pod("db-0", "w-2", app="db"), pod("cache-0", "w-2", labels={"cache": ""})
+    assert place(drawn, [one, other]) == set()
+    assert place(drawn, [one, other, both]) == {"w-3"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "value", "found"),
+    [("Gt", "900", True), ("Gt", "950", False), ("Lt", "1000", True), ("Lt", "950", False), ("Lt", "x", False)],
+)
+def test_a_toleration_compares_a_taint_that_is_a_number(operator: str, value: str, *, found: bool) -> None:
+    tainted = [named("w-1"), named("w-2", taints=(Taint("sla", "950", "NoSchedule"),))]
+    tolerant = demanding(tolerations=(Toleration("sla", operator, value),))
+    assert place(tolerant, [], tainted) == ({"w-2"} if found else set())
