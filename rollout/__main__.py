@@ -1,6 +1,6 @@
 """`python -m rollout`."""
 
-from rollout.cli.main import main
+from rollout.cli.entry import main
 
 if __name__ == "__main__":
     main()

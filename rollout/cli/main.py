@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -78,8 +78,20 @@ def version() -> None:
     typer.echo(f"{failures.PROGRAM} {__version__}")
 
 
-for _command in (status, plan, apply, resume, abort, history, doctor, inventory, check_update):
-    app.command(cls=SectionedCommand, context_settings=_CONTEXT)(flattened(_command))
+# a line each in the list of commands; None: their own first sentence is short enough for 80 columns
+_COMMANDS: Mapping[Callable[..., None], str | None] = {
+    status: "Show which nodes wait for a reboot, and what keeps the others.",
+    plan: None,
+    apply: None,
+    resume: None,
+    abort: "Undo what an interrupted rollout has begun.",
+    history: "List the runs of this machine, or tell one as a timeline.",
+    doctor: "Check everything that a rollout needs, and name each fix.",
+    inventory: "Print the Nodes as an Ansible inventory, in JSON.",
+    check_update: None,
+}
+for _command, _short in _COMMANDS.items():
+    app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
 app.add_typer(lab_app, name="lab")
 app.command(cls=SectionedCommand)(version)

@@ -8,7 +8,7 @@ import typer
 from rollout.cli import quantities
 from rollout.cli.options import DRAIN, NODES, PATIENCE, WAVES
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy
-from rollout.model.quantity import Count, Duration
+from rollout.model.quantity import LONGEST, Count, Duration
 
 _DRAIN = DrainPolicy()
 _POLICY = Policy()
@@ -129,6 +129,7 @@ class PolicyOptions:
             show_envvar=False,
             metavar="SECONDS",
             min=0,
+            max=LONGEST,
             help="Seconds a pod has to end. Default: the pod's own.",
             rich_help_panel=DRAIN,
         ),
@@ -184,6 +185,7 @@ class PolicyOptions:
             show_envvar=False,
             metavar="SECONDS",
             min=0,
+            max=LONGEST,
             help="Do not wait for pods that should have been gone for longer than this; 0 waits for all.",
             rich_help_panel=DRAIN,
         ),

@@ -12,6 +12,8 @@ from rollout.errors import UsageError
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _COUNT = re.compile(r"(\d+)(%?)")
+# what a Lease can say of its duration, an API server of a grace period; and no clock or lock takes 300 years
+LONGEST = 2**31 - 1
 
 
 class Duration(float):
@@ -26,7 +28,12 @@ class Duration(float):
                 f"{text!r} is not a duration",
                 hint="Write it as in Kubernetes: 90s, 10m, 1h30m (0s for none).",
             )
-        return cls(sum(float(number) * _UNITS[unit] for number, unit in parts))
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        if seconds > LONGEST:
+            raise UsageError(
+                f"{text!r} is too long", hint=f"At most {LONGEST // 3600}h can be waited, which is 68 years."
+            )
+        return cls(seconds)
 
     def __str__(self) -> str:
         if self < 1 and self > 0:

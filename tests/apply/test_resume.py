@@ -343,6 +343,8 @@ def test_a_journal_that_cannot_be_written_stops_nothing(started: Start, rollout:
     ended = rollout(lab, *APPLY, "--journal", place)
     assert ended.code == 0
     assert ended.stderr.count("no journal is written") == 1
+    assert f"{place.removesuffix('/journal')}" in ended.stderr
+    assert "Errno" not in ended.stderr
 
 
 def test_the_api_server_may_be_away_for_two_minutes_in_each_phase(started: Start, tmp_path: Path) -> None:

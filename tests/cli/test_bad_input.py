@@ -13,6 +13,8 @@ from tests.conftest import StartLab
 
 USAGE = [
     (("plan", "--drain-timeout", "10x"), "--drain-timeout", "not a duration"),
+    (("apply", "--yes", "--lease-duration", "999999999h"), "--lease-duration", "is too long"),
+    (("plan", "--grace-period", "99999999999999999999"), "--grace-period", ""),
     (("plan", "--max-unavailable", "0"), "--max-unavailable", "no node"),
     (("plan", "--max-unavailable", "300%"), "--max-unavailable", "not a count"),
     (("plan", "--ssh-port", "65536"), "--ssh-port", ""),

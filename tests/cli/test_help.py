@@ -32,6 +32,12 @@ def test_without_words_the_help_is_shown(command: Command) -> None:
     assert all(name in ended.stdout for name in ("status", "plan", "apply", "demo", "lab"))
 
 
+def test_the_list_of_commands_fits_on_a_terminal(command: Command) -> None:
+    listed = command("--help", variables={"COLUMNS": "80"}).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    assert len(listed.splitlines()) == 12
+    assert "..." not in listed
+
+
 def test_version(command: Command) -> None:
     assert command("version").stdout == command("--version").stdout == f"rollout {__version__}\n"
 

@@ -48,6 +48,24 @@ def test_output_without_room(command: str, buffered: str, tmp_path: Path) -> Non
     ]
 
 
+def test_ctrl_c_while_the_program_is_being_loaded(tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from rollout.cli.entry import main
+main()
+"""
+    (tmp_path / "load.py").write_text(code, encoding="utf-8")
+    ended = shell(f"exec {sys.executable} load.py", tmp_path, PYTHONPATH=str(Path.cwd()))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (ExitCode.INTERRUPTED, "", "")
+
+
 def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
     ended = shell(f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii")
     assert ended.returncode == ExitCode.ERROR
