@@ -52,7 +52,7 @@ def _held(pod: Pod) -> str:
 
 
 def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], prospects: Prospects) -> Iterator[Blocker]:
-    if len(budgets) > 1 and not pod.finished and not pod.terminating:
+    if len(budgets) > 1 and not pod.finished and not pod.terminating and not prospects.stays_pending(pod):
         names = ", ".join(budget.name for budget in budgets)
         yield Blocker(
             node,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from rollout.model.cluster import Budget, Pod
+from rollout.model.cluster import Budget, Pod, PodPhase
 
 _WITHOUT_DEADLINE = 600.0
 
@@ -31,6 +31,10 @@ class Prospects:
     def unready_under(self, budget: Budget) -> tuple[Pod, ...]:
         """The budget's pods that will not become ready by waiting."""
         return tuple(pod for pod in self.unready if budget.covers(pod))
+
+    def stays_pending(self, pod: Pod) -> bool:
+        """Whether it has long waited to run on its node. No budget is asked about such a pod, however many cover it."""
+        return pod.phase is PodPhase.PENDING and pod in self.unready
 
     def overdue(self, pod: Pod) -> float:
         """For how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.model.cluster import LabelSelector, Node, Pod, Requirement, Resources, SelectorOperator, Taint
+from rollout.model.cluster import LabelSelector, Node, Pod, PodPhase, Requirement, Resources, SelectorOperator, Taint
 from rollout.model.placement import NodeTerm, PersistentVolume, Placement, PodTerm, Spread
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
@@ -55,6 +55,23 @@ def test_long_unready_pods_keep_a_budget_from_allowing(
     guard = budget("web", allowed=0, expected=2, desired_healthy=1, current_healthy=0)
     guard = replace(guard, always_allow_unhealthy=always_allow)
     assert kinds(build_plan(inputs(TWO, pods=pods, budgets=[guard]))) == expected
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds", "expected"),
+    [
+        (PodPhase.PENDING, 700, []),
+        (PodPhase.PENDING, 60, [BlockerKind.TWO_BUDGETS]),
+        (PodPhase.RUNNING, 700, [BlockerKind.TWO_BUDGETS]),
+    ],
+)
+def test_what_has_never_run_is_evicted_under_two_budgets_as_well(
+    phase: PodPhase, seconds: int, expected: list[BlockerKind]
+) -> None:
+    """As where an image cannot be pulled; one that has only just come may run by its turn."""
+    pods = [pod("web-0", "w-1", phase=phase, ready=False, unready_since=ago(seconds))]
+    guards = [budget("web", allowed=1), budget("web", allowed=1, name="other")]
+    assert kinds(build_plan(inputs(TWO, pods=pods, budgets=guards))) == expected
 
 
 def test_a_budget_whose_pods_cannot_be_counted_never_allows() -> None:
