@@ -15,7 +15,7 @@ from rollout.model.progress import NodeFinished, NodeResult, NodeStep, Outcome, 
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
 
-_LAST_WORDS_SECONDS = 3.0
+LAST_WORDS_SECONDS = 3.0
 # Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words of its own.
 REASONS = {
     Phase.CORDONED: "Cordoned",
@@ -25,7 +25,7 @@ REASONS = {
     Phase.BOOTED: "Booted",
     Phase.READY: "Ready",
 }
-_ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
+ENDS = {Outcome.SUCCEEDED: "Done", Outcome.SKIPPED: "Skipped", Outcome.ABORTED: "GivenBack"}
 FAILED = "RolloutFailed"
 
 
@@ -37,7 +37,7 @@ class PhaseEvents:
         self._planned = {node.name: node for node in plan.nodes}
         self._phases: dict[str, Phase] = {}
         self._report = report
-        self._writer = EventWriter(api, self._run, last_words=_LAST_WORDS_SECONDS, refused=self._refused)
+        self._writer = EventWriter(api, self._run, last_words=LAST_WORDS_SECONDS, refused=self._refused)
 
     def __enter__(self) -> Self:
         self._writer.__enter__()
@@ -86,7 +86,7 @@ class PhaseEvents:
 
 def _end(result: NodeResult) -> tuple[str, bool]:
     """The reason, and whether it is a warning."""
-    return _ENDS.get(result.outcome, FAILED), result.outcome not in _ENDS
+    return ENDS.get(result.outcome, FAILED), result.outcome not in ENDS
 
 
 def _sentence(phase: Phase, node: PlannedNode) -> str:

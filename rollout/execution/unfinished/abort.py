@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from rollout.errors import RolloutError, StepError
 from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.events.undone import undone_events, undone_note
+from rollout.execution.events.writer import EventWriter
 from rollout.execution.lease import LeaseLock, LeaseTerms
 from rollout.execution.node.context import Guard, NodeContext, OutageNotice
 from rollout.execution.node.marking import give_back
@@ -54,9 +56,11 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         found = look(ports.api, options.lease_namespace)
         if found is None:
             return Aborted(run, (), {})
-        undoing = _Undoing(hosts, ports, options, lock, report, wait)
+        events = undone_events(ports.api, found.record.run, report)
+        undoing = _Undoing(hosts, ports, options, lock, report, wait, events)
         nodes = (*found.begun, *found.failed)
-        with ports.shell.attending(hosts[each.node.name] for each in nodes if each.node.name in hosts):
+        known = (hosts[each.node.name] for each in nodes if each.node.name in hosts)
+        with events, ports.shell.attending(known):
             results = undoing.all(nodes)
         RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience).end(complete=True)
     left = {result.node: result.message for result in results if result.left_cordoned}
@@ -71,6 +75,7 @@ class _Undoing:
     guard: Guard
     report: Reporter
     wait: float
+    events: EventWriter
 
     def all(self, nodes: tuple[Begun, ...]) -> list[NodeResult]:
         """Undo every node, some side by side."""
@@ -89,6 +94,7 @@ class _Undoing:
             begun.node.name, Outcome.ABORTED, begun.phase, seconds, message, left_cordoned=bool(message)
         )
         self.report.node_finished(result)
+        self.events.tell(undone_note(begun.node, result, begun.run, self.report.now))
         return result
 
     def _undo(self, context: NodeContext, begun: Begun) -> None:
