@@ -16,6 +16,7 @@ from rollout.execution.unfinished.recovery import Begun, Unfinished
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
+from rollout.model.progress import Outcome
 from rollout.model.quantity import Count
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.plan import PlanInputs, build_plan
@@ -53,12 +54,13 @@ def left_of(
     selected = _selected(found, snapshot)
     fresh = _planned_anew(found, pending, snapshot, targets, selected, skip_blocked=leftover.skip_blocked)
     plan = _joined(found, begun, fresh)
+    failures = counted_failures(found, policy.max_failures.of(selected), retry_failed=leftover.retry_failed)
     if not quiet:
-        show(resume_text(found, [item.node.name for item in begun if item in found.failed]))
+        show(resume_text(found, [item.node.name for item in begun if item in found.failed], failures))
         show("\n" + plan_text(plan, zones={node.name: node.zone for node in snapshot.nodes}, width=width()))
     refuse_blocked(_without_accepted(plan, found), only_rivals=leftover.ignore_blockers)
     left = frozenset(item.node.name for item in found.failed if item not in begun and item.cordoned)
-    inherited = Inheritance({item.node.name: item.run for item in begun}, left, found.record.health)
+    inherited = Inheritance({item.node.name: item.run for item in begun}, left, found.record.health, failures)
     return Run(plan, targets, connections, run_options(selected, ssh, lease, lock), stop, inherited)
 
 
@@ -69,6 +71,19 @@ def _without_accepted(plan: RolloutPlan, found: Unfinished) -> RolloutPlan:
     return replace(
         plan, blockers=tuple(one for one in plan.blockers if (one.node, one.kind, one.object) not in accepted)
     )
+
+
+def counted_failures(found: Unfinished, limit: int, *, retry_failed: bool) -> int:
+    """How many failures so far still count towards the limit.
+
+    Those that are tried again do not, nor does any once they have reached it: the rollout has stopped for them, and
+    whoever goes on all the same has decided to.
+    """
+    if retry_failed:
+        return 0
+    stayed = sum(1 for item in found.failed if item.run == found.record.run)
+    returned = sum(1 for outcome in found.given_back.values() if outcome != Outcome.SKIPPED)
+    return stayed + returned if stayed + returned < limit else 0
 
 
 def _taken_on(found: Unfinished, *, retry_failed: bool) -> tuple[Begun, ...]:

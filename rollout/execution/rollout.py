@@ -60,12 +60,14 @@ class Inheritance:
     """What an earlier process has left of this run.
 
     `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
-    what was well before the wave that was interrupted, None where that is not known.
+    what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
+    towards the most that are allowed.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
     left: frozenset[str] = frozenset()
     health: Health | None = None
+    failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ def _may_act(guard: Guard) -> bool:
 
 
 def _run_waves(run: _Run) -> Ledger:
-    ledger = Ledger(left_before=run.inherited.left)
+    ledger = Ledger(left_before=run.inherited.left, failures_before=run.inherited.failures)
     runner, settler = _runner(run, ledger), _settler(run)
     why = _settle_first(run, settler, ledger)
     for position, wave in enumerate(run.plan.waves):

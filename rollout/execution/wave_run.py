@@ -32,17 +32,22 @@ class Allowance:
 
 @dataclass(slots=True)
 class Ledger:
-    """The rollout's results so far. `left_before` are nodes that an earlier process failed and left cordoned."""
+    """The rollout's results so far.
+
+    `left_before` are nodes that an earlier process failed and left cordoned, `failures_before` those of its failures
+    that count.
+    """
 
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
     not_started: list[NotStarted] = field(default_factory=list)
     left_before: frozenset[str] = frozenset()
+    failures_before: int = 0
 
     @property
     def failures(self) -> int:
         """How many nodes have failed."""
-        return sum(1 for result in self.finished if not result.succeeded)
+        return self.failures_before + sum(1 for result in self.finished if not result.succeeded)
 
     @property
     def away(self) -> frozenset[str]:

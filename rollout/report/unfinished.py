@@ -24,8 +24,8 @@ def _counts(found: Unfinished) -> str:
     return ", ".join(told) + (f" ({printable(found.record.problem)})" if found.record.problem else "")
 
 
-def resume_text(found: Unfinished, retried: Sequence[str]) -> str:
-    """What resume is about to do with each node."""
+def resume_text(found: Unfinished, retried: Sequence[str], failures: int = 0) -> str:
+    """What resume is about to do with each node; `failures` so far count towards the most that are allowed."""
     lines = [heading(found).replace("the rollout", "The rollout", 1)]
     lines += [f"  {printable(begun.node.name)}: {_next(begun)}" for begun in found.begun]
     if found.untouched:
@@ -34,6 +34,8 @@ def resume_text(found: Unfinished, retried: Sequence[str]) -> str:
     if failed:
         verb = "tried again" if retried else "failed, left as they are (--retry-failed tries them again)"
         lines.append(f"  {verb}: {shortened(failed)}")
+    if failures:
+        lines.append(f"  counted towards --max-failures so far: {failures}")
     return "\n".join(lines)
 
 

@@ -1,16 +1,20 @@
 """What a failed node does to the rest of its rollout, and what is left of it and told about it."""
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pytest
 
+from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, RebootFault, SudoFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.lab.world.timings import Timings
+from rollout.model.marks import LAST_RESULT, RUN
 from tests.apply.conftest import Rollout, command
 
 APPLY = (
@@ -67,6 +71,43 @@ def test_one_that_works_as_before_does_not_and_failures_add_up_to_a_share(starte
     for entry in ended.summary["failed"]:
         assert_given_back(lab, entry["node"])
     assert set(ended.summary["reasons"].values()) == {"2 failed, and --max-failures is 2"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_failures_add_up_over_an_interruption_and_anew_once_they_have_stopped_it(
+    started: Started, rollout: Rollout, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Every host ignores its reboot. Killed, or asked to stop, after the first failure; then gone on with twice."""
+    lab = started("default", 8)
+    inflict(lab, *(f"worker-{number}" for number in range(1, 6)), faults=HostFaults(reboot=RebootFault.IGNORED))
+    process = command(lab, tmp_path, *APPLY, "--max-failures", "3", "--max-unavailable", "1", "--reboot-timeout", "3s")
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"node_finished"' in line)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert 1 <= len(failed_on(lab)) < 3
+    first = rollout(lab, "resume", "--yes", "-o", "json", *unlocked(lab))
+    assert first.code == 4, first.stderr
+    assert len(failed_on(lab)) == 3
+    assert set(first.summary["reasons"].values()) == {"3 failed, and --max-failures is 3"}
+    again = rollout(lab, "resume", "--yes", "-o", "json")
+    assert (len(again.summary["failed"]), again.summary["not_started"]) == (2, [])
+    assert len(failed_on(lab)) == 5
+    assert lab.scoreboard().cordons_left == ()
+
+
+def failed_on(lab: Lab) -> set[str]:
+    """Nodes on which it stands that they were not rebooted."""
+    nodes = lab.call(lambda: [node["metadata"] for node in lab.store.items(NODES)])
+    return {node["name"] for node in nodes if "not-rebooted" in node.get("annotations", {}).get(LAST_RESULT, "")}
+
+
+def unlocked(lab: Lab) -> tuple[str, ...]:
+    """The flag that passes over whoever was killed."""
+    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
+    assert lease is not None
+    run = lease["metadata"].get("annotations", {}).get(RUN)
+    return ("--force-unlock", run) if run else ()
 
 
 def test_one_that_is_not_back_is_told_of_with_all_there_is_to_look_at(
