@@ -101,8 +101,8 @@ def test_command_has_a_deadline(servers: Any, client_key: asyncssh.SSHKey, key_f
 
     server = servers.serve(hang, authorized=[client_key])
     started = time.monotonic()
-    with pytest.raises(SshTimeoutError, match=r"no answer within 0.5 s while running the command"):
-        shell(server, key_file).run(server.host(), "x", timeout=0.5)
+    with pytest.raises(SshTimeoutError, match=r"no answer within 3 s while running the command"):
+        shell(server, key_file).run(server.host(), "x", timeout=3)
     assert time.monotonic() - started < 20
 
 

@@ -74,11 +74,12 @@ def test_in_a_log(lab: Lab, held: dict[str, Any], flags: Callable[[str], tuple[s
 
 
 def test_on_a_terminal(lab: Lab, held: dict[str, Any], flags: Callable[[str], tuple[str, ...]], tmp_path: Path) -> None:
-    shown = on_terminal(lab, tmp_path, *flags("5s"))
+    shown = on_terminal(lab, tmp_path, *flags("9s"))
     found = {(int(waited), int(left)) for waited, left in re.findall(line_of(held), shown)}
     # It counts while nothing is told.
     assert len({left for _, left in found}) >= 2, shown
-    assert all(4 <= waited + left <= 5 for waited, left in found)
+    # A busy machine may take a while until it has been held back for the first time.
+    assert all(6 <= waited + left <= 9 for waited, left in found), found
 
 
 def on_terminal(lab: Lab, home: Path, *arguments: str) -> str:
