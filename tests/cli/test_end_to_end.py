@@ -187,10 +187,10 @@ def test_the_second_signal_ends_it_at_once(start_lab: StartLab, home: Path) -> N
     lab = start_lab(TINY, nodes=3, speed=0.5)
     process = interrupted(lab, home, signal.SIGINT)
     assert process.stderr is not None
-    while "stopping" not in process.stderr.readline():
-        pass
+    while "stopping" not in (line := process.stderr.readline()):
+        assert line, process.communicate()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=5)
+    process.communicate(timeout=30)
     assert process.returncode == ExitCode.INTERRUPTED
 
 
@@ -221,12 +221,12 @@ def test_a_second_rollout_is_kept_out(start_lab: StartLab, home: Path, command: 
     lab = start_lab(TINY, nodes=3, speed=1)
     first = start(home, lab.environment, ["apply", "--yes", "-o", "json"], subprocess.DEVNULL)
     assert first.stdout is not None
-    while '"draining"' not in first.stdout.readline():
-        pass
+    while '"draining"' not in (line := first.stdout.readline()):
+        assert line, first.communicate()
     second = command("apply", "--yes", "--node", "worker-3", lab=lab)
     assert second.code == ExitCode.BLOCKED
     assert second.stderr.startswith("rollout: error: ")
     first.send_signal(signal.SIGINT)
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=10)
+    first.communicate(timeout=20)
     assert lab.scoreboard().reboots["worker-3"] == 0

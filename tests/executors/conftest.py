@@ -102,7 +102,9 @@ class Program:
         process = self.start(lab, *arguments, "-o", "json")
         assert process.stdout is not None
         lines = (json.loads(line) for line in process.stdout)
-        node = next(line["node"] for line in lines if line["type"] == "step" and line["phase"] == phase)
+        told = (line["node"] for line in lines if line["type"] == "step" and line["phase"] == phase)
+        node = next(told, None)
+        assert node is not None, process.communicate()
         process.send_signal(number)
         process.communicate(timeout=100)
         yield node
