@@ -1,9 +1,11 @@
 """Where OpenSSH's client gets in, the shell does as well: servers that allow little, agents that decline."""
 
 import getpass
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshAuthError, SshUnreachableError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
+from rollout.gather.inventory.nodes import Connection
 from tests.adapters.openssh import MISSING, Sshd, certify, is_here, new_key, public, sshd
 
 pytestmark = [pytest.mark.skipif(not is_here(), reason=MISSING), pytest.mark.usefixtures("home")]
@@ -110,3 +113,37 @@ def test_an_id_that_a_login_shell_prints_is_no_boots(tmp_path: Path, key: Path) 
     assert facts is not None
     assert facts.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert facts.version != "9.9.9"
+
+
+def test_the_inventory_hands_the_identities_of_a_configuration_on(tmp_path: Path, key: Path, agent: Path) -> None:
+    """A client that is given an address finds no block of a name: what stands there goes along, for OpenSSH itself."""
+    folder = tmp_path / "our keys"
+    folder.mkdir()
+    authority = new_key(tmp_path / "ca")
+    certificate = certify(authority, key, "-n", getpass.getuser()).rename(folder / "signed")
+    key.rename(folder / "key")
+    (folder / "agent").symlink_to(agent)
+    with sshd(tmp_path / "sshd", f"TrustedUserCAKeys {authority}.pub") as server:
+        known = server.known_hosts().rename(folder / "known")
+        config = tmp_path / "config"
+        config.write_text(
+            f'Host worker-1\n  IdentityFile "{folder}/key"\n  CertificateFile "{certificate}"\n  IdentitiesOnly yes\n'
+            f'  IdentityAgent "{folder}/agent"\n  UserKnownHostsFile "{known}" /dev/null\n'
+        )
+        host = with_ssh_config({"w": server.host()}, config)["w"]
+        told = shlex.split(Connection(ssh_config="none").arguments(host))
+        command = [
+            "ssh",
+            *told,
+            "-o",
+            "BatchMode=yes",
+            "-p",
+            str(host.port),
+            f"{host.user}@{host.address}",
+            "echo hello",
+        ]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "hello\n"), ended.stderr
+    assert {"IdentitiesOnly=yes", f'IdentityAgent="{folder}/agent"'} <= set(told)
+    alone = replace(host, identities=replace(host.identities, agent="", only=False))
+    assert "IdentityAgent=none" in shlex.split(Connection().arguments(alone))

@@ -36,14 +36,23 @@ class Connection:
         It is given an address, where a configuration may speak of a name: the way that was found there goes along.
         """
         own_key = host.key_file or self.key_file
+        files = (self.known_hosts,) if self.known_hosts else host.known_hosts
         options = (
-            ("UserKnownHostsFile", self.known_hosts or " ".join(host.known_hosts)),
+            ("UserKnownHostsFile", " ".join(_quoted(file) for file in files)),
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
-            *(("IdentityFile", file) for file in host.identities.files if not own_key),
+            *(("IdentityFile", _quoted(file)) for file in host.identities.files if not own_key),
+            *(("CertificateFile", _quoted(file)) for file in host.identities.certificates),
+            ("IdentityAgent", "" if host.identities.agent is None else _quoted(host.identities.agent or "none")),
+            ("IdentitiesOnly", "yes" if host.identities.only else ""),
         )
         told = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
         return shlex.join((*told, *(("-F", self.ssh_config) if self.ssh_config else ())))
+
+
+def _quoted(file: str) -> str:
+    """A path as OpenSSH's configuration takes it."""
+    return f'"{file}"' if " " in file else file
 
 
 def inventory_document(
