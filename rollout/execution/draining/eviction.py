@@ -24,6 +24,8 @@ _FORBIDDEN = 403
 _DENIED = "denied the request"
 # A 504 that is about one budget, which many change at once, and not about the server.
 _BUDGET_CONFLICT = "PodDisruptionBudget"
+# A budget whose controller is behind with what it was told of: the server forbids what it will allow once that is over.
+_BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
 _BUDGET_NAME = re.compile(r"disruption budget (\S+)")
 _FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
 
@@ -132,7 +134,8 @@ def _postponed(error: ApiError) -> Answer:
     going = error.status == _FORBIDDEN and error.has_cause(_TERMINATING)
     if going or (is_passing(error) and _DENIED in error.message):
         return Answer.DENIED
-    if isinstance(error, ApiConflictError) or (is_passing(error) and _BUDGET_CONFLICT in error.message):
+    behind = error.status == _FORBIDDEN and any(sign in error.message for sign in _BUDGET_BEHIND)
+    if behind or isinstance(error, ApiConflictError) or (is_passing(error) and _BUDGET_CONFLICT in error.message):
         return Answer.LATER
     return Answer.AWAY if is_passing(error) else Answer.REFUSED
 
