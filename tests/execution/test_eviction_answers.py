@@ -34,7 +34,8 @@ def webhook(code: int, name: str, why: str) -> tuple[int, bytes]:
 
 
 def asked(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str]) -> Attempt:
-    with scripted(lambda exchange: exchange.answer(*answer, **headers)) as server:
+    code, body = answer
+    with scripted(lambda exchange: exchange.answer(code, body, **headers)) as server:
         api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
         return request_removal(api, pod("web-0", "w-1"), DrainPolicy())
 
