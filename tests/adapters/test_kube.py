@@ -421,3 +421,24 @@ def test_a_stream_that_breaks_within_a_chunk_is_told_in_plain_words(tmp_path: Pa
     with scripted(script) as server, pytest.raises(ApiUnavailableError) as caught:
         client(tmp_path, server.url).get("/x")
     assert caught.value.message.endswith("GET /x: the answer ended early")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (json.dumps(status_body(404, "NotFound", 'nodes "w-1" not found')).encode(), ApiNotFoundError),
+        (b"404 page not found\n", ApiNotFoundError),
+        (b"<html><body><h1>404 Not Found</h1></body></html>", ApiUnavailableError),
+        (b"default backend - 404", ApiUnavailableError),
+        (b'{"type":"error","status":404,"message":"cluster not found"}', ApiUnavailableError),
+        (b"", ApiUnavailableError),
+    ],
+)
+def test_only_an_api_server_is_believed_that_something_is_not_there(
+    tmp_path: Path, body: bytes, kind: type[ApiError]
+) -> None:
+    """What stands before it answers 404 as well when it has lost it; a Node that is only out of sight is not gone."""
+    with scripted(lambda exchange: exchange.answer(404, body)) as server, pytest.raises(ApiError) as caught:
+        client(tmp_path, server.url).get("/api/v1/nodes/w-1")
+    assert type(caught.value) is kind
+    assert caught.value.status == 404

@@ -20,7 +20,7 @@ GROUP = "poddisruptionbudgets.policy"
 def status(code: int, reason: str, message: str, *causes: tuple[str, str], wait: int = 0) -> tuple[int, bytes]:
     details: dict[str, Any] = {"causes": [{"reason": word, "message": told} for word, told in causes]} if causes else {}
     details |= {"retryAfterSeconds": wait} if wait else {}
-    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
     body |= {"code": code} | ({"reason": reason} if reason else {}) | ({"details": details} if details else {})
     return code, json.dumps(body).encode()
 
@@ -83,6 +83,8 @@ def asked(tmp_path: Path, answer: tuple[int, bytes], headers: dict[str, str]) ->
         ),
         (status(504, "Timeout", "request did not complete within the allotted timeout"), Answer.AWAY),
         (page(502, "Bad Gateway"), Answer.AWAY),
+        (page(404, "Not Found"), Answer.AWAY),
+        ((404, b""), Answer.AWAY),
         (page(503, "Service Temporarily Unavailable"), Answer.AWAY),
         (page(504, "Gateway Time-out"), Answer.AWAY),
         (status(503, "ServiceUnavailable", "apiserver is shutting down"), Answer.AWAY),

@@ -36,6 +36,9 @@ _CLASSES: dict[int, type[ApiError]] = {
 # The one 500 that no patience cures: the eviction subresource meets a pod under two budgets. Every other 500
 # (a changing etcd leader among them, which carries no reason either) may pass.
 _LASTING_500 = "more than one PodDisruptionBudget"
+# What an API server writes of a path that it does not serve. Another 404 that is no Status comes from something before
+# it that has lost it; believed, it would say that every object is gone.
+_NOT_FOUND, _UNSERVED = 404, b"404 page not found"
 
 _UNAUTHORIZED_HINT = "Renew the credentials of the kubeconfig's user, or name another context with --context."
 _FORBIDDEN_HINT = "Have this right granted to the user; `rollout doctor` lists every right that is needed."
@@ -79,12 +82,14 @@ def failure(status: int, body: bytes, *, request: str, retry_after: str = "") ->
     message = answer.message or _describe(status, body, request)
     if status == _UNAUTHORIZED:
         message = f"the API server does not accept the credentials: {message}"
-    return _build(status, message, answer, retry_after)
+    foreign = status == _NOT_FOUND and not answer.kind and not body.startswith(_UNSERVED)
+    return _build(status, message, answer, retry_after, ApiUnavailableError if foreign else _class(status, message))
 
 
 def status_failure(status: Status) -> ApiError:
     """The error that a Status inside a watch means."""
-    return _build(status.code, status.message or "the watch ended with an error", status, "")
+    message = status.message or "the watch ended with an error"
+    return _build(status.code, message, status, "", _class(status.code, message))
 
 
 def _read_status(body: bytes) -> Status:
@@ -100,9 +105,9 @@ def _describe(status: int, body: bytes, request: str) -> str:
     return f"the API server answered {status} to {request}" + (f": {text}" if text else "")
 
 
-def _build(status: int, message: str, answer: Status, retry_after: str) -> ApiError:
+def _build(status: int, message: str, answer: Status, retry_after: str, kind: type[ApiError]) -> ApiError:
     causes = (answer.details.causes if answer.details else None) or ()
-    return _class(status, message)(
+    return kind(
         message,
         status=status,
         reason=answer.reason or "",
