@@ -121,7 +121,9 @@ def _update_engine(node: str, unit: UnitState) -> Check:
     if unit.missing:
         return failed(name, node, "the host has no update-engine", "Is this a Flatcar or CoreOS host? --exclude it.")
     if unit.masked:
-        fix = "sudo systemctl unmask update-engine && sudo systemctl enable --now update-engine"
+        # a mask in /run is none to `unmask`, and one in /etc none to `unmask --runtime`
+        runtime = "" if unit.stays_masked else " --runtime"
+        fix = f"sudo systemctl unmask{runtime} update-engine && sudo systemctl enable --now update-engine"
         return failed(name, node, "update-engine is masked: no update will ever be staged", fix)
     if not unit.runs:
         return failed(name, node, f"update-engine is {unit.active}", "sudo systemctl enable --now update-engine")
