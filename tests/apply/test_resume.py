@@ -136,8 +136,9 @@ def test_only_the_run_that_holds_the_lock_is_unlocked(started: Start, rollout: R
 def test_without_its_record_the_begun_nodes_are_finished_from_their_marks(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
+    """A check that never passes keeps them begun until the process is dead, however late the machine is to kill it."""
     lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "booted") as node:
+    with stopped_at(lab, tmp_path, "booted", "--after-reboot-annotations", "checks.example/after") as node:
         run = run_of(lab)
         lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
         ended = rollout(lab, "resume", "--yes", "--force-unlock", run)
