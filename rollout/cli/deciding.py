@@ -7,6 +7,8 @@ from pathlib import Path
 from rollout.cli import wiring
 from rollout.cli.gathering import Targets
 from rollout.cli.recording import past_runs
+from rollout.cli.selecting import useless_spreading
+from rollout.cli.terminal import say
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
@@ -46,6 +48,8 @@ def load_plan(path: Path) -> RolloutPlan:
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
     """A new plan; or the saved one with what stands in its way now, `StalePlanError` where it does not fit any more."""
+    if useless := useless_spreading(snapshot.nodes, intent.policy.spread_by):
+        say(f"warning: {useless}")
     inputs = inputs_of(intent, snapshot, targets)
     fresh = build_plan(inputs)
     if intent.saved is None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.options import ClusterOptions, SshOptions
-from rollout.cli.selecting import check_selector, chosen
+from rollout.cli.selecting import check_selector, chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
@@ -77,6 +77,8 @@ def with_patience(action: Callable[[], T]) -> T:
 def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
     """Choose nodes, find their hosts, and ask each host what it is up to."""
     selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
+    if useless := useless_exclusions(nodes, selection):
+        say(f"warning: {useless}")
     hosts = _hosts(nodes, selected, ssh)
     asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
     return Targets(selected, hosts, _poll(asked, connections.shell, ssh))

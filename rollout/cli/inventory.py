@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
-from rollout.errors import UsageError
+from rollout.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +54,8 @@ def inventory(
     targets = ask_hosts(nodes, connections, wanted, ssh)
     chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, wanted)]
     reached = _connection(ssh)
+    if host and not chosen:
+        raise InputError(f"{host} is left out by --exclude", hint="Leave one of --host and --exclude away.")
     if host:
         shown = host_variables(chosen[0], targets.hosts.get(host), targets.observations.get(host), reached)
     else:

@@ -14,13 +14,13 @@ from rollout.cli.options import LeaseOptions, SshOptions
 from rollout.cli.recording import journalled
 from rollout.cli.run_options import LockOptions, StopMode
 from rollout.cli.terminal import error_console, show
-from rollout.errors import BlockedError, ExitCode
+from rollout.errors import BlockedError, ExitCode, SshError
 from rollout.execution.node.context import StopRequest
 from rollout.execution.node.playbooks import NodePlaybooks
 from rollout.execution.rehearsal import rehearse as ask_server
 from rollout.execution.rollout import Inheritance, Ports, RunOptions, execute
 from rollout.model.host import Host
-from rollout.model.plan import BlockerKind, RolloutPlan
+from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import Selection
 from rollout.model.progress import NotStarted, PlanReady, RunFinished, RunResult
 from rollout.planning.eligibility import excluded_by_name
@@ -31,7 +31,7 @@ from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.rehearsal import rehearsal_text
 from rollout.report.summary import summary_text
-from rollout.report.text import listed
+from rollout.report.text import listed, shortened
 
 _MOST_BLOCKERS = 10
 
@@ -81,6 +81,16 @@ def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
         raise BlockedError(
             f"not started, for this stands in the way: {listed(told, _MOST_BLOCKERS)}",
             hint="Clear it, leave those nodes out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
+        )
+
+
+def refuse_silence(plan: RolloutPlan) -> None:
+    """`SshError` where every host kept silent: whether anything is to be done is not known then."""
+    left = [found for found in plan.excluded if found.reason is not ExclusionReason.EXCLUDED]
+    if left and not plan.waves and all(found.reason is ExclusionReason.UNREACHABLE for found in left):
+        raise SshError(
+            f"none of the hosts could be asked: {shortened([found.node for found in left])}",
+            hint="`rollout doctor` names the fix of each.",
         )
 
 

@@ -3,10 +3,12 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rollout.errors import InputError, UsageError
 from rollout.model.cluster import Node
 from rollout.model.policy import Selection
+from rollout.planning.eligibility import excluded_by_name
 from rollout.report.text import shortened
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -52,6 +54,23 @@ def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
             hint="Leave one of --node and --selector away.",
         )
     return names
+
+
+def useless_exclusions(nodes: Sequence[Node], selection: Selection) -> str:
+    """What to warn of where an `--exclude` names no node, as after a slip of the pen; empty where each names one."""
+    useless = [
+        pattern
+        for pattern in selection.exclude
+        if not any(excluded_by_name(node.name, replace(selection, exclude=(pattern,))) for node in nodes)
+    ]
+    return f"--exclude names no node of the cluster: {shortened(useless)}" if useless else ""
+
+
+def useless_spreading(nodes: Sequence[Node], label: str) -> str:
+    """What to warn of where no node has the label of `--spread-by`, so that it keeps nothing apart; else empty."""
+    if not label or any(label in node.labels for node in nodes):
+        return ""
+    return f"--spread-by keeps nothing apart: {_close_labels(label, nodes)}"
 
 
 def _refuse_missing(nodes: Sequence[Node], named: Iterable[str]) -> None:

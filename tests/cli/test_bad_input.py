@@ -106,6 +106,24 @@ def test_on_a_cluster(start_lab: StartLab, command: Command, home: Path) -> None
     assert nothing_changed(lab)
 
 
+def test_what_protects_nothing_is_warned_of(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab(nodes=2)
+    ended = command("plan", "--exclude", "wroker-1", "--spread-by", "topology.kubernetes.io/zoen", lab=lab)
+    assert ended.code == ExitCode.OK
+    assert "warning: --exclude names no node of the cluster: wroker-1" in ended.stderr
+    assert "warning: --spread-by keeps nothing apart: " in ended.stderr
+    assert "topology.kubernetes.io/zone" in ended.stderr
+
+
+def test_silent_hosts_are_not_taken_for_hosts_without_an_update(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab(nodes=2)
+    for asked in ("--yes", "--dry-run"):
+        ended = command("apply", asked, "--ssh-port", "1", lab=lab)
+        assert ended.code == ExitCode.ERROR
+        assert_one_error(ended.stderr, "none of the hosts could be asked", "rollout doctor")
+    assert nothing_changed(lab)
+
+
 def edited(change: Callable[[dict[str, object]], object]) -> Callable[[str], str]:
     def edit(text: str) -> str:
         content = json.loads(text)

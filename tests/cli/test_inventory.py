@@ -83,6 +83,9 @@ def test_one_host_alone(start_lab: StartLab, command: Command) -> None:
     assert missing.code == ExitCode.ERROR
     assert "there is no node worker-99" in missing.stderr
     assert command("inventory", "--list", "--host", "worker-2", lab=lab).code == ExitCode.USAGE
+    excluded = command("inventory", "--host", "worker-2", "--exclude", "worker-*", lab=lab)
+    assert (excluded.code, excluded.stdout) == (ExitCode.ERROR, "")
+    assert "worker-2 is left out by --exclude" in excluded.stderr
 
 
 def test_a_host_that_does_not_answer_is_listed_without_its_answers(start_lab: StartLab, command: Command) -> None:

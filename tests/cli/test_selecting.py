@@ -1,6 +1,6 @@
 import pytest
 
-from rollout.cli.selecting import check_selector, chosen
+from rollout.cli.selecting import check_selector, chosen, useless_exclusions, useless_spreading
 from rollout.errors import InputError, UsageError
 from rollout.model.cluster import Node, ReadyState, Resources
 from rollout.model.policy import Selection
@@ -83,6 +83,20 @@ def test_a_choice_of_nothing_says_what_comes_close(
         chosen(NODES, matching, selection)
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+def test_exclusions_that_exclude_nothing_are_named() -> None:
+    assert not useless_exclusions(NODES, Selection())
+    assert not useless_exclusions(NODES, Selection(exclude=("web-*", "db-1")))
+    told = useless_exclusions(NODES, Selection(exclude=("wbe-1", "db-1", "cp-*")))
+    assert told == "--exclude names no node of the cluster: wbe-1, cp-*"
+
+
+def test_a_label_that_spreads_nothing_is_told_of() -> None:
+    assert not useless_spreading(NODES, "")
+    assert not useless_spreading(NODES, "pool")
+    told = useless_spreading(NODES, "pol")
+    assert told == "--spread-by keeps nothing apart: No node has the label pol; labels are: pool"
 
 
 def test_a_cluster_without_nodes() -> None:
