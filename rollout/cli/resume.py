@@ -43,7 +43,7 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli import consent, wiring
     from rollout.cli.continuing import left_of, nothing_left
     from rollout.cli.gathering import connect
-    from rollout.cli.running import run
+    from rollout.cli.running import run, tell_nothing
     from rollout.cli.terminal import show
     from rollout.cli.unfinished import find_unfinished
     from rollout.model.policy import Selection
@@ -52,7 +52,9 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     connections = connect(cluster, Selection(), ssh)
     found = find_unfinished(connections, lease.lease_namespace)
     if found is None or nothing_left(found, retry_failed=leftover.retry_failed):
-        if not general.as_json:
+        if general.as_json:
+            tell_nothing()
+        else:
             show(_nothing(found))
         return
     if found.record.plan is not None:

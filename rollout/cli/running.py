@@ -137,6 +137,12 @@ def _nothing_done(plan: RolloutPlan, observer: Observer) -> RunResult:
     return result
 
 
+def tell_nothing() -> None:
+    """Where not even a plan is left: the first line and the last, for whoever reads lines waits for them."""
+    with watched(as_json=True) as observer:
+        observer.notify(RunFinished(wiring.system_clock().now(), RunResult(())))
+
+
 @contextmanager
 def watched(*, as_json: bool, asking: bool = False) -> Iterator[Observer]:
     """Whoever shows the run: JSON lines, a live board on a terminal, plain lines elsewhere."""

@@ -71,6 +71,9 @@ def test_nothing_to_do_is_no_failure(started: Start, rollout: Rollout) -> None:
     resumed, aborted = rollout(lab, "resume"), rollout(lab, "abort")
     assert (resumed.code, aborted.code) == (0, 0)
     assert "Nothing to resume" in resumed.stdout
+    told = rollout(lab, "resume", "--yes", "-o", "json")
+    assert (told.code, [line["type"] for line in told.lines]) == (0, ["version", "summary"])
+    assert told.summary["succeeded"] == told.summary["failed"] == told.summary["not_started"] == []
     assert "Nothing to undo" in aborted.stdout
 
 
