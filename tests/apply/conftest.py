@@ -1,55 +1,21 @@
-import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Standard output as JSON lines."""
-        return [json.loads(line) for line in self.stdout.splitlines()]
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The last of them, which is the summary."""
-        last = self.lines[-1]
-        assert last["type"] == "summary"
-        return last
-
+from tests.ended import Ended, end_of, start
 
 Rollout = Callable[..., Ended]
 
 
 def command(lab: Lab, home: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start the real program, as another machine would: an empty home, and the lab's variables."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **lab.environment}
-    return subprocess.Popen(
-        [sys.executable, "-m", "rollout", *arguments],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """Start the real program on a lab."""
+    return start(home, lab.environment, arguments)
 
 
 @pytest.fixture
@@ -70,9 +36,6 @@ def rollout(tmp_path: Path) -> Callable[..., Ended]:
     """Run the real program to its end."""
 
     def run(lab: Lab, *arguments: str) -> Ended:
-        process = command(lab, tmp_path, *arguments)
-        stdout, stderr = process.communicate(timeout=100)
-        assert "Traceback" not in stderr
-        return Ended(process.returncode, stdout, stderr)
+        return end_of(command(lab, tmp_path, *arguments))
 
     return run

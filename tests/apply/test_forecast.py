@@ -16,7 +16,8 @@ from rollout.lab.api.resources import PODS
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from tests.apply.conftest import Ended, Rollout
+from tests.apply.conftest import Rollout
+from tests.ended import Ended
 
 QUICK = (
     *("--max-unavailable", "3", "--control-plane", "exclude", "--drain-timeout", "5s"),

@@ -1,44 +1,12 @@
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rollout.lab.lab import Lab
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.stdout.splitlines()]
-
+from tests.ended import Ended, end_of, start
 
 Command = Callable[..., Ended]
-
-
-def start(home: Path, environment: dict[str, str], arguments: Sequence[str], stdin: int) -> subprocess.Popen[str]:
-    """The real program in an empty home, with nothing of this machine's settings."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "rollout", *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **environment},
-        cwd=home,
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 @pytest.fixture
@@ -54,9 +22,6 @@ def command(home: Path) -> Command:
 
     def run(*arguments: str, lab: Lab | None = None, variables: dict[str, str] | None = None) -> Ended:
         environment = {**(lab.environment if lab else {}), **(variables or {})}
-        process = start(home, environment, arguments, subprocess.DEVNULL)
-        stdout, stderr = process.communicate(timeout=100)
-        assert "Traceback" not in stderr
-        return Ended(process.returncode, stdout, stderr)
+        return end_of(start(home, environment, arguments))
 
     return run

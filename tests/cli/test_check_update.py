@@ -10,8 +10,9 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.hosts.faults import BusFault, HostFaults, SshFault
-from tests.cli.conftest import Command, Ended
+from tests.cli.conftest import Command
 from tests.conftest import StartLab
+from tests.ended import Ended
 
 QUICK = ("--stall-timeout", "7s", "--timeout", "90s")
 

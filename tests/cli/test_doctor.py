@@ -1,7 +1,6 @@
 """`rollout doctor` on clusters that lack one thing or another."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,9 @@ from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, SudoFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
-from tests.cli.conftest import Command, start
+from tests.cli.conftest import Command
 from tests.conftest import StartLab
+from tests.ended import start
 
 
 def findings(command: Command, lab: Lab, *flags: str) -> tuple[int, list[dict[str, Any]]]:
@@ -132,9 +132,7 @@ def test_a_coordinator_in_the_cluster_fails_with_the_way_to_pause_it(start_lab: 
 def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:
     """A rollout that is under way is warned of, one that was killed is a failure with its way out."""
     lab = start_lab("slow-return", nodes=4, speed=10)
-    running = start(
-        home, lab.environment, ["apply", "--yes", "--lease-duration", "3s", "-o", "json"], subprocess.DEVNULL
-    )
+    running = start(home, lab.environment, ["apply", "--yes", "--lease-duration", "3s", "-o", "json"])
     assert running.stdout is not None
     for line in running.stdout:
         if '"rebooting"' in line:

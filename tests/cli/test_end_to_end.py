@@ -12,8 +12,10 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
-from tests.cli.conftest import Command, Ended, start
+from tests.cli.conftest import Command
 from tests.conftest import StartLab
+from tests.ended import Ended, end_of, start
+from tests.report.builders import STATUS_FIELDS
 
 TINY = str(Path(__file__).with_name("tiny.yaml"))
 
@@ -26,19 +28,7 @@ def untouched(lab: Lab) -> bool:
 def test_status_shows_every_node(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("mixed")
     rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=lab).stdout)}
-    assert list(rows["worker-1"]) == [
-        "node",
-        "host",
-        "ready",
-        "schedulable",
-        "needs_reboot",
-        "operation",
-        "running_version",
-        "staged_version",
-        "boot_id",
-        "reason",
-        "error",
-    ]
+    assert list(rows["worker-1"]) == STATUS_FIELDS
     assert rows["worker-1"]["operation"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
     assert rows["worker-1"]["needs_reboot"] is True
     assert rows["worker-2"]["operation"] == "UPDATE_STATUS_IDLE"
@@ -144,9 +134,9 @@ def answered(lab: Lab, home: Path, answer: str) -> Ended:
     process = start(home, lab.environment, ["apply"], follower)
     os.close(follower)
     os.write(leader, answer.encode())
-    stdout, stderr = process.communicate(timeout=100)
+    ended = end_of(process)
     os.close(leader)
-    return Ended(process.returncode, stdout, stderr)
+    return ended
 
 
 @pytest.mark.parametrize("answer", ["no\n", "y\n", "\n", "YES\n", "\x04"], ids=["no", "y", "empty", "YES", "end"])
@@ -196,7 +186,7 @@ def test_the_second_signal_ends_it_at_once(start_lab: StartLab, home: Path) -> N
 
 def interrupted(lab: Lab, home: Path, number: int) -> "subprocess.Popen[str]":
     """A run that was sent a signal when its first node was being drained."""
-    process = start(home, lab.environment, ["apply", "--yes", "-o", "json"], subprocess.DEVNULL)
+    process = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
     assert process.stdout is not None
     seen = []
     while '"draining"' not in (line := process.stdout.readline()):
@@ -208,7 +198,7 @@ def interrupted(lab: Lab, home: Path, number: int) -> "subprocess.Popen[str]":
 
 def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, home: Path) -> None:
     lab = start_lab(TINY, nodes=2)
-    process = start(home, lab.environment, ["status"], subprocess.DEVNULL)
+    process = start(home, lab.environment, ["status"])
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
@@ -219,7 +209,7 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, 
 
 def test_a_second_rollout_is_kept_out(start_lab: StartLab, home: Path, command: Command) -> None:
     lab = start_lab(TINY, nodes=3, speed=1)
-    first = start(home, lab.environment, ["apply", "--yes", "-o", "json"], subprocess.DEVNULL)
+    first = start(home, lab.environment, ["apply", "--yes", "-o", "json"])
     assert first.stdout is not None
     while '"draining"' not in (line := first.stdout.readline()):
         assert line, first.communicate()

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from rollout.lab.lab import Lab
-from tests.cli.conftest import Command, Ended
+from tests.cli.conftest import Command
 from tests.conftest import StartLab
+from tests.ended import Ended
 
 TINY = str(Path(__file__).with_name("tiny.yaml"))
 

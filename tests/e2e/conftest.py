@@ -1,13 +1,9 @@
 """Six machines for the whole session, and for each test a cluster of them, with an update staged on each."""
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +12,7 @@ from rollout.model.host import Host
 from tests.e2e.cluster import NAMES, Cluster, cluster_of
 from tests.e2e.image import USERS, shared_root
 from tests.e2e.machines import Machines, free_place, missing, running_machines
+from tests.ended import Ended, end_of, start
 
 
 def _why_not() -> str:
@@ -35,30 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(400))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Standard output as JSON lines."""
-        return [json.loads(line) for line in self.stdout.splitlines()]
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The last of them, which is the summary."""
-        assert self.stdout, self.stderr
-        return self.lines[-1]
-
-    def steps(self, node: str) -> str:
-        """What a node's steps said."""
-        return "\n".join(line["detail"] for line in self.lines if line["type"] == "step" and line["node"] == node)
 
 
 Rollout = Callable[..., Ended]
@@ -100,24 +73,12 @@ def rollout(cluster: Cluster, machines: Machines, known_hosts: Path, tmp_path: P
 
     def run(*arguments: str, ssh_user: str = "core") -> Ended:
         environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(tmp_path),
             "KUBECONFIG": str(cluster.kubeconfig),
             "ROLLOUT_SSH_USER": ssh_user,
             "ROLLOUT_SSH_KEY": str(machines.key),
             "ROLLOUT_KNOWN_HOSTS": str(known_hosts),
         }
-        ended = subprocess.run(
-            [sys.executable, "-m", "rollout", *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
-        assert "Traceback" not in ended.stderr, ended.stderr
-        return Ended(ended.returncode, ended.stdout, ended.stderr)
+        return end_of(start(tmp_path, environment, arguments), seconds=200)
 
     return run
 

@@ -1,16 +1,13 @@
 """The real program on a lab, once with each executor: what it says and does must be the same."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,42 +16,9 @@ from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
+from tests.ended import Ended, end_of, start
 
 StartLab = Callable[..., Lab]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Standard output as JSON lines."""
-        return [json.loads(line) for line in self.stdout.splitlines()]
-
-    @property
-    def outcomes(self) -> dict[str, str]:
-        """How each node ended that was begun."""
-        summary = self.lines[-1]
-        failed = {entry["node"]: entry["outcome"] for entry in summary["failed"]}
-        return {**dict.fromkeys(summary["succeeded"], "succeeded"), **failed}
-
-    @property
-    def failures(self) -> dict[str, dict[str, Any]]:
-        """The failed nodes' entries, by name."""
-        return {entry["node"]: entry for entry in self.lines[-1]["failed"]}
-
-    def steps(self, node: str) -> list[tuple[str, str]]:
-        """A node's phases with what was said in them."""
-        return [
-            (line["phase"], line.get("detail", ""))
-            for line in self.lines
-            if line.get("node") == node and "phase" in line
-        ]
 
 
 @dataclass(frozen=True)
@@ -64,37 +28,18 @@ class Program:
     executor: str
     home: Path
 
-    def environment(self, lab: Lab) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
+    def start(self, lab: Lab, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        environment = {
             # A killed process leaves its folder behind: here.
             "TMPDIR": str(self.home),
             "LC_ALL": "C.UTF-8",
             "ROLLOUT_EXECUTOR": self.executor,
             **lab.environment,
         }
-
-    def start(self, lab: Lab, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "rollout", *arguments],
-            env={**self.environment(lab), **variables},
-            cwd=self.home,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return start(self.home, {**environment, **variables}, arguments)
 
     def run(self, lab: Lab, *arguments: str, **variables: str) -> Ended:
-        process = self.start(lab, *arguments, **variables)
-        try:
-            stdout, stderr = process.communicate(timeout=100)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        assert "Traceback" not in stderr, stderr
-        return Ended(process.returncode, stdout, stderr)
+        return end_of(self.start(lab, *arguments, **variables))
 
     @contextmanager
     def ended_at(self, lab: Lab, phase: str, number: signal.Signals, *arguments: str) -> Iterator[str]:

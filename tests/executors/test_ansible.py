@@ -14,7 +14,8 @@ import yaml
 
 from rollout.lab.hosts.faults import HostFaults, SudoFault
 from rollout.lab.lab import Lab
-from tests.executors.conftest import Ended, Program, StartLab
+from tests.ended import Ended
+from tests.executors.conftest import Program, StartLab
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent

@@ -9,7 +9,7 @@ from rollout.report.json_documents import statuses_document
 from rollout.report.rehearsal import rehearsal_text
 from rollout.report.summary import summary_text
 from rollout.report.tables import plan_text, status_text
-from tests.report.builders import blocker, plan, planned
+from tests.report.builders import STATUS_FIELDS, blocker, plan, planned
 
 WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
@@ -29,19 +29,7 @@ def test_status_has_a_row_a_node() -> None:
 
 def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
     [row] = json.loads(statuses_document([WAITING]))
-    assert list(row) == [
-        "node",
-        "host",
-        "ready",
-        "schedulable",
-        "needs_reboot",
-        "operation",
-        "running_version",
-        "staged_version",
-        "boot_id",
-        "reason",
-        "error",
-    ]
+    assert list(row) == STATUS_FIELDS
 
 
 def test_plan_shows_waves_exclusions_and_the_sum() -> None:

@@ -1,0 +1,73 @@
+"""The real program, started as another machine would start it, and what it has said once it has ended."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Standard output as JSON lines."""
+        return [json.loads(line) for line in self.stdout.splitlines()]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The last of them, which is the summary."""
+        assert self.stdout, self.stderr
+        last = self.lines[-1]
+        assert last["type"] == "summary"
+        return last
+
+    @property
+    def failures(self) -> dict[str, dict[str, Any]]:
+        """The failed nodes' entries, by name."""
+        return {entry["node"]: entry for entry in self.summary["failed"]}
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        """How each node ended that was begun."""
+        failed = {name: entry["outcome"] for name, entry in self.failures.items()}
+        return {**dict.fromkeys(self.summary["succeeded"], "succeeded"), **failed}
+
+    def steps(self, node: str) -> list[tuple[str, str]]:
+        """A node's phases with what was said in them."""
+        steps = (line for line in self.lines if line["type"] == "step" and line["node"] == node)
+        return [(step["phase"], step["detail"]) for step in steps]
+
+
+def start(
+    home: Path, environment: Mapping[str, str], arguments: Sequence[str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """The real program in an empty home, with nothing of this machine's settings."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rollout", *arguments],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), **environment},
+        cwd=home,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end_of(process: subprocess.Popen[str], seconds: float = 100) -> Ended:
+    """Wait for it; whoever takes longer does not outlive its test."""
+    try:
+        stdout, stderr = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    assert "Traceback" not in stderr, stderr
+    return Ended(process.returncode, stdout, stderr)
