@@ -112,8 +112,9 @@ def test_as_json_and_on_the_node(
     lab: Lab, held: dict[str, Any], flags: Callable[[str], tuple[str, ...]], tmp_path: Path
 ) -> None:
     node, name = held["spec"]["nodeName"], held["metadata"]["name"]
+    earlier = {event["metadata"]["uid"] for event in events(lab)}
     process = command(lab, tmp_path, *flags("90s"), "-o", "json")
-    until(lambda: bool(events(lab)) or process.poll() is not None, 60)
+    until(lambda: {event["metadata"]["uid"] for event in events(lab)} > earlier or process.poll() is not None, 60)
     lab.call(lambda: lab.store.remove(BUDGETS, "ledger", "shop"))
     stdout, stderr = process.communicate(timeout=90)
     assert process.returncode == 0, stderr
