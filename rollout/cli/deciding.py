@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rollout.cli import wiring
 from rollout.cli.gathering import Targets
+from rollout.cli.idle_gates import idle_gates
 from rollout.cli.recording import past_runs
 from rollout.cli.selecting import useless_spreading
 from rollout.cli.terminal import say
@@ -48,8 +49,9 @@ def load_plan(path: Path) -> RolloutPlan:
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
     """A new plan; or the saved one with what stands in its way now, `StalePlanError` where it does not fit any more."""
-    if useless := useless_spreading(snapshot.nodes, intent.policy.spread_by):
-        say(f"warning: {useless}")
+    useless = useless_spreading(snapshot.nodes, intent.policy.spread_by)
+    for warning in (*([useless] if useless else ()), *idle_gates(intent.policy.gates)):
+        say(f"warning: {warning}")
     inputs = inputs_of(intent, snapshot, targets)
     fresh = build_plan(inputs)
     if intent.saved is None:

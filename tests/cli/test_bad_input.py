@@ -115,6 +115,17 @@ def test_what_protects_nothing_is_warned_of(start_lab: StartLab, command: Comman
     assert "topology.kubernetes.io/zone" in ended.stderr
 
 
+def test_gates_that_are_not_there_are_warned_of(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab(nodes=2)
+    idle = ("--alert-filter-regexp", "Watchdog", "--alert-firing-only", "--wait-window")
+    ended = command("plan", *idle, lab=lab)
+    assert ended.code == ExitCode.OK
+    assert "--alert-filter-regexp, --alert-firing-only does nothing without --prometheus-url" in ended.stderr
+    assert "--wait-window does nothing without --window" in ended.stderr
+    ended = command("plan", *idle, "--prometheus-url", "http://127.0.0.1:1", "--window", "Mon 02:00 4h", lab=lab)
+    assert "does nothing" not in ended.stderr
+
+
 def test_silent_hosts_are_not_taken_for_hosts_without_an_update(start_lab: StartLab, command: Command) -> None:
     lab = start_lab(nodes=2)
     for asked in ("--yes", "--dry-run"):
