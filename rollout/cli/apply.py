@@ -76,7 +76,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli import consent, wiring
     from rollout.cli.deciding import load_intent
     from rollout.cli.preparing import prepared
-    from rollout.cli.running import refuse_blocked, refuse_silence, rehearse, run
+    from rollout.cli.running import refuse_blocked, rehearse, run
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     intent = load_intent(file, selection.selection, reboot.added_to(gates.added_to(policy.policy)))
@@ -84,7 +84,6 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     wiring.gates(intent.policy.gates.alerts, local)
     around = wiring.node_playbooks(playbooks, ssh)
     this = prepared(intent, cluster, ssh, lease, lock, quiet=general.as_json)
-    refuse_silence(this.plan)
     refuse_blocked(this.plan, only_rivals=ignore_blockers)
     if dry_run:
         rehearse(this, as_json=general.as_json)

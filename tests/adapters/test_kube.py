@@ -1,17 +1,13 @@
 import gzip
 import json
-import socket
-import ssl
 import threading
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rollout.adapters.kube.api import KubeApi, Timeouts, connect
+from rollout.adapters.kube.api import KubeApi, connect
 from rollout.errors import (
     ApiConflictError,
     ApiError,
@@ -20,14 +16,8 @@ from rollout.errors import (
     ApiUnavailableError,
     TooManyRequestsError,
 )
-from rollout.lab.credentials import new_authority, server_context, write_kubeconfig
+from tests.adapters.kube_client import QUICK, client
 from tests.scripted_api import Exchange, Kubeconfig, scripted
-
-QUICK = Timeouts(connect=2, read=0.5)
-
-
-def client(tmp_path: Path, url: str, timeouts: Timeouts = QUICK) -> KubeApi:
-    return connect(Kubeconfig(url).write(tmp_path / "kubeconfig"), None, timeouts=timeouts)
 
 
 def status_body(code: int, reason: str, message: str, **more: Any) -> dict[str, Any]:
@@ -134,125 +124,6 @@ def test_403_says_verb_and_resource_in_the_servers_words(tmp_path: Path) -> None
         pytest.raises(ApiError, match='cannot list resource "nodes"'),
     ):
         client(tmp_path, server.url).get("/api/v1/nodes")
-
-
-@pytest.mark.parametrize(
-    ("misbehave", "text"),
-    [
-        (Exchange.wait, "did not answer GET /x in time"),
-        (Exchange.reset, "broke during GET /x"),
-    ],
-)
-def test_no_answer_is_unavailable(tmp_path: Path, misbehave: Callable[[Exchange], None], text: str) -> None:
-    with scripted(misbehave) as server, pytest.raises(ApiUnavailableError, match=text):
-        client(tmp_path, server.url).get("/x")
-
-
-def test_a_body_that_breaks_off_is_unavailable(tmp_path: Path) -> None:
-    def script(exchange: Exchange) -> None:
-        exchange.send_response(200)
-        exchange.send_header("Content-Length", "1000")
-        exchange.end_headers()
-        exchange.wfile.write(b"{")
-        exchange.close_connection = True
-
-    with scripted(script) as server, pytest.raises(ApiUnavailableError, match="broke during GET /x"):
-        client(tmp_path, server.url).get("/x")
-
-
-@pytest.mark.parametrize("chunked", [True, False])
-@pytest.mark.parametrize(("status", "text"), [(200, "did not answer GET /x in time"), (503, "503 to GET /x")])
-def test_a_body_that_trickles_for_ever_ends_all_the_same(
-    tmp_path: Path, status: int, text: str, *, chunked: bool
-) -> None:
-    def script(exchange: Exchange) -> None:
-        exchange.send_response(status)
-        exchange.send_header(*(("Transfer-Encoding", "chunked") if chunked else ("Content-Length", "1000000")))
-        exchange.end_headers()
-        while not exchange.server.over.wait(0.05):
-            exchange.wfile.write(b"1\r\n \r\n" if chunked else b" ")
-            exchange.wfile.flush()
-
-    with scripted(script) as server, pytest.raises(ApiUnavailableError, match=text):
-        client(tmp_path, server.url, Timeouts(connect=2, read=0.1)).get("/x")
-
-
-def test_a_refused_connection_is_unavailable_and_says_so(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"https://127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ApiUnavailableError, match="Connection refused") as caught:
-            client(tmp_path, url).get("/x")
-    assert "server address" in caught.value.hint
-    assert "urllib3" not in caught.value.message
-
-
-def test_a_name_that_does_not_resolve_is_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(ApiUnavailableError, match="cannot be resolved") as caught:
-        client(tmp_path, "https://api.does-not-exist.invalid:6443").get("/x")
-    assert "name resolution" in caught.value.hint
-
-
-def test_tls_works_with_the_kubeconfigs_authority_and_fails_with_another(tmp_path: Path) -> None:
-    authority, other = new_authority(datetime.now(UTC)), new_authority(datetime.now(UTC))
-    context = server_context(authority, tmp_path)
-    with scripted(lambda exchange: exchange.json({}), context) as server:
-        for trusted in (authority, other):
-            write_kubeconfig(
-                tmp_path / trusted.certificate[40:50].hex(), server=server.url, authority=trusted, token="t"
-            )
-        good = connect(tmp_path / authority.certificate[40:50].hex(), None, timeouts=QUICK)
-        bad = connect(tmp_path / other.certificate[40:50].hex(), None, timeouts=QUICK)
-        assert good.get("/x") == b"{}"
-        with pytest.raises(ApiError, match="cannot be verified") as caught:
-            bad.get("/x")
-    assert not isinstance(caught.value, ApiUnavailableError)
-    assert "certificate-authority" in caught.value.hint
-
-
-def test_insecure_skip_tls_verify_is_honoured_silently(tmp_path: Path) -> None:
-    context = server_context(new_authority(datetime.now(UTC)), tmp_path)
-    with scripted(lambda exchange: exchange.json({}), context) as server:
-        config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
-        assert connect(config.write(tmp_path / "kubeconfig"), None).get("/x") == b"{}"
-
-
-def test_https_to_a_port_that_speaks_plain_http(tmp_path: Path) -> None:
-    with (
-        scripted(lambda exchange: exchange.json({})) as server,
-        pytest.raises(ApiError) as caught,
-    ):
-        client(tmp_path, server.url.replace("http:", "https:")).get("/x")
-    assert "https:// may have to be http://" in caught.value.hint
-
-
-def test_a_server_that_leaves_in_the_handshake_is_unavailable(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=_accept_and_leave, args=(listener,), daemon=True).start()
-        with pytest.raises(ApiUnavailableError):
-            client(tmp_path, f"https://127.0.0.1:{listener.getsockname()[1]}").get("/x")
-
-
-def _accept_and_leave(listener: socket.socket) -> None:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        with connection:
-            connection.recv(100)
-
-
-def test_a_refused_client_certificate_is_told_as_such(tmp_path: Path) -> None:
-    context = server_context(new_authority(datetime.now(UTC)), tmp_path)
-    context.verify_mode = ssl.CERT_REQUIRED
-    # With 1.3 the refusal follows the handshake and races with the connection's end.
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with scripted(lambda exchange: exchange.json({}), context) as server:
-        config = Kubeconfig(server.url, cluster={"insecure-skip-tls-verify": True})
-        with pytest.raises(ApiError) as caught:
-            connect(config.write(tmp_path / "kubeconfig"), None, timeouts=QUICK).get("/x")
-    assert "client certificate" in caught.value.hint
 
 
 def test_requests_are_what_the_api_expects(tmp_path: Path) -> None:
