@@ -7,12 +7,16 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncssh
+import paramiko
 import pytest
+from paramiko.common import cMSG_USERAUTH_REQUEST
 
+from rollout.adapters.ssh.connection import Connection
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import (
     InputError,
@@ -21,7 +25,7 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
-from rollout.model.host import Host
+from rollout.model.host import Host, Identities
 from tests.adapters.conftest import Process, shell, trusting
 from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent
 
@@ -70,6 +74,34 @@ def test_endless_output_is_cut_off(servers: Any, client_key: asyncssh.SSHKey, ke
     server = servers.serve(flood, authorized=[client_key])
     with pytest.raises(SshError, match=r"worker-1 .* printed more than 1048576 bytes"):
         shell(server, key_file).run(server.host(), "yes", timeout=60)
+
+
+def test_a_host_that_is_faster_than_we_read_waits_for_us(
+    servers: Any, client_key: asyncssh.SSHKey, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def flood(process: Process) -> None:
+        while True:
+            process.stdout.write(b"x" * 65536)
+            await process.stdout.drain()
+
+    read = paramiko.Channel.recv
+
+    def read_slowly(channel: paramiko.Channel, size: int) -> bytes:
+        time.sleep(0.1)
+        return read(channel, size)
+
+    close, flooded = Connection.close, list[bool]()
+
+    def close_and_tell(connection: Connection) -> None:
+        flooded.append(connection.is_flooded)
+        close(connection)
+
+    monkeypatch.setattr(paramiko.Channel, "recv", read_slowly)
+    monkeypatch.setattr(Connection, "close", close_and_tell)
+    server = servers.serve(flood, authorized=[client_key])
+    with pytest.raises(SshError, match=r"worker-1 .* printed more than 1048576 bytes"):
+        shell(server, key_file).run(server.host(), "yes", timeout=60)
+    assert flooded == [False]
 
 
 def test_connection_that_drops_has_no_exit_status(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> None:
@@ -173,6 +205,26 @@ def test_default_keys_are_tried_in_turn(
     client_key.write_private_key(folder / "id_ecdsa")
     (folder / "id_ecdsa").chmod(0o600)
     assert ParamikoShell(known_hosts=known).run(server.host(), "x", timeout=60).exit_status == 3
+
+
+def test_an_answer_that_comes_before_it_is_waited_for_is_not_missed(
+    servers: Any, client_key: asyncssh.SSHKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [tmp_path / name for name in ("other", "right")]
+    write_key(asyncssh.generate_private_key("ssh-ed25519"), keys[0])
+    write_key(client_key, keys[1])
+    server = servers.serve(authorized=[client_key])
+    known = server.known_hosts(tmp_path)
+    send = paramiko.Transport._send_message  # type: ignore[attr-defined]
+
+    def send_and_pause(transport: paramiko.Transport, message: paramiko.Message) -> None:
+        send(transport, message)
+        if message.asbytes()[:1] == cMSG_USERAUTH_REQUEST:
+            time.sleep(0.5)
+
+    monkeypatch.setattr(paramiko.Transport, "_send_message", send_and_pause)
+    host = replace(server.host(), identities=Identities(tuple(map(str, keys)), only=True))
+    assert ParamikoShell(known_hosts=known).run(host, "x", timeout=60).exit_status == 3
 
 
 @pytest.fixture

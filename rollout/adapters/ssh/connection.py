@@ -6,11 +6,13 @@ end), and measures each on its own. Here the deadline is the socket's.
 
 import contextlib
 import select
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import paramiko
+from paramiko.auth_handler import AuthOnlyHandler
 from paramiko.packet import Packetizer
 from paramiko.transport import ServiceRequestingTransport
 from typing_extensions import override
@@ -51,6 +53,28 @@ class _TimerlessPacketizer(Packetizer):
         """Start nothing."""
 
 
+class _PromptHandler(AuthOnlyHandler):
+    """Waits for an answer from before it asks: the parent begins to afterwards, and misses one that comes at once."""
+
+    _answer: threading.Event | None = None
+
+    @property
+    def auth_event(self) -> threading.Event | None:
+        """What the answer sets."""
+        return self._answer
+
+    @auth_event.setter
+    def auth_event(self, _late: threading.Event | None) -> None:
+        """The parent's own, made when the answer may have come already."""
+
+    @override
+    def send_auth_request(
+        self, username: str, method: str, finish_message: Callable[[paramiko.Message], None] | None = None
+    ) -> list[str]:
+        self._answer = threading.Event()
+        return super().send_auth_request(username, method, finish_message)
+
+
 class _ManyKeysTransport(ServiceRequestingTransport):
     """For more than one login attempt a connection: the plain transport asks for the login service each time.
 
@@ -59,6 +83,10 @@ class _ManyKeysTransport(ServiceRequestingTransport):
     """
 
     _service_userauth_accepted: bool
+
+    @override
+    def get_auth_handler(self) -> AuthOnlyHandler:
+        return _PromptHandler(self)
 
     @override
     def run(self) -> None:
@@ -132,9 +160,9 @@ class Connection:
 
     def run(self, command: str, *, deadline: float, limit: int) -> CommandResult:
         """Run a command; `TimeoutError` at the deadline, `OutputLimitError` above `limit` bytes of output."""
-        # Twice the limit: what carries the output is counted as well.
+        # Twice the limit: what has been read of the output, and what the host may be ahead.
         self._socket.limit(deadline, 2 * limit + _HANDSHAKE_ALLOWANCE)
-        channel = self._session()
+        channel = self._session(limit)
         try:
             channel.exec_command(command)
             return self._result(channel, limit)
@@ -143,14 +171,17 @@ class Connection:
             with contextlib.suppress(EOFError, OSError, paramiko.SSHException):
                 channel.close()
 
-    def _session(self) -> paramiko.Channel:
-        """A new session; under `MaxSessions 1` sshd refuses it until it has noticed that the one before is over."""
+    def _session(self, window: int) -> paramiko.Channel:
+        """A new session, in which the host may be that many bytes ahead of us.
+
+        Under `MaxSessions 1` sshd refuses it until it has noticed that the one before is over.
+        """
         for pause in _SESSION_PAUSES if self._had_session else ():
             with contextlib.suppress(paramiko.ChannelException):
-                return self._transport.open_session(timeout=_NEVER)
+                return self._transport.open_session(window, timeout=_NEVER)
             time.sleep(min(pause, self._socket.seconds_left))
         self._had_session = True
-        return self._transport.open_session(timeout=_NEVER)
+        return self._transport.open_session(window, timeout=_NEVER)
 
     def _result(self, channel: paramiko.Channel, limit: int) -> CommandResult:
         stdout, stderr = self._output(channel, limit)
