@@ -181,6 +181,7 @@ def _drains(plan: "RolloutPlan") -> Iterator["Check"]:
         yield warned(
             CheckName.DRAIN, warning.node or "cluster", f"{warning.object} {warning.message}", "See rollout plan."
         )
+    told = blocked | {warning.node for warning in plan.warnings}
     for node in plan.nodes:
-        if node.name not in blocked:
+        if node.name not in told:
             yield passed(CheckName.DRAIN, node.name, f"{node.evict} pods can be moved")

@@ -50,6 +50,10 @@ def _histories(file: Path | None) -> "list[RunHistory]":
         told = [replay(read_journal(path)) for path in paths]
     except OSError as error:
         raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
+    if file and not any(each.run for each in told):
+        raise InputError(
+            f"no run is written down in {file}", hint="Is it a journal? `apply --journal FILE` writes one."
+        )
     return sorted((each for each in told if each.run), key=lambda each: each.started_at)
 
 

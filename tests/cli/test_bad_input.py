@@ -78,6 +78,15 @@ def test_a_server_that_is_not_there(command: Command, home: Path) -> None:
     assert "caused by: " in verbose.stderr
 
 
+@pytest.mark.parametrize(("text", "told"), [(None, "cannot read the journal"), ("all: [", "no run is written down in")])
+def test_a_file_that_is_no_journal(text: str | None, told: str, command: Command, home: Path) -> None:
+    if text is not None:
+        (home / "run.jsonl").write_text(text, encoding="utf-8")
+    ended = command("history", "--journal", "run.jsonl")
+    assert ended.code == ExitCode.ERROR
+    assert_one_error(ended.stderr, told, "run.jsonl")
+
+
 ON_A_CLUSTER: list[tuple[tuple[str, ...], ExitCode, tuple[str, ...]]] = [
     (("status", "--context", "nowhere"), ExitCode.ERROR, ("nowhere",)),
     (("status", "-l", "pool=none"), ExitCode.ERROR, ("no node matches",)),

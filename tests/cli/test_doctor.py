@@ -27,7 +27,13 @@ def findings(command: Command, lab: Lab, *flags: str) -> tuple[int, list[dict[st
     assert document["ok"] is (ended.code == ExitCode.OK)
     assert document["summary"]["fail"] == sum(check["verdict"] == "fail" for check in checks)
     assert all(check["fix"] for check in checks if check["verdict"] != "pass")
+    drains = {verdict: _drains(checks, verdict) for verdict in ("pass", "warn", "fail")}
+    assert not drains["pass"] & (drains["warn"] | drains["fail"])
     return ended.code, checks
+
+
+def _drains(checks: list[dict[str, Any]], verdict: str) -> set[str]:
+    return {check["subject"] for check in checks if (check["check"], check["verdict"]) == ("drain", verdict)}
 
 
 def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Command) -> None:
