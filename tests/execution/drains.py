@@ -74,6 +74,18 @@ def until(happened: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
+def once(happened: Callable[[], bool], action: Callable[[], object]) -> threading.Thread:
+    """Do it beside the test, when that has happened."""
+
+    def wait_and_act() -> None:
+        until(happened)
+        action()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    return thread
+
+
 def end_pods_at_once(server: StandaloneApi, after: float = 0.02) -> None:
     """The least of a kubelet: a pod that is told to go is gone a moment later, unless a finalizer holds it."""
 
@@ -163,14 +175,15 @@ def add_budget(
     put(server, BUDGETS, {"metadata": metadata, "spec": demand, "status": status})
 
 
-def allow(server: StandaloneApi, budget: str, allowed: int) -> None:
+def allow(server: StandaloneApi, budget: str, allowed: int, *, has: int | None = None) -> None:
     """The budget's controller has counted anew."""
+    figures = {"disruptionsAllowed": allowed, "observedGeneration": 1}
+    figures |= {} if has is None else {"currentHealthy": has}
 
     def change() -> None:
         found = server.store.get(BUDGETS, budget, "default")
         assert found is not None
-        status = {**found["status"], "disruptionsAllowed": allowed, "observedGeneration": 1}
-        server.store.put(BUDGETS, {**found, "status": status})
+        server.store.put(BUDGETS, {**found, "status": {**found["status"], **figures}})
 
     server.call(change)
 

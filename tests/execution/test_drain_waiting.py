@@ -9,7 +9,7 @@ from rollout.errors import DrainError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.standalone import StandaloneApi
-from rollout.model.progress import NodeStep, Notice
+from rollout.model.progress import NodeStep, Notice, PodBlocked, PodReleased
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     Json,
@@ -19,6 +19,7 @@ from tests.execution.drains import (
     allow,
     asked,
     later,
+    once,
     owner,
     pods_on,
     remove_pod,
@@ -30,6 +31,11 @@ pytestmark = pytest.mark.usefixtures("kubelet")
 RS = owner("ReplicaSet")
 HELD = {"finalizers": ["example.org/hold"]}
 TOLERANT = ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},)
+
+
+def told(recorder: Recorder, kind: type[PodBlocked | PodReleased]) -> set[str]:
+    """Of which pods it was."""
+    return {event.pod for event in recorder.events if isinstance(event, kind)}
 
 
 def test_what_another_party_removes_is_gone(server: StandaloneApi, drained: Drain) -> None:
@@ -76,18 +82,23 @@ def test_a_dead_kubelet_is_named_at_the_deadline(server: StandaloneApi, drained:
 def test_a_node_that_is_gone_is_named_at_the_deadline(server: StandaloneApi, drained: Drain) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS, metadata=HELD)
-    later(0.2, lambda: server.call(lambda: server.store.remove(NODES, "n1")))
+    gone = once(
+        lambda: bool(asked(server, "create", "pods/eviction")),
+        lambda: server.call(lambda: server.store.remove(NODES, "n1")),
+    )
     with pytest.raises(DrainError, match="the Node is gone"):
-        drained(20)
+        drained(60)
+    gone.join()
 
 
-def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, drained: Drain) -> None:
+def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, drained: Drain, recorder: Recorder) -> None:
     add_node(server, "n1")
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
-    later(0.3, lambda: add_pod(server, "n1", "naked", owned=None))
+    come = once(lambda: bool(told(recorder, PodBlocked)), lambda: add_pod(server, "n1", "naked", owned=None))
     with pytest.raises(DrainError, match="pods have come that must not be touched: default/naked"):
         drained(400)
+    come.join()
 
 
 def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
@@ -102,9 +113,11 @@ def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
     add_budget(server, "db-0", allowed=0, needs=2, has=2)
     thread = threading.Thread(target=drained, args=(400,))
     thread.start()
-    until(lambda: bool(recorder.events))
+    until(lambda: told(recorder, PodBlocked) == {"default/db-0", "default/db-1"})
     remove_pod(server, "db-0")
     add_pod(server, "n2", "db-0", owned=stateful)
+    # Of budgets the drain hears by a watch of their own, which may be ahead of that of pods.
+    until(lambda: told(recorder, PodReleased) == {"default/db-0"})
     allow(server, "db-0", 2)
     thread.join()
     assert [record.target.name for record in asked(server, "create", "pods/eviction")] == ["db-1"]
