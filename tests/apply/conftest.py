@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.lab.api.resources import PODS
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
@@ -16,6 +17,12 @@ Rollout = Callable[..., Ended]
 def command(lab: Lab, home: Path, *arguments: str) -> subprocess.Popen[str]:
     """Start the real program on a lab."""
     return start(home, lab.environment, arguments)
+
+
+def is_ending(lab: Lab, workload: str) -> bool:
+    """Whether a pod of it is told to go; of one that never goes, its node's drain does not end either."""
+    pods = [pod["metadata"] for pod in lab.store.items(PODS)]
+    return any(pod["name"].startswith(workload) and "deletionTimestamp" in pod for pod in pods)
 
 
 @pytest.fixture

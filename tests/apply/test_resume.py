@@ -13,7 +13,7 @@ from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command
+from tests.apply.conftest import Rollout, command, is_ending
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--control-plane", "exclude"),
@@ -305,7 +305,7 @@ def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rol
     lab = started("drain-hangs", 5)
     assert rollout(lab, "status", "--run", "-o", "json").stdout.strip() == "null"
     process = command(lab, tmp_path, *APPLY, "--lease-duration", "3s")
-    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     alive = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
     assert alive["state"] == "running"
     assert alive["nodes"]

@@ -114,6 +114,15 @@ def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: KubeApi, 
     assert time.monotonic() - began < 3
 
 
+def test_last_words_are_tried_again_while_there_is_time(api: KubeApi, server: StandaloneApi) -> None:
+    failing = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="events", requests=4)
+    server.call(lambda: server.server.faults.add(failing))
+    with EventWriter(api, "run-1", last_words=20) as writer:
+        for reason in ("Booted", "Ready"):
+            writer.tell(note(reason))
+    assert {event["reason"] for event in written(api)} == {"Booted", "Ready"}
+
+
 def test_far_too_many_are_dropped_rather_than_kept(api: KubeApi, server: StandaloneApi) -> None:
     server.outage(None)
     with EventWriter(api, "run-1") as writer:

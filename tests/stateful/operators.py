@@ -37,6 +37,13 @@ class Told:
         return frozenset(node["name"] for plan in plans for wave in plan["waves"] for node in wave["nodes"])
 
     @property
+    def taken_on(self) -> frozenset[str]:
+        """Nodes that carried marks already when this command began."""
+        waves = [wave for line in self.lines if line["type"] == "plan" for wave in line["plan"]["waves"]]
+        begun = (wave["nodes"] for wave in waves if wave["because"] == "begun before the interruption")
+        return frozenset(node["name"] for nodes in begun for node in nodes)
+
+    @property
     def summary(self) -> Json | None:
         return next((line for line in self.lines if line["type"] == "summary"), None)
 

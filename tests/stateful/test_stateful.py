@@ -279,6 +279,8 @@ class Misfortunes(RuleBasedStateMachine):
         standing = marked(self.running).keys()
         fenced = {name for name, end in told.ends.items() if end["outcome"] == "fenced"}
         left = {name for name, end in told.ends.items() if end["left_cordoned"]} | fenced
+        # Whoever is stopped before he takes a begun node on says that, and leaves it as it was.
+        left |= told.taken_on & set(summary["not_started"])
         unknown = standing & told.planned - left - self.witness.meddled
         assert not unknown or fenced, self.told(f"{unknown} still carry marks, which nobody was told; told of {left}")
         for name in summary["succeeded"]:

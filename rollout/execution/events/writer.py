@@ -29,7 +29,7 @@ COMPONENT = "node-rollout"
 _LONGEST_MESSAGE = 1024
 _MOST_WAITING = 2000
 _PATIENCE = 900.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _LAST_PAUSE = 0.5, 10.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ class EventWriter:
         self._waiting: queue.Queue[NodeNote | None] = queue.Queue(_MOST_WAITING)
         self._told: dict[str, int] = {}
         self._leaving = threading.Event()
+        self._last_moment = float("inf")
         # a thread that no exit waits for: it may be in a request that nobody answers
         self._writer = threading.Thread(target=self._write_all, name="events", daemon=True)
 
@@ -81,6 +82,7 @@ class EventWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._last_moment = time.monotonic() + self._last_words
         self._leaving.set()
         with suppress(queue.Full):
             self._waiting.put_nowait(None)
@@ -101,7 +103,7 @@ class EventWriter:
                 return
 
     def _write_patiently(self, note: NodeNote) -> None:
-        """Try until the server takes it; given up after a while, or when leaving. `ApiError` where it is refused."""
+        """Try until the server takes it; given up after a while, or at the last moment. `ApiError` where refused."""
         end, pause = time.monotonic() + _PATIENCE, _FIRST_PAUSE
         while True:
             try:
@@ -111,7 +113,9 @@ class EventWriter:
                     raise
             else:
                 return
-            if self._leaving.wait(pause) or time.monotonic() > end:
+            if self._leaving.wait(pause):
+                time.sleep(_LAST_PAUSE)
+            if time.monotonic() > min(end, self._last_moment):
                 return
             pause = min(_LONGEST_PAUSE, pause * 2)
 
