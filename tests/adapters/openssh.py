@@ -145,3 +145,19 @@ def _wait(server: Sshd) -> None:
         assert server.process.poll() is None, (server.folder / "log").read_text()
         time.sleep(0.02)
     raise AssertionError("sshd does not answer")
+
+
+@contextmanager
+def ssh_agent(path: Path) -> Iterator[None]:
+    """A real one that listens there."""
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 20
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield
+        process.terminate()
+
+
+def add_to_agent(*arguments: str | Path) -> None:
+    """As `ssh-add`, for the agent of SSH_AUTH_SOCK."""
+    subprocess.run(["ssh-add", "-q", *map(str, arguments)], check=True, capture_output=True)

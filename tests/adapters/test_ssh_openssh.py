@@ -19,7 +19,19 @@ from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host, Identities
-from tests.adapters.openssh import MISSING, Sshd, certify, fingerprint, is_here, keygen, new_key, public, sshd
+from tests.adapters.openssh import (
+    MISSING,
+    Sshd,
+    add_to_agent,
+    certify,
+    fingerprint,
+    is_here,
+    keygen,
+    new_key,
+    public,
+    ssh_agent,
+    sshd,
+)
 
 pytestmark = [pytest.mark.skipif(not is_here(), reason=MISSING), pytest.mark.usefixtures("home")]
 
@@ -88,16 +100,8 @@ def test_certificate_that_has_expired(certified: Sshd, authority: Path, key: Pat
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "agent"
     monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 20
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with ssh_agent(path):
         yield path
-        process.terminate()
-
-
-def add_to_agent(*arguments: str | Path) -> None:
-    subprocess.run(["ssh-add", "-q", *map(str, arguments)], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

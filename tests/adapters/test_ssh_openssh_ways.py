@@ -3,7 +3,6 @@
 import getpass
 import shlex
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.errors import SshAuthError, SshUnreachableError
 from rollout.gather.hosts.boot import BOOT_COMMAND, parse_boot
 from rollout.gather.inventory.nodes import Connection
-from tests.adapters.openssh import MISSING, Sshd, certify, is_here, new_key, public, sshd
+from tests.adapters.openssh import MISSING, Sshd, add_to_agent, certify, is_here, new_key, public, ssh_agent, sshd
 
 pytestmark = [pytest.mark.skipif(not is_here(), reason=MISSING), pytest.mark.usefixtures("home")]
 
@@ -26,16 +25,8 @@ def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "agent"
     monkeypatch.setenv("SSH_AUTH_SOCK", str(path))
     monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 20
-        while not path.exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
+    with ssh_agent(path):
         yield path
-        process.terminate()
-
-
-def add_to_agent(*arguments: str | Path) -> None:
-    subprocess.run(["ssh-add", "-q", *map(str, arguments)], check=True, capture_output=True)
 
 
 def hello(shell: ParamikoShell, server: Sshd) -> str:

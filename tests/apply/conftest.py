@@ -7,6 +7,7 @@ import pytest
 
 from rollout.lab.api.resources import PODS
 from rollout.lab.hostplan import scale
+from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
 from tests.ended import Ended, end_of, start
@@ -23,6 +24,12 @@ def is_ending(lab: Lab, workload: str) -> bool:
     """Whether a pod of it is told to go; of one that never goes, its node's drain does not end either."""
     pods = [pod["metadata"] for pod in lab.store.items(PODS)]
     return any(pod["name"].startswith(workload) and "deletionTimestamp" in pod for pod in pods)
+
+
+def lose_hosts(lab: Lab) -> None:
+    """From now on no host comes back from a reboot."""
+    for machine in lab.machines.values():
+        machine.inflict(HostFaults(reboot=RebootFault.NEVER_RETURNS))
 
 
 @pytest.fixture

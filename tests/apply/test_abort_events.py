@@ -9,9 +9,8 @@ import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS
-from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, lose_hosts
 from tests.apply.test_resume import record, run_of, stopped_at, wait_until
 from tests.execution.drains import KUBECTL
 
@@ -49,12 +48,7 @@ def test_each_node_that_is_given_back_says_so(started: Start, rollout: Rollout, 
 
 def test_one_that_cannot_be_says_why(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
-
-    def never_return() -> None:
-        for machine in lab.machines.values():
-            machine.inflict(HostFaults(reboot=RebootFault.NEVER_RETURNS))
-
-    lab.call(never_return)
+    lab.call(lambda: lose_hosts(lab))
     with stopped_at(lab, tmp_path, "rebooting", "--max-unavailable", "1") as node:
         wait_until(lambda: node in lab.scoreboard().hosts_down)
         run = run_of(lab)

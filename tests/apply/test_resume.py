@@ -11,9 +11,9 @@ import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
-from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout, command, is_ending
+from tests.apply.conftest import Rollout, command, is_ending, lose_hosts
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--control-plane", "exclude"),
@@ -166,12 +166,7 @@ def test_abort_gives_back_what_was_begun_and_nothing_else(started: Start, rollou
 
 def test_abort_tells_of_a_node_that_is_rebooting(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 5)
-
-    def never_return() -> None:
-        for machine in lab.machines.values():
-            machine.inflict(HostFaults(reboot=RebootFault.NEVER_RETURNS))
-
-    lab.call(never_return)
+    lab.call(lambda: lose_hosts(lab))
     with stopped_at(lab, tmp_path, "rebooting", "--max-unavailable", "1") as node:
         wait_until(lambda: node in lab.scoreboard().hosts_down)
         ended = rollout(lab, "abort", "--yes", "--wait", "1s", "--force-unlock", run_of(lab))
