@@ -81,7 +81,7 @@ def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Select
         say(f"warning: {useless}")
     hosts = _hosts(nodes, selected, ssh)
     asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
-    return Targets(selected, hosts, _poll(asked, connections.shell, ssh))
+    return Targets(selected, hosts, _observed(nodes, asked, connections.shell, ssh))
 
 
 def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
@@ -89,7 +89,7 @@ def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connect
     names = tuple(node.name for node in nodes)
     hosts = _hosts(nodes, names, ssh)
     wanted = {name: host for name, host in hosts.items() if name in asked}
-    return Targets(names, hosts, _poll(wanted, connections.shell, ssh) if wanted else {})
+    return Targets(names, hosts, _observed(nodes, wanted, connections.shell, ssh) if wanted else {})
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
@@ -116,6 +116,15 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     if lost:
         say(f"warning: no host is known for the Nodes {shortened(lost)}")
     return wiring.as_ssh_config_says(matched.hosts, ssh)
+
+
+def _observed(
+    nodes: Sequence[Node], hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions
+) -> Mapping[str, HostObservation]:
+    """What the hosts say, where they are the machines of their Nodes."""
+    from rollout.gather.hosts.identity import identified
+
+    return identified(nodes, _poll(hosts, shell, ssh))
 
 
 def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:

@@ -37,7 +37,9 @@ _REASONS = {
     ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
     ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` takes it all the same",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
-    ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing",
+    ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
+    ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing; or its Node does not "
+    "report this boot of it",
     ExclusionReason.NO_SUDO: "the SSH user may not run `sudo -n systemctl reboot` there",
     ExclusionReason.INHIBITED: "a systemd inhibitor blocks its host's shutdown",
     ExclusionReason.SHUTDOWN_PENDING: "somebody else has scheduled a shutdown of its host",

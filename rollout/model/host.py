@@ -101,7 +101,10 @@ class HostFacts:
 
 
 class ProbeFailureKind(StrEnum):
-    """Why a host gave no facts."""
+    """Why a host gave no facts that may be used.
+
+    `WRONG_HOST`: it is surely not the Node's machine alone; `UNREPORTED`: the Node does not say that it is.
+    """
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
@@ -109,6 +112,8 @@ class ProbeFailureKind(StrEnum):
     HOST_KEY = "host-key"
     NO_ADDRESS = "no-address"
     GARBLED = "garbled"
+    WRONG_HOST = "wrong-host"
+    UNREPORTED = "unreported"
 
 
 @dataclass(frozen=True, slots=True)

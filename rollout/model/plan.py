@@ -17,6 +17,7 @@ class ExclusionReason(StrEnum):
     PAUSED = "paused"
     NO_UPDATE = "no-update"
     UNREACHABLE = "unreachable"
+    WRONG_HOST = "wrong-host"
     UNKNOWN_STATUS = "unknown-status"
     NO_SUDO = "no-sudo"
     INHIBITED = "inhibited"
@@ -58,6 +59,7 @@ class PlannedNode:
     `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged` whether
     an update waits. `staged_version` is empty where nothing is staged, or update_engine no longer knows it.
     `arrivals` is how many more pods earlier waves will have moved here by its turn, as far as can be foreseen.
+    `boot_id` and `machine_id` are what host and Node agreed on: they tell the machine that may be rebooted.
     """
 
     name: str
@@ -70,6 +72,7 @@ class PlannedNode:
     cordoned: bool = False
     staged: bool = True
     arrivals: int = 0
+    machine_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
-from rollout.model.host import HostFacts, HostObservation, UpdateOperation
+from rollout.model.host import HostFacts, HostObservation, ProbeFailureKind, UpdateOperation
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
@@ -19,6 +19,11 @@ _OPERATION_SENTENCES = {
     UpdateOperation.VERIFYING: "a downloaded update is being verified",
     UpdateOperation.FINALIZING: "an update is being finalized",
     UpdateOperation.REPORTING_ERROR: "update_engine is reporting a failed update",
+}
+
+_REASONS = {
+    ProbeFailureKind.WRONG_HOST: ExclusionReason.WRONG_HOST,
+    ProbeFailureKind.UNREPORTED: ExclusionReason.UNKNOWN_STATUS,
 }
 
 
@@ -110,7 +115,7 @@ def _unreachable(candidate: Candidate) -> Objection | None:
     if isinstance(observation, HostFacts):
         return None
     hint = f" ({observation.hint})" if observation.hint else ""
-    return ExclusionReason.UNREACHABLE, observation.message + hint
+    return _REASONS.get(observation.kind, ExclusionReason.UNREACHABLE), observation.message + hint
 
 
 def _unknown_status(candidate: Candidate) -> Objection | None:

@@ -14,9 +14,9 @@ from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.events.undone import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.lease import LeaseLock, LeaseTerms
+from rollout.execution.node.boot import look_once
 from rollout.execution.node.context import Guard, NodeContext, OutageNotice
 from rollout.execution.node.marking import give_back
-from rollout.execution.node.reboot import look_once
 from rollout.execution.reporting import Reporter
 from rollout.execution.rollout import Ports, RunOptions
 from rollout.execution.unfinished.record import RunRecord

@@ -112,6 +112,7 @@ def _begun(node: Node, planned: PlannedNode | None) -> Begun:
         base,
         boot_id=node.annotations.get(marks.BOOT_ID_BEFORE, base.boot_id),
         node_uid=node.uid,
+        machine_id=node.annotations.get(marks.MACHINE_ID) or base.machine_id or node.machine_id,
         staged_version=staged_version,
         cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
     )

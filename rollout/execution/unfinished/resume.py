@@ -8,10 +8,10 @@ no host is asked to reboot in a boot that is not the one from before.
 from dataclasses import replace
 
 from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.node.boot import look_once
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.progress import Progress
-from rollout.execution.node.reboot import look_once
 from rollout.execution.unfinished.recovery import phase_on
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
