@@ -37,6 +37,7 @@ class HostPlan:
     engine_stopped: bool
     faults: HostFaults
     node: NodeSetting
+    address_of: str = ""
 
 
 def scale(scenario: Scenario, nodes: int) -> Scenario:
@@ -150,6 +151,7 @@ def _plan(draft: _Draft) -> HostPlan:
         engine_stopped=bool(settings.engine_stopped),
         faults=settings.faults or HEALTHY,
         node=_node_setting(draft),
+        address_of=settings.address_of or "",
     )
 
 
