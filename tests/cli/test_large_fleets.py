@@ -12,17 +12,20 @@ from pathlib import Path
 
 import pytest
 
+from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from tests.conftest import StartLab
+from rollout.lab.scenario import load_scenario
 from tests.ended import Ended, end_of, start
 
 HOSTS = 600
 WORKER = b"rollout.adapters.ssh.worker"
 
 
-@pytest.fixture
-def lab(start_lab: StartLab) -> Lab:
-    return start_lab("default", nodes=HOSTS, speed=20)
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    scenario = scale(load_scenario("default"), HOSTS)
+    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=20) as lab:
+        yield lab
 
 
 @contextmanager
