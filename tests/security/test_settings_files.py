@@ -1,14 +1,17 @@
-"""Somebody leaves a settings file where an operator will stand: `rollout.toml` in /tmp, in a shared folder, in a checkout
-or an archive. Obeyed, it runs commands (`gate-command`, a kubeconfig's login program), leads to other hosts, or says yes.
-The rule: a file that nobody named counts only where it is the operator's own, and even then it may only tune; what runs
-programs, chooses trust, writes files or consents counts from flags, the environment, and a file named with `--config`.
-The same holds for `ansible.cfg`, and no module of Python is taken from the current folder.
+"""Somebody leaves a settings file where an operator will stand: `rollout.toml` in /tmp, in a shared
+folder, in a checkout or an archive. Obeyed, it runs commands (`gate-command`, a kubeconfig's login
+program), leads to other hosts, or says yes. The rule: a file that nobody named counts only where it
+is the operator's own, and even then it may only tune; what runs programs, chooses trust, writes
+files or consents counts from flags, the environment, and a file named with `--config`. The same
+holds for `ansible.cfg`, and no module of Python is taken from the current folder.
 """
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Generator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,8 @@ from rollout.adapters.ssh.connection import Patience
 from rollout.cli.reference import options
 from rollout.cli.reserved import RESERVED, TUNING
 from rollout.errors import ExitCode
+from rollout.gather.hosts.side_by_side import Answer
+from rollout.model.host import Host
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 
@@ -206,16 +211,18 @@ def test_ansible_cfg_of_others_runs_nothing(home: Path, start_lab: StartLab) -> 
     assert marker.exists()
 
 
+def _nobody(_hosts: Mapping[str, Host]) -> Generator[tuple[str, Answer]]:
+    yield from ()
+
+
 def test_no_module_is_taken_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are started for large fleets, and the dynamic inventory by Ansible: both stand where the operator does."""
+    """Workers of large fleets and the dynamic inventory start where the operator stands."""
     marker = tmp_path / "ran"
     (tmp_path / "msgspec.py").write_text(f"open({str(marker)!r}, 'w')\nraise SystemExit(1)\n")
     monkeypatch.chdir(tmp_path)
     asked = workers.ShellSettings(None, None, (), 1.0, 1, Patience())
-    answers = workers.in_processes(
-        asked, {}, "true", timeout=5, concurrency=1, workers=1, ask_here=lambda _hosts: (pair for pair in ())
-    )
-    assert list(answers) == []
+    ask = partial(workers.in_processes, asked, {}, "true", timeout=5, concurrency=1, workers=1)
+    assert list(ask(ask_here=_nobody)) == []
     script = Path(__file__).parents[2] / "inventory" / "nodes.py"
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     subprocess.run([sys.executable, str(script), "--list"], env=environment, capture_output=True, check=False)
