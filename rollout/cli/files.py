@@ -63,7 +63,7 @@ def _write(path: Path, content: bytes) -> None:
     if not stat.S_ISREG(existing.st_mode):
         _write_through(os.open(path, os.O_WRONLY), content)
         return
-    if not os.access(path, os.W_OK):
+    if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     try:
         _replace(path, content, existing)

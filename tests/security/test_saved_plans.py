@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from rollout.errors import ExitCode
+from rollout.cli.files import write_whole
+from rollout.errors import ExitCode, InputError
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -317,13 +319,38 @@ def test_mode_and_umask_are_respected(untouched: Lab, home: Path) -> None:
     assert stat.S_IMODE(saved_plan(home, untouched).stat().st_mode) == 0o604
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_file_that_may_not_be_written_is_not_replaced(untouched: Lab, home: Path) -> None:
-    kept = home / "kept.plan"
-    kept.write_text("kept")
-    kept.chmod(0o444)
-    assert rollout(home, untouched, "plan", "--out", "kept.plan").code == ExitCode.ERROR
-    assert kept.read_text() == "kept"
+@contextmanager
+def not_as_root() -> Iterator[None]:
+    """Root may write everything, so it is somebody else for the while."""
+    was = os.geteuid()
+    os.seteuid(was or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(was)
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced() -> None:
+    with TemporaryDirectory() as folder:
+        kept = Path(folder) / "kept.plan"
+        kept.write_text("kept")
+        kept.chmod(0o444)
+        Path(folder).chmod(0o777)
+        with not_as_root(), pytest.raises(InputError, match=r"cannot write .*: Permission denied"):
+            write_whole(kept, b"new")
+        assert kept.read_text() == "kept"
+
+
+def test_a_file_in_a_folder_of_others_is_written_in_place() -> None:
+    with TemporaryDirectory() as folder:
+        shared = Path(folder) / "shared.plan"
+        shared.write_text("what was there before")
+        shared.chmod(0o666)
+        Path(folder).chmod(0o555)
+        with not_as_root():
+            write_whole(shared, b"new")
+        assert (shared.read_text(), list(Path(folder).iterdir())) == ("new", [shared])
+        Path(folder).chmod(0o755)
 
 
 def test_a_journal_is_written_through_too(start_lab: StartLab, home: Path) -> None:
