@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from rollout.adapters.child_environment import child_environment
 from rollout.errors import UsageError
 
 _TICK = 0.2
@@ -39,7 +40,7 @@ class LocalCommand:
             try:
                 process = subprocess.Popen(  # noqa: S603 - the operator's own words, split once, no shell
                     self._words,
-                    env={**os.environ, **environment},
+                    env={**child_environment(), **environment},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

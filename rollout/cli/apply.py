@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.alert_options import is_flag_given, refuse_another_address
 from rollout.cli.gate_options import GateOptions, LocalGateOptions
 from rollout.cli.options import (
     ClusterOptions,
@@ -40,7 +41,13 @@ DryRunOption = Annotated[
     ),
 ]
 # what a saved plan has decided already
-_PLANNED = tuple(item.name for group in (SelectionOptions, PolicyOptions, GateOptions) for item in fields(group))
+_PLANNED = tuple(
+    item.name
+    for group in (SelectionOptions, PolicyOptions, GateOptions)
+    for item in fields(group)
+    # where the token may go is this process's word beside any plan
+    if item.name != "prometheus_url"
+)
 
 
 def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
@@ -80,8 +87,8 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     intent = load_intent(file, selection.selection, reboot.added_to(gates.added_to(policy.policy)))
-    refuse_rules_beside_plan(call, intent, reboot)
-    wiring.gates(intent.policy.gates.alerts, local)
+    refuse_rules_beside_plan(call, intent, reboot, gates.prometheus_url)
+    wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url)
     around = wiring.node_playbooks(playbooks, ssh)
     this = prepared(intent, cluster, ssh, lease, lock, quiet=general.as_json)
     refuse_blocked(this.plan, only_rivals=ignore_blockers)
@@ -92,23 +99,20 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
         consent.ask()
     options = replace(this.options, reboot_command=reboot.command)
     this = replace(this, options=options, stop=stop.stop, journal=journal.journal, local=local, playbooks=around)
+    this = replace(this, prometheus_url=gates.prometheus_url)
     raise typer.Exit(run(this, as_json=general.as_json))
 
 
-def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions) -> None:
+def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions, own_url: str) -> None:
     """`UsageError` for a rule given on the command line beside a saved plan, which has its rules in it."""
     if intent.saved is None:
         return
     reboot.refuse_another(intent.policy)
-    given = [name for name in _PLANNED if _is_flag_given(call, name)]
+    given = [name for name in _PLANNED if is_flag_given(call, name)]
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
         raise UsageError(
             f"{flags} beside a saved plan: it is run by the rules that are saved in it",
             hint="Leave the flags away, or make a new plan with them.",
         )
-
-
-def _is_flag_given(call: typer.Context, name: str) -> bool:
-    source = call.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    refuse_another_address(call, own_url, intent.policy)

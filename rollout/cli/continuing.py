@@ -9,7 +9,7 @@ from rollout.cli.options import LeaseOptions, SshOptions
 from rollout.cli.permitting import refuse_without_rights
 from rollout.cli.recording import past_runs
 from rollout.cli.run_options import LeftoverOptions, LockOptions, StopMode
-from rollout.cli.running import Run, refuse_blocked, run_options
+from rollout.cli.running import Run, refuse_blocked, run_options, tell_conceded
 from rollout.cli.terminal import say, show, width
 from rollout.execution.rollout import Inheritance
 from rollout.execution.unfinished.recovery import Begun, Unfinished
@@ -58,10 +58,12 @@ def left_of(
     if not quiet:
         show(resume_text(found, [item.node.name for item in begun if item in found.failed], failures))
         show("\n" + plan_text(plan, zones={node.name: node.zone for node in snapshot.nodes}, width=width()))
+    conceded = tell_conceded(policy, "the interrupted rollout has")
     refuse_blocked(_without_accepted(plan, found), only_rivals=leftover.ignore_blockers)
     left = frozenset(item.node.name for item in found.failed if item not in begun and item.cordoned)
     inherited = Inheritance({item.node.name: item.run for item in begun}, left, found.record.health, failures)
-    return Run(plan, targets, connections, run_options(selected, ssh, lease, lock), stop, inherited)
+    options = run_options(selected, ssh, lease, lock)
+    return Run(plan, targets, connections, options, stop, inherited, conceded=conceded)
 
 
 def _without_accepted(plan: RolloutPlan, found: Unfinished) -> RolloutPlan:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rollout.cli import quantities
+from rollout.cli.alert_options import GATES, PrometheusUrl
 from rollout.cli.options import NODES, WAVES
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import Policy
@@ -13,7 +14,6 @@ from rollout.model.quantity import Count, Duration
 from rollout.planning.windows import fluo_window
 
 WINDOWS = "Windows"
-GATES = "Gates"
 
 _GATES = GatePolicy()
 _HOOKS = HookPolicy()
@@ -136,19 +136,7 @@ class GateOptions:
             rich_help_panel=GATES,
         ),
     ] = None
-    prometheus_url: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-url",
-            envvar="ROLLOUT_PROMETHEUS_URL",
-            show_envvar=False,
-            metavar="URL",
-            parser=quantities.prometheus_url,
-            show_default=False,
-            help="Begin no node while this Prometheus has alerts, or cannot be asked.",
-            rich_help_panel=GATES,
-        ),
-    ] = ""
+    prometheus_url: PrometheusUrl = ""
     alert_filter_regexp: Annotated[
         str,
         typer.Option(

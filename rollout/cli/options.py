@@ -70,7 +70,7 @@ class GeneralOptions:
             envvar="ROLLOUT_CONFIG",
             show_envvar=False,
             metavar="FILE",
-            help="Settings: any flag, by its name. Default: rollout.toml here, where there is one.",
+            help="Settings: any flag, by its name. Default: your rollout.toml here, which may only tune.",
             is_eager=True,
             callback=load_defaults,
             rich_help_panel=GENERAL,

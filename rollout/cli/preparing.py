@@ -5,7 +5,7 @@ from rollout.cli.gathering import ask_hosts, connect, read_cluster
 from rollout.cli.options import ClusterOptions, LeaseOptions, SshOptions
 from rollout.cli.permitting import refuse_without_rights
 from rollout.cli.run_options import LockOptions
-from rollout.cli.running import Run, refuse_silence, run_options, selected_by
+from rollout.cli.running import Run, refuse_silence, run_options, selected_by, tell_conceded
 from rollout.cli.terminal import show, width
 from rollout.cli.unfinished import refuse_unfinished
 from rollout.model.cluster import ClusterSnapshot
@@ -25,9 +25,10 @@ def prepared(
     plan = decide(intent, snapshot, targets)
     if not quiet:
         show(_shown(plan, intent, snapshot))
+    conceded = tell_conceded(plan.policy, "the saved plan has") if intent.saved else ()
     refuse_silence(plan)
     options = run_options(selected_by(targets, plan.selection), ssh, lease, lock)
-    return Run(plan, targets, connections, options)
+    return Run(plan, targets, connections, options, conceded=conceded)
 
 
 def _shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot) -> str:

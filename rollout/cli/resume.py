@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rollout.cli.alert_options import AlertAddressOptions, refuse_another_address
 from rollout.cli.apply import YesOption
 from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
+    call: typer.Context,
     cluster: ClusterOptions,
     ssh: SshOptions,
     playbooks: PlaybookOptions,
@@ -26,6 +28,7 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     stop: StopOptions,
     journal: JournalOptions,
     local: LocalGateOptions,
+    alerts: AlertAddressOptions,
     leftover: LeftoverOptions,
     general: GeneralOptions,
     yes: YesOption = False,
@@ -58,13 +61,17 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
             show(_nothing(found))
         return
     if found.record.plan is not None:
-        reboot.refuse_another(found.record.plan.policy)
+        policy = found.record.plan.policy
+        reboot.refuse_another(policy)
+        refuse_another_address(call, alerts.prometheus_url, policy)
+        wiring.gates(policy.gates.alerts, local, alerts.prometheus_url)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     this = left_of(found, connections, ssh, lease, lock, stop.stop, leftover, quiet=general.as_json)
     if not yes:
         consent.ask("Only 'yes' is taken for consent. Go on with it? ")
     options = replace(this.options, reboot_command=reboot.command)
     this = replace(this, options=options, journal=journal.journal, local=local, playbooks=around)
+    this = replace(this, prometheus_url=alerts.prometheus_url)
     raise typer.Exit(run(this, as_json=general.as_json))
 
 

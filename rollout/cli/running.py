@@ -13,7 +13,7 @@ from rollout.cli.interruption import stopped_by_signals
 from rollout.cli.options import LeaseOptions, SshOptions
 from rollout.cli.recording import journalled
 from rollout.cli.run_options import LockOptions, StopMode
-from rollout.cli.terminal import error_console, show
+from rollout.cli.terminal import error_console, say, show
 from rollout.errors import BlockedError, ExitCode, SshError
 from rollout.execution.node.context import StopRequest
 from rollout.execution.node.playbooks import NodePlaybooks
@@ -21,8 +21,9 @@ from rollout.execution.rehearsal import rehearse as ask_server
 from rollout.execution.rollout import Inheritance, Ports, RunOptions, execute
 from rollout.model.host import Host
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
-from rollout.model.policy import Selection
-from rollout.model.progress import NotStarted, PlanReady, RunFinished, RunResult
+from rollout.model.policy import Policy, Selection
+from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, RunResult
+from rollout.planning.concessions import concessions
 from rollout.planning.eligibility import excluded_by_name
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
@@ -38,7 +39,11 @@ _MOST_BLOCKERS = 10
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A plan, and all it takes to run it. `inherited` is what an earlier process has left of it, None for a new run."""
+    """A plan, and all it takes to run it.
+
+    `inherited` is what an earlier process has left of it, None for a new run. `prometheus_url` is this process's own.
+    `conceded` is what rules that were not given just now give up, for the reader of JSON lines.
+    """
 
     plan: RolloutPlan
     targets: Targets
@@ -48,6 +53,8 @@ class Run:
     inherited: Inheritance | None = None
     journal: Path | None = None
     local: LocalGateOptions = field(default_factory=LocalGateOptions)
+    prometheus_url: str = ""
+    conceded: tuple[str, ...] = ()
     playbooks: NodePlaybooks | None = None
 
     @property
@@ -98,6 +105,8 @@ def run(this: Run, *, as_json: bool) -> ExitCode:
     """Run the plan and tell its end; what the process ends with."""
     stop = StopRequest(revert=this.stop is StopMode.REVERT)
     with watched(as_json=as_json, asking=this.local.interactive) as observer:
+        if as_json:
+            _notify_conceded(this, observer)
         anything = this.plan.waves or this.inherited is not None
         result = _executed(this, observer, stop) if anything else _nothing_done(this.plan, observer)
     if this.plan.waves and not as_json:
@@ -114,14 +123,29 @@ def rehearse(this: Run, *, as_json: bool) -> None:
     now = wiring.system_clock().now()
     lines = JsonLines(sys.stdout)
     lines.begin(now)
+    _notify_conceded(this, lines)
     lines.notify(PlanReady(now, this.plan))
     lines.rehearsed(now, rehearsed)
     left = tuple(NotStarted(node.name, "dry run") for node in this.plan.nodes)
     lines.notify(RunFinished(now, RunResult((), not_started=left)))
 
 
+def tell_conceded(policy: Policy, origin: str) -> tuple[str, ...]:
+    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
+    sentences = tuple(f"{origin} {sentence}" for sentence in concessions(policy))
+    for sentence in sentences:
+        say(f"warning: {sentence}")
+    return sentences
+
+
+def _notify_conceded(this: Run, observer: Observer) -> None:
+    for sentence in this.conceded:
+        observer.notify(Notice(wiring.system_clock().now(), sentence))
+
+
 def _executed(this: Run, observer: Observer, stop: StopRequest) -> RunResult:
-    gates = replace(wiring.gates(this.plan.policy.gates.alerts, this.local), playbooks=this.playbooks)
+    gates = wiring.gates(this.plan.policy.gates.alerts, this.local, this.prometheus_url)
+    gates = replace(gates, playbooks=this.playbooks)
     ports = Ports(this.connections.api, this.connections.shell, wiring.system_clock(), Unfailing(observer), gates)
     command = "apply" if this.inherited is None else "resume"
     with journalled(ports.observer, this.plan, command, this.journal) as told, stopped_by_signals(stop):

@@ -38,6 +38,7 @@ class AnsibleExecutor:
 
     def __init__(self, settings: AnsibleSettings) -> None:
         require_ansible()
+        settings.check_configuration()
         self._settings = settings
         if settings.host_key_checking is HostKeyChecking.OFF:
             # Even unchecked keys have to stay the same for as long as this is there.

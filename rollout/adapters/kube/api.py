@@ -247,7 +247,7 @@ class KubeApi:
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
         try:
-            body = self._read(response)
+            body = self._session.without_credentials(self._read(response))
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")

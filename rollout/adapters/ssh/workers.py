@@ -17,6 +17,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from rollout import errors
+from rollout.adapters.child_environment import child_environment
 from rollout.adapters.ssh.connection import Patience
 from rollout.errors import SshError
 from rollout.gather.hosts.side_by_side import Answer
@@ -124,9 +125,10 @@ class _Worker:
 
     def __init__(self, task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]) -> None:
         # It finds our modules where we found them, and hears of an interrupt from us alone.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", _PROGRAM],
+            # -P: no module is taken from the current folder, which may be anybody's.
+            [sys.executable, "-P", "-m", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
