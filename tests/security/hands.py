@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS
@@ -48,13 +49,18 @@ def cordon(lab: Lab, node: str, *, cordoned: bool) -> None:
     lab.store.put(NODES, {**found, "spec": {**rest, **({"unschedulable": True} if cordoned else {})}})
 
 
-def refill(lab: Lab, node: str) -> None:
-    """A pod of some controller is bound to the node, and runs there; in the lab's loop."""
-    number = len(list(lab.store.items(PODS)))
+def refill(lab: Lab, node: str) -> str:
+    """The name of a pod of some controller that is bound to the node, and runs there; in the lab's loop."""
     owner = {"apiVersion": "example.com/v1", "kind": "Game", "name": "chess", "uid": "chess", "controller": True}
     spec = {"nodeName": node, "containers": [{"name": "app", "image": "registry.example/app:1.0"}]}
-    meta = {"name": f"late-{number}", "namespace": "default", "ownerReferences": [owner], "labels": {"app": "late"}}
+    meta = {
+        "name": f"late-{uuid4().hex[:8]}",
+        "namespace": "default",
+        "ownerReferences": [owner],
+        "labels": {"app": "late"},
+    }
     lab.store.create(PODS, with_defaults(PODS, {"metadata": meta, "spec": spec}))
+    return str(meta["name"])
 
 
 def close_ssh(lab: Lab, node: str) -> None:

@@ -205,6 +205,21 @@ class Misfortunes(RuleBasedStateMachine):
         for number in numbers:
             self.trouble.delete_pod(number)
 
+    @rule(node=NODE)
+    @noted
+    def somebody_refills(self, node: str) -> None:
+        self.trouble.refill(node)
+
+    @rule(one=NODE, other=NODE)
+    @noted
+    def addresses_are_swapped(self, one: str, other: str) -> None:
+        self.trouble.swap_addresses(one, other)
+
+    @rule()
+    @noted
+    def the_record_is_garbled(self) -> None:
+        self.trouble.garble_record()
+
     @rule()
     @noted
     def somebody_takes_the_lock(self) -> None:
@@ -224,6 +239,12 @@ class Misfortunes(RuleBasedStateMachine):
     def somebody_goes_on(self, flags: tuple[str, ...]) -> None:
         self.witness.retries += bool(flags)
         self.operators.start(resuming=flags)
+
+    @rule(node=NODE)
+    @noted
+    def somebody_goes_on_without_a_host(self, node: str) -> None:
+        if self.operators.process is None and stands(self.running):
+            self.operators.start(resuming=("-i", str(self.trouble.inventory_without(node))))
 
     @rule()
     @noted
