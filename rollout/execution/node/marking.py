@@ -16,6 +16,7 @@ from rollout.execution.unfinished.recovery import last_result
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.node_marks import misunderstanding
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 
@@ -108,6 +109,8 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
 
 
 def _check_free(context: NodeContext, node: Node) -> None:
+    if why := misunderstanding(node):
+        raise StepError(f"the Node {node.name} carries marks that are not understood: {why}")
     if node.uid != context.planned.node_uid:
         raise StepError(f"the Node {node.name} was deleted and made anew since it was planned")
     run = node.annotations.get(marks.RUN)
