@@ -31,11 +31,11 @@ def misunderstanding(node: Node) -> str:
     """Which annotation of ours is not understood; empty where all are, and where there is none."""
     if stranger := _stranger_on(node):
         return f"its annotation {stranger} is none that this program knows"
-    for name, is_sound in _SOUND.items() if is_begun(node) else ():
+    for name in marks.TRANSIENT if is_begun(node) else ():
         value = node.annotations.get(name)
         if value is None and name in _NEEDED:
             return f"its annotation {name} is missing"
-        if value is not None and not is_sound(value):
+        if value is not None and not _SOUND.get(name, _is_text)(value):
             return f"its annotation {name} is {value[:_TOLD]!r}"
     return ""
 
@@ -54,7 +54,7 @@ def _is_boot_id(value: str) -> bool:
     return _BOOT_ID.fullmatch(value) is not None
 
 
-def _is_version(value: str) -> bool:
+def _is_text(value: str) -> bool:
     return len(value) <= _LONGEST and value.isprintable()
 
 
@@ -72,7 +72,6 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.RUN: is_run_id,
         marks.PHASE: _is_phase,
         marks.BOOT_ID_BEFORE: _is_boot_id,
-        marks.STAGED_VERSION: _is_version,
         marks.CORDONED_BY_US: _is_yes,
         marks.HOOK_LABEL: _is_check,
     }
