@@ -55,6 +55,11 @@ def refuse_unknown_rules(found: Unfinished, leftover: LeftoverOptions) -> None:
             hint="rollout abort gives back what was begun, and takes away a record that is not understood; "
             "rollout resume --finish-begun takes begun nodes to their end by their marks, and starts no other.",
         )
+    if found.record.problem and not found.run:
+        raise BlockedError(
+            f"{heading(found)}: no node's marks are understood by which it could be finished",
+            hint="rollout status --run names the nodes; rollout abort takes its record away, and leaves them as they are.",
+        )
     if leftover.finish_begun and not found.record.problem:
         raise UsageError(
             "--finish-begun is for a rollout whose record is gone or not understood; this one's is whole",
