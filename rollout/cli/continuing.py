@@ -1,4 +1,8 @@
-"""The deciding stage of resume: what is left of an interrupted rollout, as something that can be run."""
+"""The deciding stage of resume: what is left of an interrupted rollout, as something that can be run.
+
+Without its record, or with one that is not understood, nothing is left but what the operator asks for by name: the
+nodes that were begun, finished by their own marks.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,25 +15,56 @@ from rollout.cli.recording import past_runs
 from rollout.cli.run_options import LeftoverOptions, LockOptions, StopMode
 from rollout.cli.running import Run, refuse_blocked, run_options, tell_conceded
 from rollout.cli.terminal import say, show, width
+from rollout.errors import BlockedError, UsageError
 from rollout.execution.rollout import Inheritance
 from rollout.execution.unfinished.recovery import Begun, Unfinished
+from rollout.execution.unfinished.stranded import stranded
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan, Wave
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import DrainPolicy, Policy, Selection
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Count
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.report.tables import plan_text
-from rollout.report.unfinished import resume_text
+from rollout.report.unfinished import heading, resume_text, unknown_rules
 
 _BECAUSE = "begun before the interruption"
+# What drains of the rollout were not allowed is not known, so no data is deleted.
+_SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
 
 
-def nothing_left(found: Unfinished, *, retry_failed: bool) -> bool:
+def nothing_left(found: Unfinished, leftover: LeftoverOptions) -> bool:
     """Whether there is nothing to go on with; a record that only needs tidying away is something."""
-    failed = retry_failed and (found.failed or found.given_back)
-    return found.record.ended and not (found.begun or found.untouched or failed)
+    failed = leftover.retry_failed and (found.failed or found.given_back)
+    if found.begun or found.unclear or failed:
+        return False
+    if leftover.finish_begun and found.record.problem:
+        return True
+    return found.record.ended and not (found.untouched or found.is_garbled)
+
+
+def refuse_unknown_rules(found: Unfinished, leftover: LeftoverOptions) -> None:
+    """`BlockedError` for a rollout whose rules are not known, unless its begun nodes are to be finished without them.
+
+    `UsageError` where that is asked for, and they are known.
+    """
+    if found.record.problem and not leftover.finish_begun:
+        raise BlockedError(
+            f"{heading(found)}: without its record its rules are not known, so it is not resumed",
+            hint="rollout abort gives back what was begun, and takes away a record that is not understood; "
+            "rollout resume --finish-begun takes begun nodes to their end by their marks, and starts no other.",
+        )
+    if found.record.problem and not found.run:
+        raise BlockedError(
+            f"{heading(found)}: no node's marks are understood by which it could be finished",
+            hint="rollout status --run names the nodes; rollout abort removes its record, and leaves them as they are.",
+        )
+    if leftover.finish_begun and not found.record.problem:
+        raise UsageError(
+            "--finish-begun is for a rollout whose record is gone or not understood; this one's is whole",
+            hint="rollout resume goes on with it by its rules.",
+        )
 
 
 def left_of(
@@ -45,23 +80,34 @@ def left_of(
 ) -> Run:
     """What is left to run, after showing it."""
     snapshot = read_cluster(connections)
-    policy = found.record.plan.policy if found.record.plan else Policy()
+    policy = _rules(found)
     refuse_without_rights(connections, policy.drain, lease.lease_namespace)
     begun = _taken_on(found, retry_failed=leftover.retry_failed)
     pending = {node.name for node in found.untouched} | (set(found.given_back) if leftover.retry_failed else set())
     targets = ask_named(snapshot.nodes, pending, connections, ssh)
-    begun = _with_hosts(begun, targets)
+    left_behind = stranded(found, begun, targets.hosts)
+    begun = tuple(item for item in begun if item.node.name not in {result.node for result in left_behind})
     selected = _selected(found, snapshot)
     fresh = _planned_anew(found, pending, snapshot, targets, selected, skip_blocked=leftover.skip_blocked)
     plan = _joined(found, begun, fresh)
     failures = counted_failures(found, policy.max_failures.of(selected), retry_failed=leftover.retry_failed)
     if not quiet:
-        show(resume_text(found, [item.node.name for item in begun if item in found.failed], failures))
+        show(resume_text(found, [item.node.name for item in begun if item in found.failed], failures, left_behind))
         show("\n" + plan_text(plan, zones={node.name: node.zone for node in snapshot.nodes}, width=width()))
+    else:
+        for line in unknown_rules(found):
+            say(f"warning: {line}")
     conceded = tell_conceded(policy, "the interrupted rollout has")
     refuse_blocked(_without_accepted(plan, found), only_rivals=leftover.ignore_blockers)
     left = frozenset(item.node.name for item in found.failed if item not in begun and item.cordoned)
-    inherited = Inheritance({item.node.name: item.run for item in begun}, left, found.record.health, failures)
+    inherited = Inheritance(
+        begun={item.node.name: item.run for item in begun},
+        left=left,
+        health=found.record.health,
+        failures=failures,
+        stranded=left_behind,
+        is_recorded=not found.record.problem,
+    )
     options = run_options(selected, ssh, lease, lock)
     return Run(plan, targets, connections, options, stop, inherited, conceded=conceded)
 
@@ -92,11 +138,9 @@ def _taken_on(found: Unfinished, *, retry_failed: bool) -> tuple[Begun, ...]:
     return (*found.begun, *(found.failed if retry_failed else ()))
 
 
-def _with_hosts(begun: tuple[Begun, ...], targets: Targets) -> tuple[Begun, ...]:
-    lost = [item.node.name for item in begun if item.node.name not in targets.hosts]
-    for name in lost:
-        say(f"warning: {name} was begun, but no host is known for it: it is left as it is")
-    return tuple(item for item in begun if item.node.name not in lost)
+def _rules(found: Unfinished) -> Policy:
+    """Those of the interrupted rollout; where they are not known, such as nothing can be lost by."""
+    return found.record.plan.policy if found.record.plan else _SAFE
 
 
 def _selected(found: Unfinished, snapshot: ClusterSnapshot) -> int:
@@ -117,7 +161,7 @@ def _planned_anew(
     skip_blocked: bool,
 ) -> RolloutPlan:
     """A plan of the nodes that were never begun, by the rules of the run; its counts are of all the run's nodes."""
-    policy = found.record.plan.policy if found.record.plan else Policy()
+    policy = _rules(found)
     counted = replace(
         policy,
         max_unavailable=Count(policy.max_unavailable.of(selected)),
@@ -167,4 +211,4 @@ def _joined(found: Unfinished, begun: tuple[Begun, ...], fresh: RolloutPlan) -> 
     summary = replace(fresh.summary, nodes=fresh.summary.nodes + len(nodes), waves=len(waves))
     summary = replace(summary, waves_lower_bound=min(len(waves), fresh.summary.waves_lower_bound + len(first)))
     blockers = tuple(found_ for found_ in fresh.blockers if not (nodes and found_.object.startswith("node/")))
-    return replace(fresh, plan_id=found.record.run, waves=waves, summary=summary, blockers=blockers)
+    return replace(fresh, plan_id=found.run, waves=waves, summary=summary, blockers=blockers)

@@ -14,7 +14,7 @@ from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
-from rollout.planning.document import decode_plan
+from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.staleness import changes
 from rollout.report.text import listed
@@ -42,7 +42,8 @@ def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Inte
 def load_plan(path: Path) -> RolloutPlan:
     """A saved plan, whole and as it was saved; `PlanFileError` otherwise."""
     try:
-        return decode_plan(path.read_bytes(), str(path))
+        with path.open("rb") as stream:
+            return decode_plan(stream.read(LARGEST_DOCUMENT + 1), str(path))
     except OSError as error:
         raise PlanFileError(f"cannot read the plan {path}: {error.strerror}") from error
 

@@ -45,6 +45,7 @@ _REASONS = {
     ExclusionReason.SHUTDOWN_PENDING: "somebody else has scheduled a shutdown of its host",
     ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
+    ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
     ExclusionReason.BLOCKED: "its drain is bound to fail, and `--skip-blocked` was given",
 }
 _BLOCKERS = {
@@ -76,6 +77,7 @@ _OUTCOMES = {
     Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
     Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",
     Outcome.FENCED: "the lock was lost: nothing further was done to it",
+    Outcome.STRANDED: "begun before an interruption; its host is not known now, or its marks are not understood",
     Outcome.SKIPPED: "the node changed since it was planned; it was not touched",
     Outcome.ABORTED: "stopped on request before its reboot; it is given back",
     Outcome.FAILED: "something else; the message says what",

@@ -36,7 +36,8 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """Go on with an interrupted rollout, from any machine.
 
     What it needs stands on the cluster: nodes that were begun are taken on from where they stand, by the rules of the
-    interrupted rollout; those that were not are planned anew.
+    interrupted rollout; those that were not are planned anew. Where those rules are not known, because its record is
+    gone or not understood, nothing is resumed (exit 6), but with --finish-begun.
 
     \b
     Examples:
@@ -44,22 +45,24 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout resume --yes --retry-failed
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.continuing import left_of, nothing_left
+    from rollout.cli.continuing import left_of, nothing_left, refuse_unknown_rules
     from rollout.cli.gathering import connect
     from rollout.cli.running import run, tell_nothing
-    from rollout.cli.terminal import show
+    from rollout.cli.terminal import say, show
     from rollout.cli.unfinished import find_unfinished
     from rollout.model.policy import Selection
+    from rollout.report.unfinished import RECORD_STAYS
 
     around = wiring.node_playbooks(playbooks, ssh)
     connections = connect(cluster, Selection(), ssh)
     found = find_unfinished(connections, lease.lease_namespace)
-    if found is None or nothing_left(found, retry_failed=leftover.retry_failed):
+    if found is None or nothing_left(found, leftover):
         if general.as_json:
             tell_nothing()
         else:
             show(_nothing(found))
         return
+    refuse_unknown_rules(found, leftover)
     if found.record.plan is not None:
         policy = found.record.plan.policy
         reboot.refuse_another(policy)
@@ -72,7 +75,10 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
     options = replace(this.options, reboot_command=reboot.command)
     this = replace(this, options=options, journal=journal.journal, local=local, playbooks=around)
     this = replace(this, prometheus_url=alerts.prometheus_url)
-    raise typer.Exit(run(this, as_json=general.as_json))
+    code = run(this, as_json=general.as_json)
+    if found.is_garbled:
+        say(RECORD_STAYS)
+    raise typer.Exit(code)
 
 
 def _nothing(found: "Unfinished | None") -> str:
@@ -80,4 +86,6 @@ def _nothing(found: "Unfinished | None") -> str:
 
     if found is None:
         return "Nothing to resume: no rollout stands on this cluster."
+    if found.is_garbled:
+        return f"Nothing to finish: {heading(found)}. Its record stays: rollout abort takes it away."
     return f"Nothing to resume: {heading(found)}. --retry-failed takes the failed ones again."

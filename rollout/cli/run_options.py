@@ -113,5 +113,14 @@ class LeftoverOptions:
             help="Take the nodes that failed again, too.",
         ),
     ] = False
+    finish_begun: Annotated[
+        bool,
+        typer.Option(
+            "--finish-begun",
+            envvar="ROLLOUT_FINISH_BEGUN",
+            show_envvar=False,
+            help="Where its record is gone or not understood: finish begun nodes by their marks, start no other.",
+        ),
+    ] = False
     skip_blocked: SkipBlockedOption = False
     ignore_blockers: IgnoreOption = False

@@ -109,7 +109,7 @@ def run(this: Run, *, as_json: bool) -> ExitCode:
             _notify_conceded(this, observer)
         anything = this.plan.waves or this.inherited is not None
         result = _executed(this, observer, stop) if anything else _nothing_done(this.plan, observer)
-    if this.plan.waves and not as_json:
+    if (this.plan.waves or result.finished) and not as_json:
         show(f"\n{summary_text(this.plan, result)}")
     return _exit_code(result, stop)
 

@@ -16,7 +16,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
-from rollout.report.unfinished import heading, run_document, run_text
+from rollout.report.unfinished import heading, run_document, run_text, ways_out
 
 # A renewal takes a moment to arrive, on a busy machine more than one.
 _ON_ITS_WAY = 2.0
@@ -36,7 +36,7 @@ def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace
     if found is not None and found.blocks:
         raise BlockedError(
             heading(found),
-            hint="If nobody is running it: `rollout resume` goes on with it, `rollout abort` undoes what it has begun.",
+            hint=f"If nobody is running it: {ways_out(found)}.",
         )
 
 
@@ -73,7 +73,7 @@ def lock_check(connections: Connections, namespace: str) -> Check:
         fix = "Wait until it has ended: rollout status --run shows it."
         return warned(CheckName.LOCK, subject, f"held by {holder}: a rollout is under way", fix)
     if found is not None:
-        fix = "rollout resume goes on with it, rollout abort undoes what it has begun."
+        fix = f"{ways_out(found)}."
         tell = failed if found.blocks else warned
         return tell(CheckName.LOCK, subject, heading(found), fix)
     if holder:

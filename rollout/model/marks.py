@@ -21,6 +21,9 @@ ENDED = PREFIX + "ended"
 
 # What goes once a node is done; the last result stays.
 TRANSIENT = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, CORDONED_BY_US, HOOK_LABEL)
+# All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
+ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED)
+ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED)
 
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"

@@ -24,6 +24,7 @@ class ExclusionReason(StrEnum):
     SHUTDOWN_PENDING = "shutdown-pending"
     EXCLUDED = "excluded"
     RIVAL = "rival"
+    UNKNOWN_MARKS = "unknown-marks"
     BLOCKED = "blocked"
 
 

@@ -33,6 +33,7 @@ class Outcome(StrEnum):
     ROLLED_BACK = "rolled-back"
     CHECK_FAILED = "check-failed"
     FENCED = "fenced"
+    STRANDED = "stranded"
     SKIPPED = "skipped"
     ABORTED = "aborted"
     FAILED = "failed"

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
 from rollout.model.host import HostFacts, HostObservation, ProbeFailureKind, UpdateOperation
+from rollout.model.node_marks import misunderstanding
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
@@ -88,6 +89,12 @@ def _cordoned(candidate: Candidate) -> Objection | None:
     )
 
 
+def _unknown_marks(candidate: Candidate) -> Objection | None:
+    if why := misunderstanding(candidate.node):
+        return ExclusionReason.UNKNOWN_MARKS, f"{why}: another version of rollout may have it in hand"
+    return None
+
+
 def _paused(candidate: Candidate) -> Objection | None:
     for annotation in marks.PAUSE_ANNOTATIONS:
         if candidate.node.annotations.get(annotation) == "true":
@@ -167,6 +174,7 @@ def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
 _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _excluded,
     _not_ready,
+    _unknown_marks,
     _cordoned,
     _paused,
     _no_update,

@@ -120,7 +120,7 @@ def _past_run(node: Node) -> float | None:
     try:
         result = msgspec.json.decode(written, type=_LastResult)
         seconds = Duration.parse(result.took)
-    except (msgspec.MsgspecError, UsageError):
+    except (msgspec.MsgspecError, RecursionError, UsageError):
         return None
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 

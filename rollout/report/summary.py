@@ -59,7 +59,7 @@ def _failure_lines(result: NodeResult) -> Iterable[str]:
     yield from (f"  {text}" for text in findings_text(result.findings))
     if result.hint:
         yield f"  hint: {printable(result.hint)}"
-    if result.left_cordoned:
+    if result.left_cordoned and result.outcome is not Outcome.STRANDED:
         yield (
             "  It was left cordoned; once it is well: rollout resume --retry-failed, "
             f"or kubectl uncordon {printable(result.node)}"

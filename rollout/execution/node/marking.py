@@ -17,6 +17,7 @@ from rollout.execution.unfinished.recovery import last_result
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.node_marks import misunderstanding
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 
@@ -112,6 +113,8 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
 
 def _check_free(context: NodeContext, node: Node) -> None:
     """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
+    if why := misunderstanding(node):
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: it carries marks that are not understood: {why}")
     if node.uid != context.planned.node_uid:
         raise NodeFailure(Outcome.SKIPPED, "not begun: the Node was deleted and made anew since it was planned")
     if node.boot_id != context.planned.boot_id or node.machine_id != context.planned.machine_id:
