@@ -60,7 +60,7 @@ def _excluded(candidate: Candidate) -> Objection | None:
 def _not_ready(candidate: Candidate) -> Objection | None:
     node = candidate.node
     if node.deleting:
-        return ExclusionReason.NOT_READY, "the Node is being deleted"
+        return ExclusionReason.DELETING, "the Node is being deleted"
     if node.is_ready:
         return None
     state = "its kubelet has stopped reporting" if node.ready is ReadyState.UNKNOWN else "it is not Ready"
@@ -74,7 +74,7 @@ def _cordoned(candidate: Candidate) -> Objection | None:
     run = node.annotations.get(marks.RUN)
     if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
         return (
-            ExclusionReason.CORDONED,
+            ExclusionReason.LEFT_CORDONED,
             f"cordoned by the unfinished rollout {run} in its phase {node.annotations.get(marks.PHASE, 'unknown')}",
         )
     return (

@@ -84,7 +84,10 @@ def test_summary_names_failures_their_hints_and_who_never_began() -> None:
     assert "  hint: look at its console" in text
     assert "kubectl uncordon node-2" in text
     assert "Not started, 1 node failed: node-3" in text
-    assert text.splitlines()[-1] == "1 node succeeded, 1 failed, 1 not started."
+    assert text.splitlines()[-2:] == [
+        "1 node succeeded, 1 failed, 1 not started.",
+        "Go on: rollout resume --retry-failed",
+    ]
 
 
 def test_summary_says_what_was_seen_of_a_node_that_failed() -> None:
