@@ -19,6 +19,6 @@ def refuse_incomplete(missing: Sequence[NotDone], hint: str) -> None:
     if missing:
         named = "; ".join(f"{one.node} ({one.reason}: {one.message})" for one in missing)
         raise IncompleteError(
-            f"not started, for --require-all is given and {counted(len(missing), 'node')} cannot be taken: {named}",
+            f"--require-all is given, and {counted(len(missing), 'node')} cannot be taken: {named}",
             hint=hint,
         )

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def run(this: Run, *, as_json: bool) -> ExitCode:
     stop = StopRequest(revert=this.stop is StopMode.REVERT)
     with watched(as_json=as_json, asking=this.local.interactive) as observer:
         anything = this.plan.waves or this.inherited is not None
-        result = _executed(this, observer, stop) if anything else _nothing_done(this.plan, observer)
+        result = _executed(this, observer, stop) if anything else _nothing_done(this, observer)
     if not as_json and (this.plan.waves or result.not_done):
         show(f"\n{summary_text(this.plan, result)}")
     return _exit_code(result, stop)
@@ -126,11 +126,13 @@ def _executed(this: Run, observer: Observer, stop: StopRequest) -> RunResult:
         return execute(this.plan, this.hosts, ports, this.options, stop, this.inherited)
 
 
-def _nothing_done(plan: RolloutPlan, observer: Observer) -> RunResult:
-    """A run without nodes: whoever reads the lines still gets a plan and a summary."""
-    now, result = wiring.system_clock().now(), RunResult((), excluded=plan.excluded)
-    observer.notify(PlanReady(now, plan))
-    observer.notify(RunFinished(now, result))
+def _nothing_done(this: Run, observer: Observer) -> RunResult:
+    """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
+    now, result = wiring.system_clock().now(), RunResult((), excluded=this.plan.excluded)
+    owing = journalled(observer, this.plan, "apply", this.journal) if result.not_done else nullcontext(observer)
+    with owing as told:
+        told.notify(PlanReady(now, this.plan))
+        told.notify(RunFinished(now, result))
     return result
 
 

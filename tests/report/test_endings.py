@@ -125,8 +125,10 @@ def test_a_plan_tells_what_it_will_not_do() -> None:
     assert "3 nodes in 2 waves; 1 not done (1 unreachable), 1 node left out." in plan_text(made, zones={})
     summary_of_none = replace(made.summary, nodes=0, waves=0, waves_lower_bound=0)
     nobody = replace(made, waves=(), summary=summary_of_none)
-    assert plan_text(nobody, zones={}).endswith("No node takes part: 1 not done (1 unreachable).")
-    assert plan_text(replace(nobody, excluded=(PAUSED,)), zones={}).endswith("Nothing to do: no node takes part.")
+    assert plan_text(nobody, zones={}).endswith("No node takes part; 1 not done (1 unreachable); left out: 1 paused.")
+    assert plan_text(replace(nobody, excluded=(PAUSED,)), zones={}).endswith(
+        "Nothing to do: no node takes part; left out: 1 paused."
+    )
 
 
 NOT_DONE = {

@@ -127,6 +127,20 @@ def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run:
     assert untouched(lab)
 
 
+def test_the_history_knows_of_a_run_that_could_begin_nothing(start_lab: StartLab, run: Run) -> None:
+    lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
+    assert run(lab, "apply", "--yes", "--node", "worker-2").code == 4
+    (told,) = json.loads(run(lab, "history", "-o", "json").stdout)
+    assert (told["planned"], told["not_done"].keys()) == ([], {"worker-2"})
+
+
+def test_the_demo_ends_as_its_rollout_does(tmp_path: Path) -> None:
+    demo = ("demo", "--nodes", str(NODES_IN_ALL), "--scenario", "unreachable", "--speed", "30")
+    ended = end_of(start(tmp_path, {}, demo))
+    assert ended.code == 4, ended.stderr
+    assert "2 nodes succeeded, 2 not done (2 unreachable)." in ended.stdout
+
+
 def test_a_plan_tells_nothing_to_do_from_nothing_that_can_be_judged(start_lab: StartLab, run: Run) -> None:
     lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
     silent, waiting = ("--node", "worker-2"), ("--node", "worker-1,worker-2")
@@ -156,7 +170,7 @@ def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
         ended = run(lab, *attempt)
         assert ended.code == 4, ended.stderr
         (error,) = [line for line in ended.stderr.splitlines() if line.startswith("rollout: error:")]
-        assert "--require-all is given and 2 nodes cannot be taken" in error
+        assert "--require-all is given, and 2 nodes cannot be taken" in error
         assert "worker-2 (unreachable: " in error
         assert "worker-3 (no-sudo: " in error
         assert "hint: `rollout doctor` names the fix of each" in ended.stderr
