@@ -18,7 +18,7 @@ from rollout.cli.options import (
 from rollout.cli.playbook_options import PlaybookOptions
 from rollout.cli.policy_options import PolicyOptions
 from rollout.cli.reboot_options import RebootOptions
-from rollout.cli.run_options import IgnoreOption, JournalOptions, LockOptions, StopOptions
+from rollout.cli.run_options import IgnoreOption, JournalOptions, LockOptions, RequireAllOption, StopOptions
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     ignore_blockers: IgnoreOption = False,
+    require_all: RequireAllOption = False,
 ) -> None:
     """Run a saved plan; or plan, show, ask and run.
 
@@ -83,7 +84,9 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli import consent, wiring
     from rollout.cli.deciding import load_intent
     from rollout.cli.preparing import prepared
+    from rollout.cli.requiring import MEND_FOR_FILE, MEND_FOR_PLAN, refuse_incomplete
     from rollout.cli.running import refuse_blocked, rehearse, run
+    from rollout.model.progress import excluded_by_trouble
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     intent = load_intent(file, selection.selection, reboot.added_to(gates.added_to(policy.policy)))
@@ -91,10 +94,11 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url)
     around = wiring.node_playbooks(playbooks, ssh)
     this = prepared(intent, cluster, ssh, lease, lock, quiet=general.as_json)
+    if require_all:
+        refuse_incomplete(excluded_by_trouble(this.plan.excluded), MEND_FOR_FILE if file else MEND_FOR_PLAN)
     refuse_blocked(this.plan, only_rivals=ignore_blockers)
     if dry_run:
-        rehearse(this, as_json=general.as_json)
-        return
+        raise typer.Exit(rehearse(this, as_json=general.as_json))
     if this.plan.waves and not (yes or file):
         consent.ask()
     options = replace(this.options, reboot_command=reboot.command)

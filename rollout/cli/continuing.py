@@ -4,7 +4,7 @@ Without its record, or with one that is not understood, nothing is left but what
 nodes that were begun, finished by their own marks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from rollout.cli import wiring
@@ -12,6 +12,7 @@ from rollout.cli.gathering import Connections, Targets, ask_named, read_cluster
 from rollout.cli.options import LeaseOptions, SshOptions
 from rollout.cli.permitting import refuse_without_rights
 from rollout.cli.recording import past_runs
+from rollout.cli.requiring import MEND_FOR_RESUME, refuse_incomplete
 from rollout.cli.run_options import LeftoverOptions, LockOptions, StopMode
 from rollout.cli.running import Run, refuse_blocked, run_options, tell_conceded
 from rollout.cli.terminal import say, show, width
@@ -22,7 +23,7 @@ from rollout.execution.unfinished.stranded import stranded
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.policy import DrainPolicy, Policy, Selection
-from rollout.model.progress import Outcome
+from rollout.model.progress import NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.plan import PlanInputs, build_plan
@@ -89,7 +90,7 @@ def left_of(
     begun = tuple(item for item in begun if item.node.name not in {result.node for result in left_behind})
     selected = _selected(found, snapshot)
     fresh = _planned_anew(found, pending, snapshot, targets, selected, skip_blocked=leftover.skip_blocked)
-    plan = _joined(found, begun, fresh)
+    plan = _with_left_out(_joined(found, begun, fresh), found, {node.name for node in snapshot.nodes})
     failures = counted_failures(found, policy.max_failures.of(selected), retry_failed=leftover.retry_failed)
     if not quiet:
         show(resume_text(found, [item.node.name for item in begun if item in found.failed], failures, left_behind))
@@ -98,6 +99,10 @@ def left_of(
         for line in unknown_rules(found):
             say(f"warning: {line}")
     conceded = tell_conceded(policy, "the interrupted rollout has")
+    failed = () if leftover.retry_failed else failed_before(found)
+    if leftover.require_all:
+        lost = (NotDone(result.node, result.outcome, result.message) for result in left_behind)
+        refuse_incomplete((*failed, *lost, *excluded_by_trouble(plan.excluded)), MEND_FOR_RESUME)
     refuse_blocked(_without_accepted(plan, found), only_rivals=leftover.ignore_blockers)
     left = frozenset(item.node.name for item in found.failed if item not in begun and item.cordoned)
     inherited = Inheritance(
@@ -105,6 +110,7 @@ def left_of(
         left=left,
         health=found.record.health,
         failures=failures,
+        failed=failed,
         stranded=left_behind,
         is_recorded=not found.record.problem,
     )
@@ -119,6 +125,35 @@ def _without_accepted(plan: RolloutPlan, found: Unfinished) -> RolloutPlan:
     return replace(
         plan, blockers=tuple(one for one in plan.blockers if (one.node, one.kind, one.object) not in accepted)
     )
+
+
+def _with_left_out(plan: RolloutPlan, found: Unfinished, present: Container[str]) -> RolloutPlan:
+    """The plan with what the rollout did not take in the first place: its end accounts for that, whoever brings it."""
+    named = {node.name for node in plan.nodes} | {one.node for one in plan.excluded}
+    before = found.record.plan.excluded if found.record.plan else ()
+    carried = tuple(
+        replace(one, message=f"when the rollout was planned: {one.message}")
+        for one in before
+        if one.node in present and one.node not in named
+    )
+    return replace(plan, excluded=(*plan.excluded, *carried))
+
+
+def failed_before(found: Unfinished) -> tuple[NotDone, ...]:
+    """The rollout's nodes that failed before the interruption, cordoned or in service."""
+    left = [item.node.name for item in found.failed if item.run == found.record.run]
+    return (
+        *(NotDone(name, Outcome.FAILED, "failed before, and was left cordoned") for name in left),
+        *(
+            NotDone(name, _outcome(word), "failed before, and was given back")
+            for name, word in found.given_back.items()
+        ),
+    )
+
+
+def _outcome(word: str) -> Outcome:
+    """What stands on a Node may be of another version, or of anybody's hand."""
+    return Outcome(word) if word in set(Outcome) else Outcome.FAILED
 
 
 def counted_failures(found: Unfinished, limit: int, *, retry_failed: bool) -> int:

@@ -17,7 +17,7 @@ from rollout.cli.main import app
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
-from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
+from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
 
 _EXIT_CODES = {
@@ -25,7 +25,7 @@ _EXIT_CODES = {
     ExitCode.ERROR: "an error, told in a sentence with a hint",
     ExitCode.CHANGES: "nodes wait to be taken; only with `plan --detailed-exitcode`",
     ExitCode.DECLINED: "the question was not answered with `yes`, or could not be asked",
-    ExitCode.PARTIAL: "some nodes failed, or their turn never came",
+    ExitCode.PARTIAL: "some nodes failed, their turn never came, or they were asked for and could not be taken",
     ExitCode.STALE: "the cluster is not what the saved plan was made for",
     ExitCode.BLOCKED: "another rollout holds the lock, or something is bound to stop a drain",
     ExitCode.USAGE: "flags, environment or settings say something impossible",
@@ -33,7 +33,9 @@ _EXIT_CODES = {
 }
 _REASONS = {
     ExclusionReason.NOT_READY: "its kubelet does not report Ready",
+    ExclusionReason.DELETING: "its Node is being deleted",
     ExclusionReason.CORDONED: "somebody else cordoned it; `--include-cordoned` takes it along and leaves it cordoned",
+    ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
     ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
     ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` takes it all the same",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
@@ -87,6 +89,13 @@ _OUTCOMES = {
 def words(meanings: Mapping[Any, str], heading: str) -> str:
     """A table of fixed words, or numbers, and what they mean."""
     return _table((heading, "means"), [(f"`{_written(word)}`", meaning) for word, meaning in meanings.items()])
+
+
+def reasons() -> str:
+    """The reasons with what an ending makes of a node that was asked for."""
+    endings = {ExclusionKind.NOT_DONE: f"not done: {ExitCode.PARTIAL.value}", ExclusionKind.LEFT_OUT: "left out: 0"}
+    rows = [(f"`{reason}`", meaning, endings[kind_of(reason)]) for reason, meaning in _REASONS.items()]
+    return _table(("reason", "means", "the run ends with"), rows)
 
 
 def _written(word: StrEnum | ExitCode) -> str:
@@ -185,7 +194,7 @@ _ROLE_HEAD = (
 TABLES: Mapping[str, Callable[[], str]] = {
     "flags": flags,
     "exit codes": lambda: words(_EXIT_CODES, "exit code"),
-    "reasons": lambda: words(_REASONS, "reason"),
+    "reasons": reasons,
     "blockers": lambda: words(_BLOCKERS, "kind"),
     "warnings": lambda: words(_WARNINGS, "kind"),
     "cluster role": cluster_role,

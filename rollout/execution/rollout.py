@@ -20,7 +20,7 @@ from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model import marks
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
-from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
+from rollout.model.progress import NodeResult, NotDone, Outcome, Phase, RunResult
 from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
 
 __all__ = ["Ports", "RunOptions", "StopRequest", "execute"]
@@ -61,14 +61,16 @@ class Inheritance:
 
     `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
     what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
-    towards the most that are allowed. `stranded` are the ends of begun nodes that this process cannot go on with.
-    `is_recorded`: its record stands, and is understood; else none is written or taken away.
+    towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
+    ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
+    none is written or taken away.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
     left: frozenset[str] = frozenset()
     health: Health | None = None
     failures: int = 0
+    failed: tuple[NotDone, ...] = ()
     stranded: tuple[NodeResult, ...] = ()
     is_recorded: bool = True
 
@@ -129,8 +131,14 @@ def execute(
         run = _Run(plan, hosts, ports, options, stop, lock, report, told, inherited or Inheritance(), gates, record)
         ledger = _run_waves(run)
         if not ledger.fenced and _may_act(lock):
-            record.end(complete=ledger.complete)
-    result = RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
+            record.end(complete=ledger.complete and not run.inherited.failed)
+    result = RunResult(
+        tuple(ledger.finished),
+        tuple(ledger.skipped),
+        tuple(ledger.not_started),
+        plan.excluded,
+        run.inherited.failed,
+    )
     report.finished(result)
     return result
 

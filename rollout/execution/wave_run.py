@@ -69,7 +69,7 @@ class Ledger:
         if result.outcome is Outcome.ABORTED:
             self.not_started.append(NotStarted(result.node, result.message))
         elif result.outcome is Outcome.SKIPPED:
-            self.skipped.append(NotStarted(result.node, result.message))
+            self.skipped.append(NotStarted(result.node, result.message, result.reason))
         else:
             self.finished.append(result)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.policy import Policy, Selection
@@ -13,7 +14,9 @@ class ExclusionReason(StrEnum):
     """Why a node is not part of the plan; fixed words."""
 
     NOT_READY = "not-ready"
+    DELETING = "deleting"
     CORDONED = "cordoned"
+    LEFT_CORDONED = "left-cordoned"
     PAUSED = "paused"
     NO_UPDATE = "no-update"
     UNREACHABLE = "unreachable"
@@ -26,6 +29,46 @@ class ExclusionReason(StrEnum):
     RIVAL = "rival"
     UNKNOWN_MARKS = "unknown-marks"
     BLOCKED = "blocked"
+
+
+class ExclusionKind(StrEnum):
+    """What an exclusion makes of the operator's wish: it was not fulfilled, or there was nothing to fulfil."""
+
+    NOT_DONE = "not-done"
+    LEFT_OUT = "left-out"
+
+
+def kind_of(reason: ExclusionReason) -> ExclusionKind:
+    """The one place that says which reasons an ending names and answers with exit code 4.
+
+    Left out is a node with nothing to do, and one that the cluster's operators hold back: by a flag, a cordon or a
+    pause. Whatever else keeps a node from its update is trouble that nobody has decided on: not done.
+    """
+    match reason:
+        case (
+            ExclusionReason.NOT_READY
+            | ExclusionReason.LEFT_CORDONED
+            | ExclusionReason.UNREACHABLE
+            | ExclusionReason.WRONG_HOST
+            | ExclusionReason.UNKNOWN_MARKS
+            | ExclusionReason.UNKNOWN_STATUS
+            | ExclusionReason.NO_SUDO
+            | ExclusionReason.INHIBITED
+            | ExclusionReason.SHUTDOWN_PENDING
+            | ExclusionReason.RIVAL
+        ):
+            return ExclusionKind.NOT_DONE
+        case (
+            ExclusionReason.DELETING
+            | ExclusionReason.CORDONED
+            | ExclusionReason.PAUSED
+            | ExclusionReason.NO_UPDATE
+            | ExclusionReason.EXCLUDED
+            | ExclusionReason.BLOCKED
+        ):
+            return ExclusionKind.LEFT_OUT
+        case _:
+            assert_never(reason)
 
 
 class BlockerKind(StrEnum):

@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
-from rollout.model.host import HostFacts, HostObservation, ProbeFailureKind, UpdateOperation
+from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 from rollout.model.node_marks import misunderstanding
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
@@ -66,7 +66,7 @@ def _excluded(candidate: Candidate) -> Objection | None:
 def _not_ready(candidate: Candidate) -> Objection | None:
     node = candidate.node
     if node.deleting:
-        return ExclusionReason.NOT_READY, "the Node is being deleted"
+        return ExclusionReason.DELETING, "the Node is being deleted"
     if node.is_ready:
         return None
     state = "its kubelet has stopped reporting" if node.ready is ReadyState.UNKNOWN else "it is not Ready"
@@ -80,7 +80,7 @@ def _cordoned(candidate: Candidate) -> Objection | None:
     run = node.annotations.get(marks.RUN)
     if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
         return (
-            ExclusionReason.CORDONED,
+            ExclusionReason.LEFT_CORDONED,
             f"cordoned by the unfinished rollout {run} in its phase {node.annotations.get(marks.PHASE, 'unknown')}",
         )
     return (
@@ -122,7 +122,12 @@ def _unreachable(candidate: Candidate) -> Objection | None:
     if isinstance(observation, HostFacts):
         return None
     hint = f" ({observation.hint})" if observation.hint else ""
-    return _REASONS.get(observation.kind, ExclusionReason.UNREACHABLE), observation.message + hint
+    return reason_of(observation), observation.message + hint
+
+
+def reason_of(failure: ProbeFailure) -> ExclusionReason:
+    """Why a node whose host gave no facts is left out."""
+    return _REASONS.get(failure.kind, ExclusionReason.UNREACHABLE)
 
 
 def _unknown_status(candidate: Candidate) -> Objection | None:

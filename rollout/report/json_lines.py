@@ -148,13 +148,18 @@ def _rehearsal(node: Rehearsal) -> Line:
 
 
 def summary(result: RunResult) -> Line:
-    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two."""
+    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
+
+    `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
+    """
     return {
         "succeeded": [node.node for node in result.succeeded],
         "failed": [_failure(node) for node in result.failed],
         "skipped": [node.node for node in result.skipped],
         "not_started": [node.node for node in result.not_started],
         "reasons": {node.node: node.message for node in (*result.skipped, *result.not_started)},
+        "not_done": [{"node": one.node, "reason": one.reason, "message": one.message} for one in result.not_done],
+        "left_out": result.left_out,
     }
 
 

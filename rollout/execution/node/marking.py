@@ -18,6 +18,7 @@ from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.node_marks import misunderstanding
+from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 
@@ -114,7 +115,8 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
 def _check_free(context: NodeContext, node: Node) -> None:
     """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
     if why := misunderstanding(node):
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: it carries marks that are not understood: {why}")
+        message = f"not begun: it carries marks that are not understood: {why}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_MARKS)
     if node.uid != context.planned.node_uid:
         raise NodeFailure(Outcome.SKIPPED, "not begun: the Node was deleted and made anew since it was planned")
     if node.boot_id != context.planned.boot_id or node.machine_id != context.planned.machine_id:
@@ -123,7 +125,8 @@ def _check_free(context: NodeContext, node: Node) -> None:
     if run not in (None, context.run) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
         raise NodeFailure(Outcome.SKIPPED, f"not begun: it is marked by the unfinished rollout {run}")
     if node.unschedulable and not context.planned.cordoned and run != context.run:
-        raise NodeFailure(Outcome.SKIPPED, "not begun: it was cordoned by someone else after it was planned")
+        message = "not begun: it was cordoned by someone else after it was planned"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.CORDONED)
 
 
 def _ours(context: NodeContext, node: Node) -> Node:

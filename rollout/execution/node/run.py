@@ -33,8 +33,10 @@ from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.polling import observe
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.host import HostFacts, ProbeFailure
+from rollout.model.host import HostFacts, ProbeFailure, UpdateOperation
+from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
+from rollout.planning.eligibility import reason_of
 from rollout.planning.rivals import marks_on
 
 _MOST_DRAINS = 3
@@ -68,7 +70,8 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     node = _node_now(context)
     facts = identified((node,), {node.name: seen})[node.name]
     if isinstance(facts, ProbeFailure):
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.message}", hint=facts.hint)
+        message = f"not begun: {facts.message}"
+        raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
     _check_host(context, facts)
     _check_node(context, node)
     context.gates.before_node(context)
@@ -84,27 +87,41 @@ def _node_now(context: NodeContext) -> Node:
 
 def _check_host(context: NodeContext, facts: HostFacts) -> None:
     if facts.machine_id != context.planned.machine_id:
-        raise NodeFailure(Outcome.SKIPPED, "not begun: its host is another machine than when it was planned")
+        message = "not begun: its host is another machine than when it was planned"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.WRONG_HOST)
     if facts.boot_id != context.planned.boot_id:
         raise NodeFailure(Outcome.SKIPPED, "not begun: the host has rebooted since it was planned")
     if context.planned.staged and not facts.update.needs_reboot:
-        raise NodeFailure(Outcome.SKIPPED, "not begun: its staged update is gone")
+        raise _without_update(facts)
     if facts.inhibited_by:
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: its shutdown is blocked by {facts.inhibited_by}")
+        message = f"not begun: its shutdown is blocked by {facts.inhibited_by}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.INHIBITED)
     if facts.shutdown_pending:
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.shutdown_pending}")
+        message = f"not begun: {facts.shutdown_pending}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.SHUTDOWN_PENDING)
 
 
 def _check_node(context: NodeContext, node: Node) -> None:
     if node.annotations.get(marks.RUN) == context.run and not context.taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has begun it meanwhile: rollout resume")
     if not node.is_ready:
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: the Node is not Ready any more {node.ready_message}".rstrip())
+        message = f"not begun: the Node is not Ready any more {node.ready_message}".rstrip()
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NOT_READY)
     if any(node.annotations.get(annotation) == "true" for annotation in marks.PAUSE_ANNOTATIONS):
-        raise NodeFailure(Outcome.SKIPPED, "not begun: it has been paused since it was planned")
+        message = "not begun: it has been paused since it was planned"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.PAUSED)
     ignored = context.policy.gates.ignored_rivals
     if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: since it was planned {held}")
+        message = f"not begun: since it was planned {held}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.RIVAL)
+
+
+def _without_update(facts: HostFacts) -> NodeFailure:
+    """An engine that no longer says what it is doing has not said that nothing waits."""
+    if facts.update.operation is UpdateOperation.UNKNOWN:
+        message = f"not begun: {facts.update.message or 'update_engine gave no status'}"
+        return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_STATUS)
+    return NodeFailure(Outcome.SKIPPED, "not begun: its staged update is gone", reason=ExclusionReason.NO_UPDATE)
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
@@ -195,8 +212,17 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError, start
     elif progress.marked or (context.taken_up and outcome is not Outcome.SKIPPED):
         left_cordoned = True
     seconds = context.clock.monotonic() - started
+    reason = error.reason if isinstance(error, NodeFailure) else None
     return NodeResult(
-        context.name, outcome, progress.phase, seconds, message, error.hint, progress.version, left_cordoned
+        context.name,
+        outcome,
+        progress.phase,
+        seconds,
+        message,
+        error.hint,
+        progress.version,
+        left_cordoned,
+        reason=reason,
     )
 
 
