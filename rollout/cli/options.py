@@ -134,6 +134,7 @@ class SelectionOptions:
             envvar="ROLLOUT_SELECTOR",
             show_envvar=False,
             metavar="SELECTOR",
+            parser=quantities.label_selector,
             help="Nodes with these labels, as kubectl takes them.",
             show_default=False,
             rich_help_panel=NODES,

@@ -7,7 +7,7 @@ from typing import TypeVar
 from rollout.errors import UsageError
 from rollout.model.quantity import Count, Duration
 from rollout.planning.rivals import checked_name
-from rollout.planning.selector import parse_selector
+from rollout.planning.selector import checked_label, parse_selector
 from rollout.planning.windows import Window
 
 T = TypeVar("T")
@@ -40,6 +40,11 @@ def label_selector(value: str) -> str:
     """A label selector that can be read, as it was written."""
     _read(parse_selector, value)
     return value.strip()
+
+
+def label_name(value: str) -> str:
+    """The name of a label, or none."""
+    return _read(checked_label, value.strip()) if value.strip() else ""
 
 
 def window(value: str) -> str:
