@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from rollout.errors import PlanFileError, UsageError
+from rollout.model.json_text import json_document
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count, Duration
@@ -57,7 +58,7 @@ def _encode_content(plan: RolloutPlan) -> bytes:
 
 def encode_plan(plan: RolloutPlan) -> bytes:
     """The plan as JSON for people and files, ending in a newline."""
-    return msgspec.json.format(_encode_content(plan), indent=2) + b"\n"
+    return json_document(plan, _encode)
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:
