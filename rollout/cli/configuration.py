@@ -19,6 +19,8 @@ import typer
 from rollout.errors import UsageError
 
 DEFAULT_FILE = Path("rollout.toml")
+# Of a command's context: the file that its defaults come from.
+SETTINGS_FILE = "rollout.settings-file"
 _NOT_IN_FILES = frozenset({"config", "help", "version"})
 
 
@@ -28,6 +30,7 @@ def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
     if path is None or context.resilient_parsing:
         return value
     tables = _flags_by_command(context)
+    context.meta[SETTINGS_FILE] = str(path)
     context.default_map = settings_for(context.info_name or "", read_settings(path), tables, origin=str(path))
     return path
 

@@ -7,9 +7,11 @@ import errno
 import sys
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import typer
 
+from rollout.cli.configuration import SETTINGS_FILE
 from rollout.errors import ExitCode, RolloutError
 from rollout.report.text import printable
 
@@ -64,7 +66,7 @@ def _lines(error: BaseException) -> Iterator[str]:
             yield f"hint: {printable(error.hint)}"
     elif isinstance(error, typer.TyperException):
         # pydantic's words for a ValueError of ours
-        yield f"{PROGRAM}: error: {printable(error.format_message().replace('Value error, ', ''))}"
+        yield f"{PROGRAM}: error: {printable(_complaint(error).replace('Value error, ', ''))}"
         yield f"hint: {_help_command(error)} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"
@@ -74,6 +76,24 @@ def _lines(error: BaseException) -> Iterator[str]:
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, and nothing you did wrong; run it again with -v for the details"
+
+
+def _complaint(error: typer.TyperException) -> str:
+    """What is wrong with a value, and where it stands: a flag, a variable, or a setting of a file."""
+    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None or option is None:
+        return error.format_message()
+    match getattr(context.get_parameter_source(option.name), "name", ""):
+        case "ENVIRONMENT":
+            return f"Invalid value for the variable {option.envvar}: {error.message}"
+        case "DEFAULT_MAP":
+            return f"{context.meta[SETTINGS_FILE]}: Invalid value for {_key(option)}: {error.message}"
+        case _:
+            return error.format_message()
+
+
+def _key(option: Any) -> str:
+    return next((str(name[2:]) for name in option.opts if name.startswith("--")), str(option.name))
 
 
 def _help_command(error: typer.TyperException) -> str:

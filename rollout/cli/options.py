@@ -305,6 +305,7 @@ class LeaseOptions:
             envvar="ROLLOUT_LEASE_NAMESPACE",
             show_envvar=False,
             metavar="NAMESPACE",
+            parser=quantities.namespace,
             help="Namespace of the Lease that keeps rollouts from running side by side.",
             rich_help_panel=CLUSTER,
         ),
