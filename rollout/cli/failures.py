@@ -52,11 +52,16 @@ def causes(error: BaseException) -> Iterator[str]:
 
 def _is_bug(error: BaseException) -> bool:
     expected = isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
-    return not expected and not _is_lack_of_room(error)
+    return not (expected or _is_lack_of_room(error) or _is_lack_of_a_folder(error))
 
 
 def _is_lack_of_room(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def _is_lack_of_a_folder(error: BaseException) -> bool:
+    """Whether it is the complaint of `tempfile`, which some library called that nobody expected to."""
+    return isinstance(error, FileNotFoundError) and error.filename is None and "temporary directory" in str(error)
 
 
 def _lines(error: BaseException) -> Iterator[str]:
@@ -73,6 +78,9 @@ def _lines(error: BaseException) -> Iterator[str]:
     elif isinstance(error, OSError) and _is_lack_of_room(error):
         yield f"{PROGRAM}: error: cannot write {printable(str(error.filename or 'the output'))}: {error.strerror}"
         yield "hint: Make room there, or send the output elsewhere."
+    elif _is_lack_of_a_folder(error):
+        yield f"{PROGRAM}: error: no folder for temporary files can be written: {printable(str(error))}"
+        yield "hint: Set TMPDIR to one that can be; in a container, mount a volume for it (an emptyDir at /tmp)."
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, and nothing you did wrong; run it again with -v for the details"
