@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from rollout.model.json_text import json_line
+
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
 _OWNER_ONLY = 0o600
@@ -31,7 +33,7 @@ class JournalFile:
 
     def write(self, record: Record) -> None:
         """Append one record and have it on the disk."""
-        line = msgspec.json.encode(record) + b"\n"
+        line = json_line(record) + b"\n"
         with self._turn:
             self._append(b"\n" + line if self._torn else line)
             if self._on_disk:

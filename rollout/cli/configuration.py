@@ -15,11 +15,12 @@ from typing import Any
 
 import typer
 
-from rollout.cli.reserved import refuse_reserved
 from rollout.cli.settings_file import SettingsFile, file_here, named_file
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 
+# Of a command's context: the file that its defaults come from.
+SETTINGS_FILE = "rollout.settings-file"
 _NOT_IN_FILES = frozenset({"config", "help", "version"})
 
 
@@ -35,6 +36,7 @@ def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
     if not file.named:
         refuse_reserved(file.settings, str(file.path))
     _tell(file, by_flag=_is_given_by_flag(context))
+    context.meta[SETTINGS_FILE] = str(file.path)
     context.default_map = defaults
     return file.path
 

@@ -90,15 +90,14 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 def show_explanation(node: str, intent: Intent, snapshot: ClusterSnapshot, targets: Targets, *, as_json: bool) -> None:
     """Tell why a node is where it would be in a new plan."""
-    import msgspec
-
     from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide as settle
     from rollout.report.explained import explanation_text
 
     found = explain(settle(inputs_of(intent, snapshot, targets)), node)
     if as_json:
-        show_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        show_bytes(json_document(found))
     else:
         show(explanation_text(found))

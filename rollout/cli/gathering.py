@@ -6,12 +6,13 @@ from typing import TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.options import ClusterOptions, SshOptions
-from rollout.cli.selecting import check_selector, chosen, useless_exclusions
+from rollout.cli.selecting import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.policy import Selection
 from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
 from rollout.report.text import shortened
 
@@ -39,7 +40,7 @@ class Connections:
 
 def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
     """Make the adapters; what is wrong with the options is found before anything is asked."""
-    check_selector(selection.selector)
+    parse_selector(selection.selector)
     return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
 
 

@@ -74,11 +74,12 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.planning.document import encode_plan
     from rollout.report.tables import UNSAVED_NOTE, plan_text, saved_note
 
+    # rules that contradict each other are told before anything is asked
+    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.policy)))
     check_target(out)
     connections = connect(cluster, selection.selection, ssh)
     snapshot = read_cluster(connections)
     targets = ask_hosts(snapshot.nodes, connections, selection.selection, ssh)
-    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.policy)))
     if explain is not None:
         show_explanation(explain, intent, snapshot, targets, as_json=general.as_json)
         return

@@ -15,7 +15,7 @@ import typer.main
 
 from rollout.cli.main import app
 from rollout.errors import ExitCode
-from rollout.gather.cluster.rights import apply_rights
+from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
@@ -171,25 +171,37 @@ def unexplained() -> list[str]:
     return [str(word) for kind, meanings in explained.items() for word in kind if word not in meanings]
 
 
-def cluster_role() -> str:
-    """The rights of a rollout as the YAML of a ClusterRole."""
-    rules: dict[tuple[str, str], list[str]] = {}
-    for right in apply_rights(LEASE_NAMESPACE):
-        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-        rules.setdefault((right.group, resource), []).append(right.verb)
-    lines = [
-        f'  - {{apiGroups: ["{group}"], resources: [{resource}], verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
-        for (group, resource), verbs in rules.items()
+def roles() -> str:
+    """The rights of a rollout as the YAML of a ClusterRole, and of a Role for each namespace that it writes in."""
+    wide = [right for right in apply_rights(LEASE_NAMESPACE) if not _is_namespaced(right)]
+    within = [right for right in apply_rights(LEASE_NAMESPACE) if _is_namespaced(right)]
+    namespaces = dict.fromkeys(right.namespace for right in within)
+    documents = [
+        _role("ClusterRole", "", wide),
+        *(_role("Role", name, [right for right in within if right.namespace == name]) for name in namespaces),
     ]
-    return "\n".join(("```yaml", *_ROLE_HEAD, *lines, "```"))
+    return "\n".join(("```yaml", "\n---\n".join(documents), "```"))
 
 
-_ROLE_HEAD = (
-    "apiVersion: rbac.authorization.k8s.io/v1",
-    "kind: ClusterRole",
-    "metadata: {name: node-rollout}",
-    "rules:",
-)
+def _is_namespaced(right: Right) -> bool:
+    """A namespace itself is in none, though access reviews name it as its own."""
+    return bool(right.namespace) and right.resource != "namespaces"
+
+
+def _role(kind: str, namespace: str, rights: Iterable[Right]) -> str:
+    rules: dict[tuple[str, str, str], list[str]] = {}
+    for right in rights:
+        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+        rules.setdefault((right.group, resource, right.name), []).append(right.verb)
+    metadata = f"name: node-rollout, namespace: {namespace}" if namespace else "name: node-rollout"
+    head = ("apiVersion: rbac.authorization.k8s.io/v1", f"kind: {kind}", f"metadata: {{{metadata}}}", "rules:")
+    return "\n".join((*head, *(_rule(*key, verbs) for key, verbs in rules.items())))
+
+
+def _rule(group: str, resource: str, name: str, verbs: Iterable[str]) -> str:
+    names = f"resourceNames: [{name}], " if name else ""
+    return f'  - {{apiGroups: ["{group}"], resources: [{resource}], {names}verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
+
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "flags": flags,
@@ -197,7 +209,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "reasons": reasons,
     "blockers": lambda: words(_BLOCKERS, "kind"),
     "warnings": lambda: words(_WARNINGS, "kind"),
-    "cluster role": cluster_role,
+    "roles": roles,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
 }
 

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Sequence
 
-import msgspec
-
 from rollout.cli.gathering import Connections, with_patience
 from rollout.cli.terminal import say, show, show_bytes
 from rollout.errors import ApiError, BlockedError
@@ -14,6 +12,7 @@ from rollout.execution.unfinished.recovery import Unfinished, assess, look
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.json_text import json_document
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
 from rollout.report.unfinished import heading, run_document, run_text, ways_out
@@ -55,7 +54,7 @@ def show_run(connections: Connections, namespace: str, *, as_json: bool) -> None
     found = find_unfinished(connections, namespace)
     renewed = found is not None and is_alive(connections.api, namespace)
     if as_json:
-        show_bytes(msgspec.json.format(msgspec.json.encode(run_document(found, renewed=renewed)), indent=2))
+        show_bytes(json_document(run_document(found, renewed=renewed)))
     else:
         show(run_text(found, renewed=renewed))
 

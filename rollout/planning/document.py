@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from rollout.errors import PlanFileError, UsageError
+from rollout.model.json_text import json_document
 from rollout.model.names import is_object_name
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.policy import Policy
@@ -82,7 +83,7 @@ def _encode_content(plan: RolloutPlan) -> bytes:
 
 def encode_plan(plan: RolloutPlan) -> bytes:
     """The plan as JSON for people and files, ending in a newline."""
-    return msgspec.json.format(_encode_content(plan), indent=2) + b"\n"
+    return json_document(plan, _encode)
 
 
 def policy_document(policy: Policy) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _slowest(past: Sequence[float], of: int) -> int:
 
 
 def _median(past: Sequence[float]) -> str:
-    return str(Duration(_slowest(past, 1)))
+    return str(Duration(round(_slowest(past, 1))))
 
 
 def _of_journals(past: Sequence[float]) -> str:

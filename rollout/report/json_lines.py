@@ -12,6 +12,7 @@ from typing import IO, assert_never
 import msgspec
 
 from rollout.execution.rehearsal import Rehearsal
+from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import (
     NodeFinished,
@@ -54,7 +55,7 @@ class JsonLines:
             self._write({"type": "dry_run", "at": timestamp(at), **_rehearsal(node)})
 
     def _write(self, content: Line) -> None:
-        text = msgspec.json.encode(content).decode() + "\n"
+        text = json_line(content).decode() + "\n"
         with self._lock:
             self._stream.write(text)
             self._stream.flush()

@@ -215,7 +215,7 @@ BROKEN = [
     ("hosts.ini", "# nothing\n", "names no host"),
     ("hosts.yaml", "", "names no host"),
     ("hosts.yaml", "all:\n  hosts: [a, b]\n", "hosts of group all should be a mapping, not a list"),
-    ("hosts.yaml", "all:\n  hosts: a\n", "not a text"),
+    ("hosts.yaml", "all:\n  hosts: 5\n", "not a number"),
     ("hosts.yaml", "- a\n", "the file should be a mapping"),
     ("hosts.yaml", "all:\n  hosts:\n   a: {b: }\n  c: [\n", ":5: "),
     ("hosts.yaml", "all: {hosts: {a: {ansible_host: !vault 6162}}}", "ansible_host=(encrypted): ansible-vault"),

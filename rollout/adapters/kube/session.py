@@ -24,7 +24,8 @@ from urllib3.connection import HTTPConnection
 
 from rollout.adapters.kube.kubeconfig import Login, find_login
 from rollout.adapters.masking import header_value, masked, without_userinfo
-from rollout.errors import ApiUnavailableError, KubeconfigError
+from rollout.adapters.scratch import scratch_for
+from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _UNAUTHORIZED = 401
@@ -93,7 +94,7 @@ def _configuration(login: Login) -> Any:
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
     configuration = client.Configuration()
-    with _translated(login.origin), _listening() as heard:
+    with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=os.pathsep.join(str(path) for path in login.files),
             context=login.context,
@@ -196,7 +197,7 @@ def _translated(origin: str) -> Iterator[None]:
     """Whatever the loader raises, for it raises anything, as one error that names the file."""
     try:
         yield
-    except KubeconfigError:
+    except InputError:
         raise
     except Exception as error:
         raise KubeconfigError(

@@ -132,13 +132,13 @@ class PolicyGates:
             return OPEN
         now, needed = self._around.clock.now(), self._needed(node)
         if needed and not fits_ever(self._windows, now, needed):
-            return Hold(f"it is estimated to take {Duration(needed)}, which no window has room for", final=True)
+            return Hold(f"it is estimated to take {Duration(round(needed))}, which no window has room for", final=True)
         opening = current(self._windows, now)
         if opening and (opening.end - now).total_seconds() >= needed:
             return OPEN
         if opening:
-            why = f"only {Duration((opening.end - now).total_seconds())} are left of the window, and it is estimated "
-            why += f"to take {Duration(needed)}"
+            left = round((opening.end - now).total_seconds())
+            why = f"only {Duration(left)} are left of the window, and it is estimated to take {Duration(round(needed))}"
         else:
             why = "outside the maintenance window"
         return Hold(f"{why}; the next opens {self._next_opening(now)}", final=not self._policy.windows.wait)
