@@ -50,7 +50,7 @@ def last_look(context: NodeContext) -> None:
 def _check_empty(context: NodeContext, deadline: Deadline) -> None:
     listing = patiently(lambda: read_node_pods(context.api, context.name), deadline, context.told_of_outage)
     owners = patiently(lambda: read_daemon_sets(context.api), deadline, context.told_of_outage)
-    left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners, now=context.clock.now()))
+    left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners, now=context.api.server_time()))
     if left := not_left_to_the_reboot(left, context.returning):
         raise DrainError(f"{left[0].key} arrived on {context.name} after it was drained")
 
