@@ -191,16 +191,19 @@ class KubeApi:
             body = self._read(response)
             token = continue_token(body, request.method, request.path)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._failed(error, request) from error
+            raise self._failed(error, request, status=response.status) from error
         except ApiUnavailableError:
             self._settling.was_away()
             raise
         self._time_there.hear(response.headers, at)
         return body, token
 
-    def _failed(self, error: Exception, request: _Request) -> ApiError:
+    def _failed(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
+        """What a broken exchange means; with a `status` where the server had begun to answer."""
         self._settling.was_away()
-        return exchange_error(error, self.server, str(request))
+        failed = exchange_error(error, self.server, str(request))
+        failed.status = status
+        return failed
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
         """A whole body, within a deadline of its own: a server may say a byte now and then for ever."""

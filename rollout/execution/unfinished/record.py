@@ -144,7 +144,13 @@ class RunRecord:
             self._mark_ended(ended=False)
             return
         body["metadata"]["resourceVersion"] = standing.resource_version
-        patiently(lambda: self._api.replace(self._path, body), self._deadline)
+        try:
+            patiently(lambda: self._api.replace(self._path, body), self._deadline)
+        except ApiConflictError:
+            # An unanswered attempt of ours may have succeeded; anybody else's record stands in our way.
+            after = patiently(lambda: read_record(self._api, self._namespace), self._deadline)
+            if after is None or after.run != run:
+                raise
 
     def keep(self, health: Health) -> None:
         """Write down what is well before a wave: whoever goes on after a crash would find it worse already.
