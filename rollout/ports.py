@@ -19,12 +19,24 @@ Query = Mapping[str, str]
 class ClusterApi(Protocol):
     """A Kubernetes API server, as raw JSON over paths such as `/api/v1/nodes`.
 
-    Every method raises `ApiError` or one of its subclasses, never an exception of a client library.
+    Every method raises `ApiError` or one of its subclasses, never an exception of a client library. A body that is
+    given back is whole JSON of the kind that was asked for; any other is `ApiUnavailableError`, like an answer 502.
     """
 
     @property
     def server(self) -> str:
         """Address of the API server."""
+        ...
+
+    def server_time(self) -> datetime | None:
+        """The server's own clock, UTC, never early and late by seconds at most; None before it has told it.
+
+        What the server has stamped is held against this one, never against ours.
+        """
+        ...
+
+    def within(self, seconds: float) -> "ClusterApi":
+        """The same server, by the same login; each of its answers is awaited for that long and no longer."""
         ...
 
     def get(self, path: str, query: Query | None = None) -> bytes:

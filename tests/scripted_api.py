@@ -16,6 +16,24 @@ from urllib.parse import parse_qs, urlsplit
 
 Json = dict[str, Any]
 
+KINDS = {
+    "configmaps": "ConfigMap",
+    "daemonsets": "DaemonSet",
+    "deployments": "Deployment",
+    "events": "Event",
+    "leases": "Lease",
+    "namespaces": "Namespace",
+    "nodes": "Node",
+    "persistentvolumes": "PersistentVolume",
+    "plans": "Plan",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "pods": "Pod",
+    "replicasets": "ReplicaSet",
+    "selfsubjectaccessreviews": "SelfSubjectAccessReview",
+    "statefulsets": "StatefulSet",
+    "volumeattachments": "VolumeAttachment",
+}
+
 
 class Exchange(BaseHTTPRequestHandler):
     """One request, and the ways to answer it."""
@@ -43,7 +61,26 @@ class Exchange(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def json(self, body: object, status: int = 200, **headers: str) -> None:
-        self.answer(status, json.dumps(body).encode(), Content_Type="application/json", **headers)
+        """Answer with a body, of the kind that was asked for where it names none."""
+        told = {**self._kind(), **body} if isinstance(body, dict) and status in range(200, 300) else body
+        self.answer(status, json.dumps(told).encode(), Content_Type="application/json", **headers)
+
+    def _kind(self) -> Json:
+        match self.split.path.strip("/").split("/"):
+            case ["api", _]:
+                return {"kind": "APIResourceList", "apiVersion": "v1"}
+            case ["api", version, *rest] if rest:
+                return {"kind": self._named(rest), "apiVersion": version}
+            case ["apis", group, version, *rest] if rest:
+                return {"kind": self._named(rest), "apiVersion": f"{group}/{version}"}
+            case _:
+                return {}
+
+    def _named(self, parts: list[str]) -> str:
+        resource, *name = parts[2:] if parts[0] == "namespaces" and len(parts) > 2 else parts
+        if name[1:] == ["eviction"]:
+            return "Eviction"
+        return KINDS[resource] + ("List" if self.command == "GET" and not name else "")
 
     def stream(self) -> None:
         self.send_response(200)

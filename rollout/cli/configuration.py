@@ -15,6 +15,7 @@ from typing import Any
 
 import typer
 
+from rollout.cli.reserved import refuse_reserved
 from rollout.cli.settings_file import SettingsFile, file_here, named_file
 from rollout.cli.terminal import say
 from rollout.errors import UsageError

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from rollout.model.gates import GateVariable
+
 _PREFIX = "ROLLOUT_"
-# What gates tell the operator's own commands, which may be rollout again.
-_OF_GATES = re.compile(r"ROLLOUT_GATE(_.*)?")
 # What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 
@@ -39,7 +39,8 @@ def _secrets() -> set[str]:
 
 
 def _is_somebody_elses(name: str) -> bool:
-    return bool(_OF_GATES.fullmatch(name) or _OF_SERVICES.fullmatch(name))
+    """A gate's word to the operator's own command, which may be rollout again; or a kubelet's to its pods."""
+    return name in set(GateVariable) or bool(_OF_SERVICES.fullmatch(name))
 
 
 def _variables(command: Any) -> Iterable[str]:

@@ -4,14 +4,18 @@ Clocks of two machines are never compared. Somebody else's Lease counts as aband
 changed for its whole duration on our own clock; ours counts as held while our last renewal is younger than its
 duration on our clock, and has to be renewed before the next act otherwise. Every write names the version it read, so
 that of two who try only one succeeds.
+
+A renewal that is not answered must leave time for another: each is given a third of the duration, and is tried again
+soon. Nothing that an answer may be ends the renewing; only another holder, or nobody in our place, does.
 """
 
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -19,19 +23,22 @@ from rollout.errors import (
     ApiConflictError,
     ApiError,
     ApiNotFoundError,
-    ApiUnavailableError,
     BlockedError,
     FencedError,
     InterruptedRunError,
 )
-from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.deadline import Deadline, is_passing, patiently
 from rollout.execution.node.context import StopRequest
+from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi
 
+T = TypeVar("T")
+
 SECONDS = 30
 _RENEWALS_PER_DURATION = 3
+_FIRST_PAUSE = 0.25
 # What is sent at the last moment still has a way to go: an act must begin while this share of the duration lasts.
 _SURE_SHARE = 0.8
 
@@ -91,7 +98,7 @@ def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
     """The Lease as it stands; one that nobody holds where there is none."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
     try:
-        found = msgspec.json.decode(api.get(path), type=_Lease)
+        found = decode(api.get(path), _Lease, path)
     except ApiNotFoundError:
         return StandingLease("", "", 0.0)
     seconds = found.spec.lease_duration_seconds or SECONDS
@@ -115,6 +122,8 @@ class LeaseLock:
         notice: Callable[[str], None] = lambda _message: None,
     ) -> None:
         self._api = api
+        self._interval = terms.seconds / _RENEWALS_PER_DURATION
+        self._hurried = api.within(self._interval)
         self._clock = clock
         self._terms = terms
         self._told = told
@@ -149,7 +158,7 @@ class LeaseLock:
     def check(self) -> None:
         """Return only while the Lease is surely ours; `FencedError` where it is not."""
         if self._lost_to is None and not self._is_surely_ours():
-            patiently(self._renew, Deadline(self._clock, self._terms.patience), self._told)
+            patiently(self._renew, Deadline(self._clock, self._terms.patience), self._told, passing=_is_passing)
         if self._lost_to is not None:
             raise FencedError(
                 f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
@@ -179,7 +188,7 @@ class LeaseLock:
     def _claim(self, write: Callable[[], bytes]) -> None:
         """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
         try:
-            self._note(self._patiently(write))
+            self._patiently(lambda: self._note(write()))
         except ApiConflictError as error:
             current = self._read()
             if current is None or not self._is_mine(current):
@@ -188,12 +197,15 @@ class LeaseLock:
             self._uid = current.metadata.uid
 
     def _read(self) -> _Lease | None:
+        return self._patiently(lambda: self._read_once(self._api))
+
+    def _read_once(self, api: ClusterApi) -> _Lease | None:
         try:
-            return msgspec.json.decode(self._patiently(lambda: self._api.get(self._path)), type=_Lease)
+            return decode(api.get(self._path), _Lease, self._path)
         except ApiNotFoundError:
             return None
 
-    def _patiently(self, action: Callable[[], bytes]) -> bytes:
+    def _patiently(self, action: Callable[[], T]) -> T:
         return patiently(action, Deadline(self._clock, self._terms.patience), self._told, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
@@ -243,16 +255,28 @@ class LeaseLock:
         )
 
     def _note(self, answer: bytes) -> None:
-        metadata = msgspec.json.decode(answer, type=_Lease).metadata
+        metadata = decode(answer, _Lease, self._path).metadata
         self._version, self._uid = metadata.resource_version, metadata.uid
         self._renewed_at = self._clock.monotonic()
 
     def _keep(self) -> None:
-        while not self._ended.wait(self._terms.seconds / _RENEWALS_PER_DURATION):
-            try:
-                self._renew()
-            except ApiError as error:
-                self._told(error)  # and tried again next time, and before the next act at the latest
+        failures = 0
+        while not self._ended.wait(self._pause(failures)):
+            failures = 0 if self._has_renewed() else failures + 1
+
+    def _pause(self, failures: int) -> float:
+        """Seconds to the next renewal: soon after one that failed, ever later after several."""
+        return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10)) if failures else self._interval
+
+    def _has_renewed(self) -> bool:
+        """Whether a renewal came through; no failure of whatever kind may end the thread that renews."""
+        try:
+            self._renew()
+        except Exception as error:  # noqa: BLE001 - it is told, tried again soon, and before the next act at the latest
+            with suppress(Exception):
+                self._told(error)
+            return False
+        return True
 
     def _renew(self) -> None:
         with self._turn:
@@ -260,7 +284,7 @@ class LeaseLock:
                 return
             started = self._clock.monotonic()
             try:
-                answer: bytes | None = self._api.replace(self._path, self._body(self._version))
+                answer: bytes | None = self._hurried.replace(self._path, self._body(self._version))
             except ApiConflictError:
                 answer = self._retake()
             except ApiNotFoundError:
@@ -272,23 +296,33 @@ class LeaseLock:
 
     def _retake(self) -> bytes | None:
         """After a conflict: an unanswered renewal of ours may have succeeded; another holder means it is lost."""
-        current = self._read()
+        current = self._read_once(self._hurried)
         if current is None or not self._is_mine(current):
             self._lost_to = current.held_by if current else ""
             return None
-        return self._api.replace(self._path, self._body(current.metadata.resource_version))
+        return self._hurried.replace(self._path, self._body(current.metadata.resource_version))
 
     def _release(self) -> None:
-        with self._turn:
-            if self._lost_to is not None:
-                return
-            body = self._body(self._version)
-            body["spec"]["holderIdentity"] = ""
-            body["metadata"]["annotations"] = {}
-            try:
-                self._api.replace(self._path, body)
-            except (ApiConflictError, ApiNotFoundError, ApiUnavailableError):
-                return  # gone, or somebody else's, or it runs out by itself
+        """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
+        with self._turn, suppress(ApiError):
+            patiently(self._give_up, Deadline(self._clock, 2 * self._interval), self._told)
+
+    def _give_up(self) -> None:
+        """Nothing where it is not ours any more: an unanswered attempt may have succeeded."""
+        if self._lost_to is not None:
+            return
+        try:
+            self._hurried.replace(self._path, self._released(self._version))
+        except ApiConflictError:
+            current = self._read_once(self._hurried)
+            if current is not None and self._is_mine(current):
+                self._hurried.replace(self._path, self._released(current.metadata.resource_version))
+
+    def _released(self, version: str) -> dict[str, Any]:
+        body = self._body(version)
+        body["spec"]["holderIdentity"] = ""
+        body["metadata"]["annotations"] = {}
+        return body
 
     def _body(self, version: str) -> dict[str, Any]:
         now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -313,3 +347,8 @@ class LeaseLock:
                 "leaseTransitions": self._transitions,
             },
         }
+
+
+def _is_passing(error: BaseException) -> bool:
+    """A conflict passes too: whose the Lease is by now, the next look tells."""
+    return is_passing(error) or isinstance(error, ApiConflictError)

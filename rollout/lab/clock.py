@@ -1,8 +1,9 @@
 """The lab's time: simulated durations run `speed` times faster than the wall clock.
 
-Timestamps are always the wall clock's, so that what clients compute from them agrees with their own clock;
-durations (boots, heartbeats, grace periods) are simulated seconds. Tests use the variant that stands still
-until it is moved.
+Timestamps are the wall clock's, so that what clients compute from them agrees with their own clock, unless the lab
+is told to be that far `ahead` of it (seconds; below 0: behind), as machines are whose clocks are not kept by NTP.
+Durations (boots, heartbeats, grace periods) are simulated seconds. Tests use the variant that stands still until it
+is moved.
 """
 
 import time
@@ -14,15 +15,16 @@ from typing_extensions import override
 class LabClock:
     """Wall time, and simulated seconds that pass `speed` times faster."""
 
-    def __init__(self, speed: float = 1.0) -> None:
+    def __init__(self, speed: float = 1.0, *, ahead: float = 0.0) -> None:
         if speed <= 0:
             raise ValueError("the speed of time must be positive")
         self.speed = speed
+        self._ahead = timedelta(seconds=ahead)
         self._started = time.monotonic()
 
     def now(self) -> datetime:
-        """The wall clock's time, UTC."""
-        return datetime.now(UTC)
+        """The time that the lab's machines believe it is, UTC."""
+        return datetime.now(UTC) + self._ahead
 
     def monotonic(self) -> float:
         """Simulated seconds since the clock was made."""

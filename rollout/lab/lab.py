@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from rollout.lab.api.faults import FaultPlan
+from rollout.lab.api.faults import ApiFault, FaultPlan
 from rollout.lab.api.requests import RequestLog
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
@@ -131,6 +131,23 @@ class Lab:
         if self._loop is None:
             raise RuntimeError("the lab is not running")
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(_CALL_SECONDS)
+
+    def inflict(self, *faults: ApiFault) -> None:
+        """Put rules of the API server's misbehaviour in force, after those that are; their times count from now."""
+
+        def add() -> None:
+            for fault in faults:
+                self.faults.add(fault)
+
+        self.call(add)
+
+    def struck(self, fault: ApiFault) -> int:
+        """How many requests have met this rule."""
+        return self.call(lambda: self.faults.struck(fault))
+
+    def behave(self) -> None:
+        """Have the API server answer as it should again."""
+        self.call(self.faults.clear)
 
     def scoreboard(self) -> Scoreboard:
         """What the cluster has seen so far."""

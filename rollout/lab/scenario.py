@@ -174,7 +174,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole lab."""
+    """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind."""
 
     description: str
     nodes: tuple[NodeGroup, ...]
@@ -187,6 +187,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     workloads: tuple[Workload, ...] = ()
     api_faults: tuple[ApiFault, ...] = ()
     denials: tuple[Denial, ...] = ()
+    clock_ahead: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what could not be told apart later."""

@@ -10,6 +10,7 @@ import resource
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -98,10 +99,10 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     plans = plan_hosts(scenario)
     _raise_file_limit(len(plans))
     files = _prepared(directory)
-    clock, rng = LabClock(speed), random.Random(scenario.seed)
+    clock, rng = LabClock(speed, ahead=scenario.clock_ahead), random.Random(scenario.seed)
     client_key = credentials.new_client_key()
     fleet = _fleet(scenario, plans, clock=clock, rng=rng, client_key=client_key)
-    authority, token = credentials.new_authority(clock.now()), credentials.new_token()
+    authority, token = credentials.new_authority(datetime.now(UTC)), credentials.new_token()
     store = ObjectStore(now=clock.now)
     api = ApiServer(
         store,

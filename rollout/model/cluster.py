@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from rollout.model.placement import ANYWHERE, PersistentVolume, Placement, Taint
@@ -232,7 +233,8 @@ class ClusterSnapshot:
     """Nodes, pods and what constrains them, read once; `warnings` are sentences about what could not be read.
 
     `volumes` are those that attach to certain nodes only; `namespaces` are labels by name, read where pods' affinities
-    choose namespaces by them.
+    choose namespaces by them. `read_at` is when it was read by the API server's own clock, which has stamped what is in
+    it; None where the server has not told its time.
     """
 
     identity: ClusterIdentity
@@ -245,6 +247,7 @@ class ClusterSnapshot:
     volumes: tuple[PersistentVolume, ...] = ()
     coordinators: tuple[Coordinator, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    read_at: datetime | None = None
 
     def node(self, name: str) -> Node | None:
         """The Node of that name."""

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostFacts
@@ -72,17 +71,17 @@ class DrainForecaster:
     evicting: bool
 
     @classmethod
-    def of(cls, snapshot: ClusterSnapshot, policy: Policy, now: datetime) -> "DrainForecaster":
-        """Forecasts for a snapshot under a policy; `now` is the moment of planning."""
+    def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
+        """Forecasts for a snapshot under a policy, at the moment at which it was read."""
         by_node: dict[str, list[Pod]] = defaultdict(list)
         # by name: what is planned must not depend on the order in which the API lists
         for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
             by_node[pod.node].append(pod)
         return cls(
             by_node,
-            DrainRules.of(policy.drain, snapshot.daemon_sets, now=now),
+            DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
             BudgetIndex.of(snapshot.budgets),
-            Prospects.of(snapshot.pods, now, policy.drain.timeout),
+            Prospects.of(snapshot.pods, snapshot.read_at, policy.drain.timeout),
             Rooms.of(snapshot),
             evicting=not policy.drain.disable_eviction,
         )

@@ -72,7 +72,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     upgraded = nodes_being_upgraded(inputs.snapshot.pods)
     candidates = [_candidate(node, inputs, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
     exclusions = [found for candidate in candidates if (found := exclusion(candidate))]
-    forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy, inputs.created_at)
+    forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drainable = _forecasts(candidates, {found.node for found in exclusions}, forecaster)
     if inputs.policy.skip_blocked:
         exclusions += [_left_out(item) for item in drainable if item.blockers]

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rollout.model.cluster import Budget, Pod, PodPhase
+from rollout.planning.timestamps import seconds_since
 
 _WITHOUT_DEADLINE = 600.0
 
@@ -13,20 +14,21 @@ _WITHOUT_DEADLINE = 600.0
 class Prospects:
     """The pods that have been unready for long, as the plan's moment shows it.
 
-    The moment is the operator's clock and the timestamps are the cluster's: they are compared by minutes, never by less
-    than `patience` seconds, which is the drain's deadline.
+    The moment is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became
+    unready its kubelet has stamped, whose clock may differ a little: that is compared by minutes, never by less than
+    `patience` seconds, which is the drain's deadline.
     """
 
-    now: datetime
+    now: datetime | None
     patience: float
     unready: tuple[Pod, ...] = ()
 
     @classmethod
-    def of(cls, pods: Iterable[Pod], now: datetime, drain_timeout: float) -> "Prospects":
+    def of(cls, pods: Iterable[Pod], now: datetime | None, drain_timeout: float) -> "Prospects":
         """Prospects of these pods."""
         patience = drain_timeout or _WITHOUT_DEADLINE
         long_since = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
-        return cls(now, patience, tuple(pod for pod in long_since if _seconds(pod.unready_since, now) > patience))
+        return cls(now, patience, tuple(pod for pod in long_since if seconds_since(pod.unready_since, now) > patience))
 
     def unready_under(self, budget: Budget) -> tuple[Pod, ...]:
         """The budget's pods that will not become ready by waiting."""
@@ -38,13 +40,4 @@ class Prospects:
 
     def overdue(self, pod: Pod) -> float:
         """For how many seconds the pod should have been gone; 0 where it is not, or need not be yet."""
-        return max(0.0, _seconds(pod.deleted_at, self.now)) if pod.deleted_at else 0.0
-
-
-def _seconds(since: str, now: datetime) -> float:
-    """How long ago; 0 where the timestamp cannot be read."""
-    try:
-        moment = datetime.fromisoformat(since)
-    except ValueError:
-        return 0.0
-    return (now - (moment if moment.tzinfo else moment.replace(tzinfo=UTC))).total_seconds()
+        return max(0.0, seconds_since(pod.deleted_at, self.now)) if pod.deleted_at else 0.0

@@ -5,8 +5,8 @@ rule does I/O, and every rule that a pod meets leaves its warning, where kubectl
 for which a pod is refused are told, where kubectl names the first. Shape by shape, and where it differs on purpose:
 
 - Pods that `--pod-selector` does not choose: left, as with kubectl. Unlike there, it is said that the reboot ends them.
-- Pods overdue by more than `--skip-wait-for-delete-timeout`: left, as with kubectl, and said. This is the one
-  place where the server's clock is held against ours, because that is what the flag means.
+- Pods overdue by more than `--skip-wait-for-delete-timeout`: left, as with kubectl, and said. kubectl holds the time
+  stamp against its own machine's clock, here it is held against the server's: no pod in its grace is left behind.
 - Mirror pods: left, as with kubectl, which does so silently; here they are counted among what stays.
 - DaemonSet pods: left. Where the DaemonSet is gone, refused without `--force`, evicted with it, as with kubectl, whose
   warning about it is overwritten by the next rule. A DaemonSet that cannot be looked up is no reason to
@@ -29,6 +29,7 @@ from enum import StrEnum
 from rollout.model.cluster import DaemonSet, LabelSelector, Pod
 from rollout.model.policy import DrainPolicy
 from rollout.planning.selector import parse_selector
+from rollout.planning.timestamps import seconds_since
 
 _EVERY_POD = LabelSelector()
 
@@ -71,7 +72,7 @@ class PodVerdict:
 class DrainRules:
     """What the verdicts depend on besides the pod: the operator's flags, the DaemonSets that exist, and the time.
 
-    Without `now` no pod is overdue.
+    `now` is the API server's clock; without it no pod is overdue.
     """
 
     policy: DrainPolicy
@@ -119,9 +120,9 @@ def _not_selected(pod: Pod, rules: DrainRules) -> _Finding | None:
 
 def _overdue(pod: Pod, rules: DrainRules) -> _Finding | None:
     patience = rules.policy.skip_wait_for_delete_timeout
-    if not patience or not pod.terminating or rules.now is None:
+    if not patience or not pod.terminating:
         return None
-    seconds = int((rules.now - datetime.fromisoformat(pod.deleted_at)).total_seconds())
+    seconds = int(seconds_since(pod.deleted_at, rules.now))
     if seconds <= patience:
         return None
     message = f"should have been gone {seconds} s ago (--skip-wait-for-delete-timeout is {patience})"

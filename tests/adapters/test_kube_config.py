@@ -225,7 +225,7 @@ def the_first_has_expired(exchange: Exchange) -> None:
 
 def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after an outage that the program's own server shared, or until somebody has logged in anew."""
-    monkeypatch.setattr("rollout.adapters.kube.api._LOGIN_PAUSE", 0)
+    monkeypatch.setattr("rollout.adapters.kube.access._LOGIN_PAUSE", 0)
     user, _, down = failing_later(tmp_path)
     with scripted(the_first_has_expired) as server:
         api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)
@@ -242,7 +242,7 @@ def test_a_login_that_fails_in_the_middle_of_a_run_may_pass(tmp_path: Path, monk
 def test_a_login_that_has_just_failed_is_not_repeated_for_every_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollout.adapters.kube.api._LOGIN_PAUSE", 600)
+    monkeypatch.setattr("rollout.adapters.kube.access._LOGIN_PAUSE", 600)
     user, runs, down = failing_later(tmp_path)
     with scripted(the_first_has_expired) as server:
         api = connect(Kubeconfig(server.url, user=user).write(tmp_path / "kubeconfig"), None)

@@ -11,6 +11,7 @@ from rollout.adapters.kube.api import KubeApi
 from rollout.errors import ApiConflictError, ApiUnavailableError, BlockedError, FencedError, InterruptedRunError
 from rollout.execution.lease import LeaseLock, LeaseTerms
 from rollout.execution.node.context import StopRequest
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.standalone import StandaloneApi
 from tests.execution.drains import until
 
@@ -95,18 +96,18 @@ def test_once_it_is_held_it_is_renewed_whoever_wishes_to_stop(api: KubeApi, monk
     terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=60)
     with LeaseLock(api, SystemClock(), terms, stop=stop) as held:
         stop.request()
-        outages, get = [ApiUnavailableError("away"), ApiUnavailableError("away")], api.get
+        outages, get = [ApiUnavailableError("away"), ApiUnavailableError("away")], KubeApi.get
 
-        def away_twice(path: str) -> bytes:
+        def away_twice(asked: KubeApi, path: str) -> bytes:
             if outages:
                 raise outages.pop()
-            return get(path)
+            return get(asked, path)
 
-        monkeypatch.setattr(api, "get", away_twice)
+        monkeypatch.setattr(KubeApi, "get", away_twice)
         end = time.monotonic() + 60
         while outages and time.monotonic() < end:
             with suppress(ApiConflictError):
-                touch(api, get(PATH))
+                touch(api, get(api, PATH))
             time.sleep(0.05)
         assert not outages
         held.check()
@@ -168,3 +169,88 @@ def wait_for_a_fence(held: LeaseLock) -> None:
     while time.monotonic() < end:
         held.check()
         time.sleep(0.1)
+
+
+GARBLED = [FaultAnswer.HTML, FaultAnswer.EMPTY, FaultAnswer.WRONG_KIND, FaultAnswer.TRUNCATED, FaultAnswer.BROKEN_OFF]
+
+
+def inflict(server: StandaloneApi, fault: ApiFault) -> ApiFault:
+    server.call(lambda: server.server.faults.add(fault))
+    return fault
+
+
+def struck(server: StandaloneApi, fault: ApiFault) -> int:
+    return server.call(lambda: server.server.faults.struck(fault))
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("answer", GARBLED)
+def test_no_answers_shape_ends_the_renewing(
+    api: KubeApi, server: StandaloneApi, answer: FaultAnswer, *, done: bool
+) -> None:
+    told = list[BaseException]()
+    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10)
+    with LeaseLock(api, SystemClock(), terms, told.append) as held:
+        fault = inflict(server, ApiFault(answer=answer, verb="update", resource="leases", requests=2, done=done))
+        until(lambda: struck(server, fault) == 2)
+        renewed = lease(api)["renewTime"]
+        until(lambda: lease(api)["renewTime"] != renewed)
+        held.check()
+    assert told
+    assert lease(api)["holderIdentity"] == ""
+
+
+def test_not_even_a_failure_that_nobody_thought_of_ends_the_renewing(
+    api: KubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures, replace = [RuntimeError("a bug"), RecursionError(), KeyError("x")], KubeApi.replace
+
+    def fail(asked: KubeApi, path: str, body: object) -> bytes:
+        if failures:
+            raise failures.pop()
+        return replace(asked, path, body)
+
+    def tell(_error: BaseException) -> None:
+        raise ValueError("nobody listens")
+
+    terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10)
+    with LeaseLock(api, SystemClock(), terms, tell) as held:
+        renewed = lease(api)["renewTime"]
+        monkeypatch.setattr(KubeApi, "replace", fail)
+        until(lambda: not failures and lease(api)["renewTime"] != renewed)
+        held.check()
+
+
+def test_a_renewal_that_hangs_leaves_time_for_another(api: KubeApi, server: StandaloneApi) -> None:
+    """Whoever watches for the whole duration sees a renewal, though one of them was never answered."""
+    with lock(api, "ann", seconds=3) as held:
+        fault = inflict(server, hung(requests=1))
+        until(lambda: struck(server, fault) == 1)
+        with pytest.raises(BlockedError, match="ann holds the Lease"), lock(api, "bob", seconds=3):
+            pass
+        held.check()
+        assert lease(api)["holderIdentity"] == "ann"
+
+
+def test_renewals_that_hang_one_after_the_other_hold_up_the_next_act_and_no_more(
+    api: KubeApi, server: StandaloneApi
+) -> None:
+    with lock(api, "ann", seconds=1) as held:
+        fault = inflict(server, hung(requests=4))
+        until(lambda: struck(server, fault) == 3)
+        held.check()
+        assert struck(server, fault) == 4
+        assert lease(api)["holderIdentity"] == "ann"
+
+
+def hung(requests: int) -> ApiFault:
+    return ApiFault(answer=FaultAnswer.HANG, verb="update", resource="leases", requests=requests, delay=100_000)
+
+
+@pytest.mark.parametrize("answer", [*GARBLED, FaultAnswer.HANG, FaultAnswer.TOO_MANY_REQUESTS, FaultAnswer.DROP])
+def test_it_is_given_up_whatever_the_first_answer_to_that_is(
+    api: KubeApi, server: StandaloneApi, answer: FaultAnswer
+) -> None:
+    with lock(api, "ann", seconds=4):
+        inflict(server, ApiFault(answer=answer, verb="update", resource="leases", requests=1, delay=100_000, done=True))
+    assert lease(api)["holderIdentity"] == ""

@@ -114,7 +114,7 @@ def inputs(
 ) -> PlanInputs:
     known = tuple(nodes)
     seen = {each.name: facts(each.name) for each in known} | dict(observations or {})
-    snapshot = ClusterSnapshot(IDENTITY, known, tuple(pods), tuple(budgets), tuple(daemon_sets), ())
+    snapshot = ClusterSnapshot(IDENTITY, known, tuple(pods), tuple(budgets), tuple(daemon_sets), (), read_at=NOW)
     return PlanInputs(
         snapshot=snapshot,
         observations=seen,

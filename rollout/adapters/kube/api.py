@@ -5,11 +5,11 @@ Retrying is the caller's too, who knows the deadline; only a kept connection tha
 here, because that says nothing about the server.
 """
 
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -18,13 +18,15 @@ import urllib3
 import urllib3.exceptions
 
 from rollout import __version__
+from rollout.adapters.clock import SystemClock
+from rollout.adapters.kube.access import Access
+from rollout.adapters.kube.answers import continue_token
 from rollout.adapters.kube.errors import exchange_error
+from rollout.adapters.kube.server_time import ServerTime
 from rollout.adapters.kube.session import Session, open_session
 from rollout.adapters.kube.settling import Settling
 from rollout.adapters.kube.watch import WatchStream
-from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
-from rollout.gather.cluster.decode import garbled
-from rollout.gather.cluster.decoders import decoder_of
+from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.failure import failure
 from rollout.ports import Query
 
@@ -34,17 +36,16 @@ DEFAULT_PAGE = "500"
 _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
 _CHUNK = 1 << 16
-_BODY_PATIENCE = 10  # a body may take this many read time-outs in all
 _WATCH_SLACK = 10.0
-_LOGIN_PAUSE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to connect, and to wait for the next bytes of an answer."""
+    """Seconds to connect, and to wait for the next bytes; a body may take `body_patience` times the latter in all."""
 
     connect: float = 5.0
     read: float = 30.0
+    body_patience: float = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,6 @@ class _Request:
         return headers if self.body is None else {**headers, "Content-Type": self.content_type}
 
 
-class _Continued(msgspec.Struct, frozen=True, gc=False):
-    token: str | None = msgspec.field(name="continue", default=None)
-
-
-class _PageMeta(msgspec.Struct, frozen=True, gc=False):
-    metadata: _Continued
-
-
 def connect(
     kubeconfig: Path | None,
     context: str | None,
@@ -98,30 +91,32 @@ def connect(
     Raises:
         KubeconfigError: It cannot be used.
     """
-    return KubeApi(lambda: open_session(kubeconfig, context, connections=connections), timeouts or Timeouts())
+    access = Access(lambda: open_session(kubeconfig, context, connections=connections))
+    return KubeApi(access, timeouts or Timeouts(), Settling(), ServerTime(SystemClock().monotonic))
 
 
 class KubeApi:
-    """A `ClusterApi` over HTTP, for many threads at once.
+    """A `ClusterApi` over HTTP, for many threads at once."""
 
-    `login` gives a new session: called at once, and again when the server no longer accepts the credentials, which a
-    rollout of many hours may well outlive. Where it fails by then it may succeed later, when the network of its program
-    is back or somebody has logged in anew: that is told as a server that is away, for whoever asks to wait out.
-    """
-
-    def __init__(self, login: Callable[[], Session], timeouts: Timeouts) -> None:
-        self._login = login
+    def __init__(self, access: Access, timeouts: Timeouts, settling: Settling, time_there: ServerTime) -> None:
+        self._access = access
         self._timeouts = timeouts
-        self._session = login()
-        self._renewing = threading.Lock()
-        self._lockout: ApiUnavailableError | None = None
-        self._locked_out_until = 0.0
-        self._settling = Settling()
+        self._settling = settling
+        self._time_there = time_there
 
     @property
     def server(self) -> str:
         """Address of the API server."""
-        return self._session.server
+        return self._access.session.server
+
+    def server_time(self) -> datetime | None:
+        """The API server's clock, in UTC, late by up to a second or two; None before it has answered."""
+        return self._time_there.now()
+
+    def within(self, seconds: float) -> "KubeApi":
+        """The same server by the same login, each answer awaited for that long and no longer."""
+        hurried = Timeouts(min(self._timeouts.connect, seconds), min(self._timeouts.read, seconds), body_patience=1)
+        return KubeApi(self._access, hurried, self._settling, self._time_there)
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         """Body of a GET."""
@@ -132,9 +127,9 @@ class KubeApi:
         asked = {"limit": DEFAULT_PAGE, **(query or {})}
         token = ""
         while True:
-            body = self.get(path, {**asked, "continue": token} if token else asked)
+            request = self._request("GET", path, {**asked, "continue": token} if token else asked)
+            body, token = self._believed(request)
             yield body
-            token = _continue_token(body, path)
             if not token:
                 return
 
@@ -187,20 +182,33 @@ class KubeApi:
         return _Request(method, path, query or {}, self._timeouts.read, body, content_type)
 
     def _fetch(self, request: _Request) -> bytes:
-        response = self._answer(request)
-        try:
-            return self._read(response)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise self._failed(error, request) from error
+        return self._believed(request)[0]
 
-    def _failed(self, error: Exception, request: _Request) -> ApiError:
+    def _believed(self, request: _Request) -> tuple[bytes, str]:
+        """The body, and the token of the page that follows, of an answer that an API server may have given."""
+        response, at = self._answer(request), self._time_there.reading()
+        try:
+            body = self._read(response)
+            token = continue_token(body, request.method, request.path)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise self._failed(error, request, status=response.status) from error
+        except ApiUnavailableError:
+            self._settling.was_away()
+            raise
+        self._time_there.hear(response.headers, at)
+        return body, token
+
+    def _failed(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
+        """What a broken exchange means; with a `status` where the server had begun to answer."""
         self._settling.was_away()
-        return exchange_error(error, self.server, str(request))
+        failed = exchange_error(error, self.server, str(request))
+        failed.status = status
+        return failed
 
     def _read(self, response: urllib3.BaseHTTPResponse) -> bytes:
         """A whole body, within a deadline of its own: a server may say a byte now and then for ever."""
         try:
-            body = b"".join(_chunks(response, time.monotonic() + self._timeouts.read * _BODY_PATIENCE))
+            body = b"".join(_chunks(response, time.monotonic() + self._timeouts.read * self._timeouts.body_patience))
         except BaseException:
             response.close()
             raise
@@ -209,11 +217,11 @@ class KubeApi:
 
     def _answer(self, request: _Request) -> urllib3.BaseHTTPResponse:
         """A successful answer, its body unread; anything else is raised."""
-        session = self._session
+        session = self._access.session
         response = self._send(session, request)
         if response.status == _UNAUTHORIZED:
             response.close()
-            response = self._send(self._renewed(session), request)
+            response = self._send(self._access.renewed(session), request)
         if response.status in _SUCCESS:
             return response
         raise self._refusal(response, request)
@@ -247,30 +255,11 @@ class KubeApi:
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
         try:
-            body = self._session.without_credentials(self._read(response))
+            body = self._access.session.without_credentials(self._read(response))
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")
         return self._settling.judge(failure(response.status, body, request=str(request), retry_after=retry_after))
-
-    def _renewed(self, refused: Session) -> Session:
-        """A session with fresh credentials, made once however many threads were refused."""
-        with self._renewing:
-            if self._session is refused:
-                self._session = self._login_anew()
-            return self._session
-
-    def _login_anew(self) -> Session:
-        """A new session; a login that has just failed is not repeated for every thread that waits for it."""
-        if self._lockout is not None and time.monotonic() < self._locked_out_until:
-            raise ApiUnavailableError(self._lockout.message, status=_UNAUTHORIZED, hint=self._lockout.hint)
-        try:
-            return self._login()
-        except KubeconfigError as error:
-            message = f"the credentials have expired and cannot be renewed: {error.message}"
-            self._lockout = ApiUnavailableError(message, status=_UNAUTHORIZED, hint=error.hint)
-            self._locked_out_until = time.monotonic() + _LOGIN_PAUSE
-            raise self._lockout from error
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:
@@ -278,10 +267,3 @@ def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[byt
         if time.monotonic() > deadline:
             raise TimeoutError
         yield chunk
-
-
-def _continue_token(body: bytes, path: str) -> str:
-    try:
-        return decoder_of(_PageMeta).decode(body).metadata.token or ""
-    except msgspec.DecodeError as error:
-        raise garbled(path, error) from error

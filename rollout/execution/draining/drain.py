@@ -59,7 +59,7 @@ class _Owners:
             found = patiently(lambda: read_daemon_sets(self.context.api), self.deadline, self.context.told_of_outage)
             rules = self.rules = DrainRules.of(self.context.policy.drain, found)
             self.looked_up |= unknown
-        return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.context.clock.now())
+        return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.context.api.server_time())
 
 
 def drain(context: NodeContext) -> None:

@@ -52,7 +52,7 @@ def look_again(context: NodeContext, deadline: Deadline) -> None:
 def _check_empty(context: NodeContext, deadline: Deadline) -> None:
     listing = patiently(lambda: read_node_pods(context.api, context.name), deadline, context.told_of_outage)
     owners = patiently(lambda: read_daemon_sets(context.api), deadline, context.told_of_outage)
-    left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners, now=context.clock.now()))
+    left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners, now=context.api.server_time()))
     if left := not_left_to_the_reboot(left, context.returning):
         raise RefilledError(f"{left[0].key} arrived on {context.name} after it was drained")
 

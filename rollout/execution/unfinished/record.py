@@ -262,7 +262,13 @@ class RunRecord:
         if standing.run == run:
             return
         body["metadata"]["resourceVersion"] = standing.resource_version
-        patiently(lambda: self._api.replace(self._path, body), self._deadline)
+        try:
+            patiently(lambda: self._api.replace(self._path, body), self._deadline)
+        except ApiConflictError:
+            # An unanswered attempt of ours may have succeeded; anybody else's record stands in our way.
+            after = patiently(lambda: read_record(self._api, self._namespace), self._deadline)
+            if after is None or after.run != run:
+                raise
 
     def take_up(self, run: str) -> None:
         """Have it stand as unfinished again, now that the Lease is held; `BlockedError` where it is not this run's.

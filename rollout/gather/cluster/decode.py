@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from rollout.errors import ApiError
+from rollout.errors import ApiUnavailableError
 from rollout.gather.cluster import wire
 from rollout.gather.cluster.decoders import decoder_of
 from rollout.gather.cluster.placement import label_selector, node_terms, read_placement
@@ -31,6 +31,10 @@ from rollout.model.cluster import (
     Taint,
     VolumeAttachment,
 )
+
+# What decoding raises where a text is no JSON, or not of the wanted shape; too deeply nested is no JSON either.
+NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_OK = 200
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _DEFAULT_GRACE = 30
@@ -87,17 +91,21 @@ class Shared:
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
-    """Read a body as one of the shapes of `wire`; `ApiError` names the path it came from."""
+    """Read a body as one of the shapes of `wire`; `ApiUnavailableError` names where it came from."""
     try:
         return decoder_of(shape).decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NO_JSON as error:
         raise garbled(origin, error) from error
 
 
-def garbled(origin: str, error: Exception) -> ApiError:
-    """What is raised for an answer that is not what the API documents."""
-    return ApiError(
-        f"the answer to {origin} is not what an API server gives: {error}",
+def garbled(origin: str, why: object) -> ApiUnavailableError:
+    """What is raised for an answer with a good status that is not what the API documents.
+
+    It passes like an answer 502: whoever answers in the server's place does so for a while.
+    """
+    return ApiUnavailableError(
+        f"the answer to {origin} is not what an API server gives: {why}",
+        status=_OK,
         hint="Something between here and the API server may answer in its place: a proxy, a login page.",
     )
 

@@ -121,6 +121,7 @@ def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
             volumes=found,
             coordinators=others,
             namespaces=dict(namespaces),
+            read_at=api.server_time(),
         )
 
 

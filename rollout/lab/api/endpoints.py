@@ -52,12 +52,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back: encoded already, so that the server need not know what it is."""
+    """What goes back: encoded already, so that the server need not know what it is.
+
+    Of one that `breaks_off` more is announced than is sent.
+    """
 
     status: int
     payload: bytes
     content_type: str = JSON
     headers: Mapping[str, str] = field(default_factory=dict)
+    breaks_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,14 @@ class FaultAnswer(StrEnum):
     BUDGET_CONFLICT = "budget-conflict"  # 504 of an eviction whose budget could not be updated: with Retry-After
     DROP = "drop"  # the connection breaks before anything is done
     LOSE_ANSWER = "lose-answer"  # it is done, and the connection breaks before the answer
-    HANG = "hang"  # nothing comes until the fault ends, then the connection breaks
+    HANG = "hang"  # nothing comes for `delay`, or without one until the fault ends; then the connection breaks
     SLOW = "slow"  # the right answer, late
     OUTAGE = "outage"  # the whole server goes away for the duration: no listener, no connections
+    HTML = "html"  # 200 with a page of HTML, as a proxy or a login page in between gives it
+    EMPTY = "empty"  # 200 without a body
+    WRONG_KIND = "wrong-kind"  # 200 with `body`, JSON of something else than what was asked for
+    TRUNCATED = "truncated"  # it is done, and half of the answer comes, with the Content-Length of that half
+    BROKEN_OFF = "broken-off"  # the same with the Content-Length of the whole, and the connection breaks
 
 
 class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,9 +42,11 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     It is in force from `after` for `duration` simulated seconds (None: for ever), for matching requests number
     `from_request` and up (1 is the first), at most `requests` of them, each with `probability`. `resource` may
-    name a subresource (`pods/eviction`); `delay` is for `slow`, `retry_after` (real seconds, as clients read
-    it) for `too-many-requests`. An outage begins with the first request that its rule meets; once it is over, the
-    first `refused` requests find a server that does not know yet who may do what.
+    name a subresource (`pods/eviction`), and an address that is no resource's (`/version`) is met by `path`, which
+    is how an address begins, and verb `get`. `delay` is for `slow` and `hang`, `retry_after` (real seconds, as clients
+    read it) for `too-many-requests`. An outage begins with the first request that its rule meets; once it is over, the
+    first `refused` requests find a server that does not know yet who may do what. `done` says of `html`, `empty` and
+    `wrong-kind` whether the request is carried out all the same; `body` is for `wrong-kind`.
     """
 
     answer: FaultAnswer
@@ -56,6 +63,8 @@ class ApiFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     delay: float = 0.0
     retry_after: int = 1
     refused: int = 0
+    done: bool = False
+    body: str = '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}'
 
     def covers(self, target: Target) -> bool:
         """Whether the rule is about such requests at all."""
@@ -74,6 +83,10 @@ class _ActiveFault:
         self.ends = None if rule.duration is None else self.starts + rule.duration
         self._met = 0
         self._struck = 0
+
+    @property
+    def struck(self) -> int:
+        return self._struck
 
     def strikes(self, target: Target, now: float, random: Random) -> bool:
         if not self._in_force(now) or not self.rule.covers(target):
@@ -116,6 +129,10 @@ class FaultPlan:
     def clear(self) -> None:
         """Behave again."""
         self._active.clear()
+
+    def struck(self, rule: ApiFault) -> int:
+        """How many requests have met a rule so far."""
+        return sum(active.struck for active in self._active if active.rule is rule)
 
     def strike(self, target: Target) -> ApiFault | None:
         """The fault that this request meets, if any."""

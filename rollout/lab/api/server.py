@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
+from email.utils import format_datetime
 from typing import Protocol
 from weakref import WeakSet
 
@@ -21,6 +22,7 @@ from rollout.lab.api.access import Access, Denial
 from rollout.lab.api.defaulting import ensure_namespaces
 from rollout.lab.api.endpoints import Answer, Call, Endpoints, Streaming
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
+from rollout.lab.api.garbling import break_off, foreign_answer, half_answer, is_half
 from rollout.lab.api.misbehaviour import faulty_answer
 from rollout.lab.api.representation import compressed, encoded
 from rollout.lab.api.requests import RequestLog, RequestRecord, parse_target
@@ -146,7 +148,7 @@ class ApiServer:
             payload = await request.read() if request.body_exists else b""
         except web.HTTPRequestEntityTooLarge:
             refusal = too_large(_MOST_BYTES)
-            return _response(request, Answer(refusal.code, encoded(refusal.body())))
+            return await self._respond(request, Answer(refusal.code, encoded(refusal.body())))
         call = Call(
             target=parse_target(request.method, request.path, request.query),
             query=request.query,
@@ -161,22 +163,31 @@ class ApiServer:
             raise
         if isinstance(answer, Streaming):
             self._log(request, call, web.HTTPOk.status_code)
-            return await stream(self.store, request, answer, bookmark_seconds=self._clock.scaled(BOOKMARK_SECONDS))
+            date, bookmarks = _http_date(self._clock.now()), self._clock.scaled(BOOKMARK_SECONDS)
+            return await stream(self.store, request, answer, bookmark_seconds=bookmarks, date=date)
         self._log(request, call, answer.status)
-        return _response(request, answer)
+        return await self._respond(request, answer)
+
+    async def _respond(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+        response = _response(request, answer, _http_date(self._clock.now()))
+        if not answer.breaks_off:
+            return response
+        return await break_off(request, response)
 
     async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
         fault = self.faults.strike(call.target)
         if fault is None:
             return self._computed(request, call)
-        stand_in = faulty_answer(fault)
+        stand_in = faulty_answer(fault) or foreign_answer(fault)
         if stand_in is not None:
+            if fault.done:
+                self._computed(request, call)
             return stand_in
         await self._delay(request, fault)
         answer = self._computed(request, call)
         if fault.answer is FaultAnswer.LOSE_ANSWER:
             await _cut(request)
-        return answer
+        return half_answer(fault, answer) if is_half(fault) else answer
 
     async def _delay(self, request: web.BaseRequest, fault: ApiFault) -> None:
         """What comes before the answer, if one is to come at all."""
@@ -197,7 +208,7 @@ class ApiServer:
 
     async def _hang(self, fault: ApiFault) -> None:
         """Keep the client waiting for as long as the fault lasts, or until it gives up."""
-        left = self.faults.remaining(fault)
+        left = fault.delay or self.faults.remaining(fault)
         if left is None:
             await asyncio.get_running_loop().create_future()
         else:
@@ -242,9 +253,14 @@ class _Connections(web.Server):
             transport.abort()
 
 
-def _response(request: web.BaseRequest, answer: Answer) -> web.Response:
+def _http_date(moment: datetime) -> str:
+    """The Date header of an answer: aiohttp's own would be the time of this machine, not the lab's."""
+    return format_datetime(moment, usegmt=True)
+
+
+def _response(request: web.BaseRequest, answer: Answer, date: str) -> web.Response:
     payload, headers = compressed(answer.payload, request.headers.get("Accept-Encoding", ""))
-    headers = {"Content-Type": answer.content_type, **headers, **answer.headers}
+    headers = {"Content-Type": answer.content_type, "Date": date, **headers, **answer.headers}
     return web.Response(status=answer.status, body=payload, headers=headers)
 
 

@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,10 +51,12 @@ class StandaloneApi:
 
 
 @contextmanager
-def standalone_api(directory: Path, *, speed: float = 1.0, history: int = 50_000) -> Iterator[StandaloneApi]:
+def standalone_api(
+    directory: Path, *, speed: float = 1.0, history: int = 50_000, ahead: float = 0.0
+) -> Iterator[StandaloneApi]:
     """Serve an empty cluster on a free loopback port for as long as the context lasts."""
-    clock = LabClock(speed)
-    authority, token = new_authority(clock.now()), new_token()
+    clock = LabClock(speed, ahead=ahead)
+    authority, token = new_authority(datetime.now(UTC)), new_token()
     context = server_context(authority, directory)
     store = ObjectStore(now=clock.now, history=history)
     server = ApiServer(store, clock, tokens={token: "lab-admin"}, ssl_context=context)

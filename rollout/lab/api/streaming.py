@@ -9,12 +9,12 @@ from rollout.lab.api.watching import Watch, WatchEvent
 
 
 async def stream(
-    store: ObjectStore, request: web.BaseRequest, streaming: Streaming, *, bookmark_seconds: float
+    store: ObjectStore, request: web.BaseRequest, streaming: Streaming, *, bookmark_seconds: float, date: str
 ) -> web.StreamResponse:
     """Serve a watch to its end; the subscription ends with it, also when the client leaves."""
     watch = Watch(store, streaming.request, bookmark_seconds=bookmark_seconds)
     writer = _Lines(store, streaming)
-    response = web.StreamResponse(headers={"Content-Type": JSON})
+    response = web.StreamResponse(headers={"Content-Type": JSON, "Date": date})
     response.enable_chunked_encoding()
     try:
         await response.prepare(request)

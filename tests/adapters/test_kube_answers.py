@@ -1,0 +1,169 @@
+"""Which bodies of good answers are believed, and what the server's clock is taken to say."""
+
+import json
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.adapters.kube.answers import continue_token
+from rollout.adapters.kube.server_time import ServerTime
+from rollout.errors import ApiUnavailableError
+from tests.adapters.kube_client import client
+from tests.scripted_api import Exchange, scripted
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+POD = "/api/v1/namespaces/shop/pods/web-0"
+SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+FAILURE = {**SUCCESS, "status": "Failure"}
+
+
+def of(kind: str, version: str = "v1", **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "apiVersion": version, "metadata": {}, **more}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/api/v1/nodes", of("NodeList", items=[])),
+        ("GET", "/api/v1/nodes/w-1", of("Node")),
+        ("GET", "/api/v1/namespaces", of("NamespaceList")),
+        ("GET", "/api/v1/namespaces/kube-system", of("Namespace")),
+        ("GET", POD, of("Pod", status={"phase": "Running"})),
+        ("PATCH", "/api/v1/nodes/w-1", of("Node")),
+        ("POST", LEASES, of("Lease", "coordination.k8s.io/v1")),
+        ("PUT", f"{LEASES}/node-rollout", of("Lease", "coordination.k8s.io/v1")),
+        ("GET", "/apis/policy/v1beta1/poddisruptionbudgets", of("PodDisruptionBudgetList", "policy/v1beta1")),
+        ("GET", "/apis/networking.k8s.io/v1/ingresses", of("IngressList", "networking.k8s.io/v1")),
+        ("GET", "/apis/example.com/v1/policies/one", of("Policy", "example.com/v1")),
+        ("DELETE", POD, of("Pod")),
+        ("DELETE", POD, SUCCESS),
+        ("POST", f"{POD}/eviction", SUCCESS),
+        ("POST", f"{POD}/eviction", of("Eviction", "policy/v1")),
+        ("GET", "/api/v1", {"kind": "APIResourceList", "groupVersion": "v1", "resources": []}),
+        ("GET", "/apis/policy/v1", {"kind": "APIResourceList", "apiVersion": "v1"}),
+        ("GET", "/version", {"major": "1", "gitVersion": "v1.31.0"}),
+    ],
+)
+def test_answers_of_an_api_server_are_believed(method: str, path: str, body: dict[str, Any]) -> None:
+    assert continue_token(json.dumps(body).encode(), method, path) == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/api/v1/nodes", b""),
+        ("GET", "/api/v1/nodes", b"<html>"),
+        ("GET", "/version", b"<html>"),
+        ("GET", "/version", b"[]"),
+        ("GET", "/version", b"[" * 100_000),
+        ("GET", "/api/v1/nodes", b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name"'),
+        ("GET", "/api/v1/nodes", b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"items":[]} and more'),
+        ("GET", "/api/v1/nodes", b'{"kind":"NodeList","apiVersion":"v1","metadata":{},"x":' + b"[" * 100_000),
+        ("GET", "/api/v1/nodes", b'{"kind":"NodeList","apiVersion":"v1","metadata":[]}'),
+        ("GET", "/api/v1/nodes", b"{}"),
+        ("GET", "/api/v1/nodes", SUCCESS),
+        ("GET", "/api/v1/nodes", of("PodList")),
+        ("GET", "/api/v1/nodes", of("Node")),
+        ("GET", "/api/v1/nodes", of("NodeList", "v2")),
+        ("GET", "/api/v1/nodes/w-1", of("NodeList")),
+        ("GET", "/api/v1/nodes/w-1", SUCCESS),
+        ("PATCH", "/api/v1/nodes/w-1", SUCCESS),
+        ("POST", LEASES, of("LeaseList", "coordination.k8s.io/v1")),
+        ("POST", f"{POD}/eviction", FAILURE),
+        ("POST", f"{POD}/eviction", {**SUCCESS, "status": None}),
+        ("DELETE", POD, FAILURE),
+        ("GET", "/api/v1", SUCCESS),
+    ],
+)
+def test_whatever_else_says_200_is_a_server_that_is_away(method: str, path: str, body: bytes | dict[str, Any]) -> None:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    with pytest.raises(ApiUnavailableError, match=f"the answer to {method} {path} is not what") as caught:
+        continue_token(text, method, path)
+    assert caught.value.status == 200
+
+
+@pytest.mark.parametrize("ask", ["get", "create", "replace", "patch", "delete", "pages"])
+def test_every_way_of_asking_looks_at_the_answer(tmp_path: Path, ask: str) -> None:
+    arguments: tuple[Any, ...] = () if ask in {"get", "pages", "delete"} else ({},)
+    with (
+        scripted(lambda exchange: exchange.answer(200, b"<html>")) as server,
+        pytest.raises(ApiUnavailableError),
+    ):
+        list(getattr(client(tmp_path, server.url), ask)("/api/v1/nodes/w-1", *arguments))
+
+
+def test_a_hurried_request_ends_in_its_time_and_leaves_others_alone(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.wait()) as server:
+        api = client(tmp_path, server.url)
+        for asked, least in ((api.within(0.1), 0.1), (api, 0.5), (api.within(60), 0.5)):
+            began = time.monotonic()
+            with pytest.raises(ApiUnavailableError, match="in time"):
+                asked.replace(f"{LEASES}/node-rollout", {})
+            assert least <= time.monotonic() - began < least + 0.4
+
+
+def test_a_hurried_body_that_trickles_ends_in_its_time_too(tmp_path: Path) -> None:
+    def trickle(exchange: Exchange) -> None:
+        exchange.stream()
+        with suppress(OSError):
+            while True:
+                exchange.connection.sendall(b"1\r\n \r\n")
+                time.sleep(0.1)
+
+    with scripted(trickle) as server:
+        began = time.monotonic()
+        with pytest.raises(ApiUnavailableError, match="in time"):
+            client(tmp_path, server.url).within(0.3).get("/version")
+        assert time.monotonic() - began < 1
+
+
+def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) -> None:
+    dates = ["Sun, 01 Mar 2026 10:00:00 GMT", "Sun, 01 Mar 2026 09:00:00 GMT"]
+
+    def script(exchange: Exchange) -> None:
+        exchange.send_response_only(200)
+        body = b"{}"
+        for name, value in {"Date": dates.pop(0), "Content-Length": str(len(body))}.items():
+            exchange.send_header(name, value)
+        exchange.end_headers()
+        exchange.wfile.write(body)
+
+    with scripted(script) as server:
+        api = client(tmp_path, server.url)
+        assert api.server_time() is None
+        for hour in (10, 9):
+            api.within(1).get("/version")
+            told = api.server_time()
+            assert told is not None
+            assert timedelta() <= told - datetime(2026, 3, 1, hour, tzinfo=UTC) < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Date": ""}, {"Date": "soon"}, {"Date": "Sun, 01 Mar 2026 10:00:00 GMT", "Age": "30"}],
+)
+def test_no_clock_is_told_by_an_answer_without_a_date_or_out_of_a_cache(headers: dict[str, str]) -> None:
+    there = ServerTime(lambda: 0.0)
+    there.hear(headers, 0.0)
+    assert there.now() is None
+
+
+def test_the_clock_of_an_answer_that_is_not_believed_does_not_count(tmp_path: Path) -> None:
+    with scripted(lambda exchange: exchange.answer(200, b"<html>")) as server:
+        api = client(tmp_path, server.url)
+        with pytest.raises(ApiUnavailableError):
+            api.get("/version")
+        assert api.server_time() is None
+
+
+def test_an_earlier_answer_that_is_heard_late_sets_no_clock_back() -> None:
+    now = [5.0]
+    there = ServerTime(lambda: now[0])
+    there.hear({"Date": "Sun, 01 Mar 2026 10:00:05 GMT"}, 5.0)
+    there.hear({"Date": "Sun, 01 Mar 2026 10:00:00 GMT"}, 0.0)
+    now[0] = 7.0
+    assert there.now() == datetime(2026, 3, 1, 10, 0, 7, tzinfo=UTC)

@@ -1,0 +1,108 @@
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.standalone import StandaloneApi, standalone_api
+from rollout.lab.lab import Lab
+from tests.conftest import StartLab
+from tests.contract.cluster import Cluster, connected
+
+NODES = "/api/v1/nodes"
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "made"}}
+PAGES = [FaultAnswer.HTML, FaultAnswer.EMPTY, FaultAnswer.WRONG_KIND]
+
+
+def raw(client: Cluster, method: str, path: str, body: Any = None) -> urllib3.BaseHTTPResponse:
+    headers = {**client._authorization, "Content-Type": "application/json"}
+    payload = None if body is None else json.dumps(body).encode()
+    return client._http.request(method, client.url + path, body=payload, headers=headers)
+
+
+@pytest.mark.parametrize("path", [NODES, f"{NODES}?watch=true", "/version"])
+@pytest.mark.parametrize("answer", [*PAGES, FaultAnswer.TRUNCATED])
+def test_garbled_answers_say_200(api: StandaloneApi, client: Cluster, answer: FaultAnswer, path: str) -> None:
+    api.call(lambda: api.server.faults.add(ApiFault(answer=answer, path=path.partition("?")[0], requests=1)))
+    garbled = raw(client, "GET", path)
+    assert (garbled.status, int(garbled.headers["Content-Length"])) == (200, len(garbled.data))
+    assert is_other_than_asked(garbled.data)
+    assert client.get(NODES).body["kind"] == "NodeList"
+
+
+def is_other_than_asked(body: bytes) -> bool:
+    try:
+        return bool(json.loads(body)["kind"] == "Status")
+    except ValueError:
+        return True
+
+
+def test_what_is_given_instead_can_be_said(api: StandaloneApi, client: Cluster) -> None:
+    api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.WRONG_KIND, requests=1, body="[[[]]]")))
+    assert raw(client, "GET", NODES).json() == [[[]]]
+
+
+@pytest.mark.parametrize("path", [NODES, f"{NODES}?watch=true"])
+def test_an_answer_that_breaks_off_has_announced_more(api: StandaloneApi, client: Cluster, path: str) -> None:
+    api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.BROKEN_OFF, requests=1)))
+    with pytest.raises(urllib3.exceptions.ProtocolError, match="IncompleteRead"):
+        raw(client, "GET", path)
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("answer", PAGES)
+def test_a_garbled_write_is_carried_out_where_the_rule_says_so(
+    api: StandaloneApi, client: Cluster, answer: FaultAnswer, *, done: bool
+) -> None:
+    rule = ApiFault(answer=answer, verb="create", resource="nodes", requests=1, done=done)
+    api.call(lambda: api.server.faults.add(rule))
+    raw(client, "POST", NODES, NODE)
+    assert client.get(NODES).items == (["made"] if done else [])
+    assert api.call(lambda: api.server.faults.struck(rule)) == 1
+
+
+def test_half_an_answer_to_a_write_comes_after_the_deed(api: StandaloneApi, client: Cluster) -> None:
+    api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.TRUNCATED, verb="create", requests=1)))
+    assert raw(client, "POST", NODES, NODE).status == 201
+    assert client.get(NODES).items == ["made"]
+
+
+def test_one_request_hangs_for_its_delay_and_others_do_not(api: StandaloneApi, client: Cluster) -> None:
+    api.call(lambda: api.server.faults.add(ApiFault(answer=FaultAnswer.HANG, verb="create", delay=20, requests=1)))
+    began = time.monotonic()
+    with pytest.raises(urllib3.exceptions.ProtocolError):
+        raw(client, "POST", NODES, NODE)
+    assert time.monotonic() - began >= 1
+    assert raw(client, "POST", NODES, NODE).status == 201
+
+
+def test_tests_inflict_faults_on_a_lab_that_runs(start_lab: StartLab) -> None:
+    lab: Lab = start_lab(nodes=2)
+    rule = ApiFault(answer=FaultAnswer.HTML, resource="nodes")
+    with connected(lab.kubeconfig, lab.directory, controllers=True) as client:
+        lab.inflict(rule)
+        assert raw(client, "GET", NODES).data.startswith(b"<!DOCTYPE html>")
+        assert lab.struck(rule) == 1
+        lab.behave()
+        assert raw(client, "GET", NODES).json()["kind"] == "NodeList"
+
+
+@pytest.mark.parametrize("ahead", [-86400, 300])
+def test_a_server_whose_clock_is_off_dates_and_stamps_by_it(tmp_path: Path, ahead: int) -> None:
+    with (
+        standalone_api(tmp_path, ahead=ahead) as api,
+        connected(api.kubeconfig, tmp_path, controllers=False) as client,
+    ):
+        made = raw(client, "POST", NODES, NODE)
+        stamps = (
+            parsedate_to_datetime(made.headers["Date"]),
+            datetime.fromisoformat(made.json()["metadata"]["creationTimestamp"]),
+            parsedate_to_datetime(raw(client, "GET", f"{NODES}?watch=1&timeoutSeconds=1").headers["Date"]),
+        )
+        for stamp in stamps:
+            assert abs(stamp - datetime.now(UTC) - timedelta(seconds=ahead)) < timedelta(seconds=20)
