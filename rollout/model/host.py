@@ -5,19 +5,29 @@ from enum import StrEnum
 
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
+HIGHEST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
     """What an OpenSSH configuration has the operator log in with: private keys, certificates, and the agent's socket.
 
-    `agent` None is the usual agent, and empty none at all; `only` leaves out what else the agent holds.
+    `files` of `none` alone leave out the usual ones as well. `agent` None is the usual agent, and empty none at all;
+    `only` leaves out what else the agent holds.
     """
 
     files: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()
     agent: str | None = None
     only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostKeyFiles:
+    """Files of known host keys: the operator's own, of which the first takes new keys, and those of the system."""
+
+    own: tuple[str, ...]
+    system: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +46,7 @@ class Host:
     key_file: str | None = None
     proxy: tuple[str, ...] = ()
     known_as: str = ""
-    known_hosts: tuple[str, ...] = ()
+    known_hosts: HostKeyFiles | None = None
     connect_timeout: float | None = None
     identities: Identities = Identities()
 

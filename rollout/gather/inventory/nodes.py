@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.host import Host, HostFacts, HostObservation
+from rollout.model.host import Host, HostFacts, HostKeyFiles, HostObservation
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 # what a kubelet reports is not trusted: an address is neither a template for Ansible nor an option for ssh
@@ -36,9 +36,10 @@ class Connection:
         It is given an address, where a configuration may speak of a name: the way that was found there goes along.
         """
         own_key = host.key_file or self.key_file
-        files = (self.known_hosts,) if self.known_hosts else host.known_hosts
+        files = HostKeyFiles((self.known_hosts,)) if self.known_hosts else host.known_hosts or HostKeyFiles(())
         options = (
-            ("UserKnownHostsFile", " ".join(_quoted(file) for file in files)),
+            ("UserKnownHostsFile", _listed(files.own) or ("none" if files.system else "")),
+            ("GlobalKnownHostsFile", _listed(files.system)),
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
             *(("IdentityFile", _quoted(file)) for file in host.identities.files if not own_key),
@@ -48,6 +49,10 @@ class Connection:
         )
         told = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
         return shlex.join((*told, *(("-F", self.ssh_config) if self.ssh_config else ())))
+
+
+def _listed(files: tuple[str, ...]) -> str:
+    return " ".join(_quoted(file) for file in files)
 
 
 def _quoted(file: str) -> str:
