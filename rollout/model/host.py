@@ -1,11 +1,25 @@
 """Machines and what they said of themselves over SSH."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
 HIGHEST_PORT = 65535
+# What a kubelet reports is not trusted: an address is no option for a program, no word of a shell and no template.
+_ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
+
+
+def is_address(text: str) -> bool:
+    """Whether it could be a host's address or name, and is nothing else to any program that it is handed to."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def port_of(text: str) -> int | None:
+    """A port that can be connected to; None where the text is none."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(HIGHEST_PORT))
+    return int(text) if is_number and 0 < int(text) <= HIGHEST_PORT else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,16 @@ from rollout.adapters.ssh.config_source import CLIENT, Source, source
 from rollout.adapters.ssh.config_values import expanded, is_on, seconds
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.errors import InputError
-from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, HIGHEST_PORT, Host, HostKeyFiles, Identities
+from rollout.model.host import (
+    DEFAULT_SSH_PORT,
+    DEFAULT_SSH_USER,
+    HIGHEST_PORT,
+    Host,
+    HostKeyFiles,
+    Identities,
+    is_address,
+    port_of,
+)
 
 # Ignored, these would send the connection elsewhere, log in with something else, or trust a key that is not to be.
 _REFUSED = (
@@ -37,7 +46,6 @@ _NONE = "none"
 _WAY_OUT = "Give rollout a configuration without it: --ssh-config FILE, or none to go without."
 # These become words of a local command, and addresses come from the cluster.
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
-_NAME = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:-]*(?:%[A-Za-z0-9_.-]+)?")
 # As `valid_ruser` of OpenSSH's ssh.c, which its older versions lack: a user is a word of local commands, too.
 _USER = re.compile(r"(?!-)(?!.*\s-)[^'`\";&<>|(){}\x00-\x1f\x7f]*(?<!\\)")
 
@@ -67,7 +75,7 @@ def _unconfigured(host: Host) -> Host:
 
 def _question(host: Host, files: Source) -> Question:
     asked = host.name if files.names(host.name) else host.address
-    if not _NAME.fullmatch(asked):
+    if not is_address(asked):
         raise InputError(f"{host.name}: {asked!a} is no name of a host: the SSH configuration is not asked about it")
     if not _USER.fullmatch(host.user):
         raise InputError(f"{host.name}: user {host.user!a} has characters that a shell would take for its own")
@@ -137,9 +145,10 @@ def _tokens(host: Host, asked: str, jump: str) -> Mapping[str, str]:
 
 def _port(settings: Settings) -> int:
     text = _value(settings, "port", str(DEFAULT_SSH_PORT))
-    if text.isascii() and text.isdecimal() and 0 < int(text[:6]) <= HIGHEST_PORT:
-        return int(text)
-    raise InputError(f"port {text!a} is none: it takes a number from 1 to {HIGHEST_PORT}")
+    port = port_of(text)
+    if port is None:
+        raise InputError(f"port {text!a} is none: it takes a number from 1 to {HIGHEST_PORT}")
+    return port
 
 
 def _connect_timeout(settings: Settings) -> int | None:

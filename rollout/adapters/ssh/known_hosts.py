@@ -86,11 +86,8 @@ class KnownHosts:
 
     def _decide(self, host: Host, key: HostKey, uncertified: str) -> None:
         known, elsewhere = (self._entries(name) for name in (_name(host), _names(host)[-1]))
-        if any(entry.key == key for entry in known):
-            return
-        # As `check_host_key` of OpenSSH's sshconnect.c: a key of this type for this port is the only one that counts.
-        has_changed = any(entry.key.type == key.type for entry in known)
-        if not has_changed and any(entry.key == key for entry in elsewhere):
+        # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is not on file.
+        if any(entry.key == key for entry in known or elsewhere):
             return
         if known:
             raise _changed(host, key, known, self._file)

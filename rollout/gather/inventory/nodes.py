@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.host import Host, HostFacts, HostKeyFiles, HostObservation
+from rollout.model.host import Host, HostFacts, HostKeyFiles, HostObservation, is_address
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
-# what a kubelet reports is not trusted: an address is neither a template for Ansible nor an option for ssh
-_ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z])?|::[0-9A-Fa-f:.]*")
 _NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
 ROOT_GROUP = "nodes"
 
@@ -93,7 +91,7 @@ def host_variables(
 
 def _reached(host: Host | None, connection: Connection) -> Variables:
     """Only what is known: an empty address would send Ansible to this machine."""
-    if host is None or not _ADDRESS.fullmatch(host.address):
+    if host is None or not is_address(host.address):
         return {}
     known = {
         "ansible_ssh_private_key_file": host.key_file or connection.key_file,
