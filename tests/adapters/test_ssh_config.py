@@ -1,4 +1,7 @@
 import getpass
+import os
+import pwd
+import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -6,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.config_source import Source, source
 from rollout.errors import InputError
 from rollout.model.host import Host, HostKeyFiles, Identities
 
@@ -318,11 +322,36 @@ def test_the_default_user_is_told_from_the_local_one_that_is_set(tmp_path: Path)
     assert users == ["core", local, "other"]
 
 
-def test_what_a_whole_fleet_is_asked_for_leaves_nothing_running(tmp_path: Path) -> None:
-    path = tmp_path / "config"
+def test_each_of_many_has_its_own_answer_and_the_wait_is_announced(tmp_path: Path) -> None:
+    path, said = tmp_path / "config", list[str]()
     path.write_text("Host 10.0.0.7\n  Port 2222\n")
-    found = with_ssh_config({f"n{number}": untold(f"n{number}", f"10.0.0.{number}") for number in range(40)}, path)
+    hosts = {f"n{number}": untold(f"n{number}", f"10.0.0.{number}") for number in range(200)}
+    found = with_ssh_config(hosts, path, said.append)
     assert {name for name, host in found.items() if host.port != 22} == {"n7"}
+    assert said == [f"asking ssh what {path} means for 200 hosts, which may take seconds"]
+
+
+def test_the_files_of_the_account_are_those_of_ssh(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, system = home / ".ssh" / "config", home / "system"
+    own.write_text("Host *\n  Include more\n")
+    system.write_text("Include more\nUser admin\n")
+    (home / ".ssh" / "more").write_text("Port 1\n")
+    (home / "more").write_text("Port 2\n")
+    monkeypatch.setattr("rollout.adapters.ssh.config_source._system_files", lambda: (system,))
+    assert source(None) == Source((own,), arguments=("-F", str(own)))
+    monkeypatch.setattr("rollout.adapters.ssh.config_source._account_home", lambda: home)
+    files = source(None)
+    assert files == Source((own, system), (system,))
+    assert [line.value for line in files.lines if line.keyword == "port"] == ["1", "2"]
+    assert not files.says_nothing
+
+
+def test_this_machines_own_configuration_leads_where_it_leads_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)
+    ended = subprocess.run(["ssh", "-G", "-T", "10.0.0.1"], capture_output=True, text=True, check=True)
+    said = dict(line.split(" ", 1) for line in ended.stdout.splitlines() if " " in line)
+    host = with_ssh_config({"a": untold("a", "10.0.0.1")}, None)["a"]
+    assert (host.address, host.port) == (said["hostname"], int(said["port"]))
 
 
 def test_a_configuration_that_says_nothing_of_connections_costs_no_process(

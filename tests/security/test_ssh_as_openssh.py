@@ -8,7 +8,11 @@ anything that is run here.
 
 import getpass
 import json
+import os
+import pwd
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -202,6 +206,45 @@ def test_without_a_client_what_it_takes_one_to_follow_is_refused(lab: Lab, home:
     assert "--ssh-config none" in refused.stderr
     write_config(home, "Host 127.*\n  User core\nHost *\n  User nobody\n")
     assert set(errors(status(lab, home, PATH=str(tmp_path / "bin"))).values()) == {""}
+
+
+def may_mount() -> bool:
+    """Whether a file of the system's can be another one for a single process."""
+    has_file = Path("/etc/ssh/ssh_config").is_file() and shutil.which("unshare") is not None
+    return has_file and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+@needs_openssh
+@pytest.mark.skipif(not may_mount(), reason="needs a mount namespace")
+def test_the_systems_configuration_counts_as_for_ssh(lab: Lab, tmp_path: Path) -> None:
+    own, system = tmp_path / "config", tmp_path / "system"
+    own.write_text("Host nobody\n  User nobody\n")
+    system.write_text(f"Host 127.*\n  {AWAY}\n")
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    mounted = f"mkdir -p {home}/.ssh && mount -t tmpfs none {home}/.ssh && cp {own} {home}/.ssh/config"
+    command = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f'{mounted} && mount --bind {system} /etc/ssh/ssh_config && exec "$@"',
+        "sh",
+    ]
+    told = {name: value for name, value in lab.environment.items() if name != "ROLLOUT_SSH_CONFIG"}
+
+    def run(*flags: str) -> Ended:
+        started = subprocess.Popen(
+            [*command, sys.executable, "-m", "rollout", "status", "-o", "json", *flags],
+            env={"PATH": os.environ["PATH"], "HOME": home, **told},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return end_of(started)
+
+    assert all("taken" in error for error in errors(run()).values())
+    assert set(errors(run("--ssh-config", str(own))).values()) == {""}
 
 
 # Keys on file against OpenSSH's own client and server. HOST is [address]:port, PLAIN the address alone.

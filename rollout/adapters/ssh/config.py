@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +43,8 @@ _REFUSED = (
 )
 _OFF = ("none", "no", "internal")
 _NONE = "none"
+# So many take about a second.
+_MANY = 200
 _WAY_OUT = "Give rollout a configuration without it: --ssh-config FILE, or none to go without."
 # These become words of a local command, and addresses come from the cluster.
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
@@ -50,16 +52,20 @@ _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 _USER = re.compile(r"(?!-)(?!.*\s-)[^'`\";&<>|(){}\x00-\x1f\x7f]*(?<!\\)")
 
 
-def with_ssh_config(hosts: Mapping[str, Host], path: Path | None) -> Mapping[str, Host]:
+def with_ssh_config(
+    hosts: Mapping[str, Host], path: Path | None, announce: Callable[[str], None] = lambda _: None
+) -> Mapping[str, Host]:
     """The hosts as the file has them reached; `InputError` where it cannot be followed.
 
     `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that nobody has told: the
-    configuration's, else the usual ones.
+    configuration's, else the usual ones. A wait that takes seconds is announced.
     """
     files = source(path)
     if files.says_nothing:
         return {name: _unconfigured(host) for name, host in hosts.items()}
     questions = {name: _question(host, files) for name, host in hosts.items() if host.address}
+    if len(questions) >= _MANY:
+        announce(f"asking ssh what {files} means for {len(questions)} hosts, which may take seconds")
     answers = _answers(questions.values(), files)
     return {
         name: _configured(host, questions[name], answers[questions[name]], files)
