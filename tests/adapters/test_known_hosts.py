@@ -127,6 +127,17 @@ def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecki
     assert "ssh-keygen -R '192.0.2.1'" in caught.value.hint
 
 
+@pytest.mark.parametrize("checking", list(HostKeyChecking))
+def test_a_port_that_has_shown_the_addresss_key_shows_no_other(tmp_path: Path, checking: HostKeyChecking) -> None:
+    file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n", checking)
+    file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
+    other_port = Host("h", "192.0.2.1", 2222)
+    file.verify(other_port, Shown(host_key(KEYS[0])))
+    with pytest.raises(HostKeyError, match="has changed"):
+        file.verify(other_port, Shown(host_key(KEYS[1])))
+    assert len((tmp_path / "known_hosts").read_text().splitlines()) == 1
+
+
 def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
     file = known(tmp_path, f"other.example {line(KEYS[0])}", HostKeyChecking.ACCEPT_NEW)
     hosts = [Host(f"h{number}", f"192.0.2.{number}", 2222) for number in range(40)]

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rollout.adapters.ssh.config_source import CLIENT, Source
-from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
+from rollout.adapters.ssh.passphrase import shared_environment
 from rollout.errors import InputError
 from rollout.model.host import DEFAULT_SSH_USER
 
@@ -22,7 +22,6 @@ from rollout.model.host import DEFAULT_SSH_USER
 Settings = Mapping[str, tuple[str, ...]]
 
 _SECONDS = 15.0
-_SECRETS = (PASSPHRASE_VARIABLE, "ROLLOUT_PROMETHEUS_TOKEN")
 _NOBODY = "rollout.invalid"
 _DEFAULT_USER = f"\nHost *\nUser {DEFAULT_SSH_USER}\n"
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
@@ -115,7 +114,7 @@ def _started(question: Question, arguments: Sequence[str]) -> "subprocess.Popen[
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if name not in _SECRETS},
+            env=shared_environment(),
             start_new_session=True,
         )
     except OSError as error:

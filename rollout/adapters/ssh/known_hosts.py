@@ -88,6 +88,8 @@ class KnownHosts:
         known, elsewhere = (self._entries(name) for name in (_name(host), _names(host)[-1]))
         # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is not on file.
         if any(entry.key == key for entry in known or elsewhere):
+            # From now on they are those of the port: it may not show another key in this run.
+            self._found[_name(host)] = known or elsewhere
             return
         if known:
             raise _changed(host, key, known, self._file)

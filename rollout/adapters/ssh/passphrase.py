@@ -4,6 +4,7 @@ Nobody is asked where there is no terminal to ask on: a job in the night would w
 """
 
 import getpass
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -11,7 +12,14 @@ from pathlib import Path
 
 PASSPHRASE_VARIABLE = "ROLLOUT_SSH_KEY_PASSPHRASE"  # noqa: S105 - the name of the variable
 
+_SECRETS = (PASSPHRASE_VARIABLE, "ROLLOUT_PROMETHEUS_TOKEN")
+
 Ask = Callable[[Path], str | None]
+
+
+def shared_environment() -> dict[str, str]:
+    """The environment for programs that a configuration names: without the secrets that are ours alone."""
+    return {name: value for name, value in os.environ.items() if name not in _SECRETS}
 
 
 def ask_on_terminal(file: Path) -> str | None:
