@@ -254,7 +254,7 @@ class SshOptions:
             envvar="ROLLOUT_SSH_CONFIG",
             show_envvar=False,
             metavar="FILE",
-            help="OpenSSH client configuration to go by, or none. Default: ~/.ssh/config.",
+            help="OpenSSH client configuration to go by, or none. Default: those of ssh, ~/.ssh/config first.",
             rich_help_panel=SSH,
         ),
     ] = None

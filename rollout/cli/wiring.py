@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, Executor, SshOptions
 from rollout.cli.playbook_options import PlaybookOptions
+from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
@@ -90,7 +91,7 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mappin
         }
     from rollout.adapters.ssh.config import with_ssh_config
 
-    return with_ssh_config(hosts, options.ssh_config)
+    return with_ssh_config(hosts, options.ssh_config, say)
 
 
 def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:

@@ -199,6 +199,7 @@ BROKEN = [
     ("hosts.ini", "a ansible_ssh_args='-o Port=23'", "jump hosts and options of ssh cannot be honoured"),
     ("hosts.ini", "[x]\na ansible_host='{{ address }}'", ":2: host a: ansible_host={{ address }}: templates"),
     ("hosts.ini", "a ansible_port=ssh", ":1: host a: ansible_port=ssh: not a port"),
+    ("hosts.ini", "a ansible_port=0000065536", ":1: host a: ansible_port=0000065536: not a port"),
     ("hosts.ini", "a ansible_port=70000", "not a port"),
     ("hosts.ini", "a:99999", "not a port"),
     ("hosts.ini", "a b", ":1: 'b' is not a variable"),
