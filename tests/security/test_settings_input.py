@@ -97,7 +97,9 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "named"), BAD, ids=lambda value: " ".join(value)[:40])
+@pytest.mark.parametrize(
+    ("arguments", "named"), BAD, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:40]
+)
 def test_what_looks_well_and_is_not(arguments: tuple[str, ...], named: str, home: Path) -> None:
     ended = rollout(home, *arguments)
     assert ended.code == ExitCode.USAGE, ended
