@@ -12,6 +12,7 @@ from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable
 
 _HEADERS = ("NODE", "OUTCOME", "VERSION", "TOOK")
 _MOST_NODES = 5
+CANNOT_BE_TAKEN = "cannot be taken"
 
 
 def summary_text(plan: RolloutPlan, result: RunResult) -> str:
@@ -42,9 +43,9 @@ def counts(result: RunResult) -> str:
     return ", ".join(told) + (f"; left out: {tallied(result.left_out)}" if result.left_out else "")
 
 
-def not_done_count(not_done: Sequence[NotDone]) -> str:
-    """How many nodes were not done, and how many of them for which reason."""
-    return f"{len(not_done)} not done ({tallied(Counter(one.reason for one in not_done))})"
+def not_done_count(not_done: Sequence[NotDone], words: str = "not done") -> str:
+    """How many nodes were not done, and how many of them for which reason; before a run: `cannot be taken`."""
+    return f"{len(not_done)} {words} ({tallied(Counter(one.reason for one in not_done))})"
 
 
 def tallied(reasons: Mapping[str, int]) -> str:
@@ -54,7 +55,7 @@ def tallied(reasons: Mapping[str, int]) -> str:
 
 def rehearsal_ending(result: RunResult) -> str:
     """What would be left after the real run; empty where that is nothing."""
-    told = [not_done_count(result.not_done)] if result.not_done else []
+    told = [not_done_count(result.not_done, CANNOT_BE_TAKEN)] if result.not_done else []
     told += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
     lines = [f"Of the nodes that were asked for: {'; '.join(told)}."] if told else []
     step = ["See: rollout doctor"] if result.not_done else []

@@ -9,7 +9,7 @@ from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.planning.status import NodeStatus
 from rollout.report.findings import findings
-from rollout.report.summary import not_done_count, tallied
+from rollout.report.summary import CANNOT_BE_TAKEN, not_done_count, tallied
 from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
@@ -181,15 +181,16 @@ def _sum(plan: RolloutPlan) -> str:
 def _nobody(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
     """That there is nothing to do is said only where every node was judged."""
     left_out = RunResult((), excluded=plan.excluded).left_out
-    told = [not_done_count(missing)] if missing else []
+    told = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
     told += [f"left out: {tallied(left_out)}"] if left_out else []
     head = "No node takes part" if missing else "Nothing to do: no node takes part"
     return f"{'; '.join([head, *told])}."
 
 
 def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
-    rest = counted(len(plan.excluded) - len(missing), "node")
-    return f"{not_done_count(missing)}, {rest} left out" if missing else f"{rest} left out"
+    rest = len(plan.excluded) - len(missing)
+    told = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
+    return ", ".join([*told, f"{counted(rest, 'node')} left out"] if rest or not missing else told)
 
 
 def saved_note(path: str) -> str:
