@@ -58,7 +58,7 @@ def refuse_unknown_rules(found: Unfinished, leftover: LeftoverOptions) -> None:
     if found.record.problem and not found.run:
         raise BlockedError(
             f"{heading(found)}: no node's marks are understood by which it could be finished",
-            hint="rollout status --run names the nodes; rollout abort takes its record away, and leaves them as they are.",
+            hint="rollout status --run names the nodes; rollout abort takes the record away, and leaves them alone.",
         )
     if leftover.finish_begun and not found.record.problem:
         raise UsageError(

@@ -23,7 +23,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, Start, marks, record, run_of, stopped_at, wait_until
 from tests.ended import end_of
-from tests.security.records import PACKED, PLAIN, mark, put_record
+from tests.security.records import PACKED, PLAIN, mark, put_record, sealed
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
 UNPASSED = ("--after-reboot-annotations", "checks.example/after")
@@ -171,6 +171,28 @@ def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Start, rollou
         ended = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
         assert ended.code == 64
         assert "this one's is whole" in ended.stderr
+
+
+def test_a_saved_plan_of_an_earlier_version_leaves_a_whole_record(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """What is run is the saved plan, with what later versions have added and what stands in its way today."""
+    lab = started("default", 4)
+    plan = json.loads(rollout(lab, "plan", "--max-unavailable", "1", "-o", "json").stdout)
+    del plan["estimate"]
+    saved = tmp_path / "web.plan"
+    saved.write_text(sealed(plan))
+    process = command(lab, tmp_path, "apply", str(saved), "-o", "json", "--lease-duration", "3s")
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"draining"' in line)
+    process.kill()
+    process.communicate()
+    read = read_record(connect(lab.kubeconfig, None), "kube-system")
+    assert read is not None
+    assert (read.problem, read.plan and read.plan.plan_id) == ("", run_of(lab))
+    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert ended.code == 0, ended.stderr
+    assert set(lab.scoreboard().reboots.values()) == {1}
 
 
 def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Start, tmp_path: Path) -> None:
