@@ -223,3 +223,15 @@ def test_an_id_on_a_node_is_no_path_either(started: Start, rollout: Rollout, tmp
         assert f"{node}: its marks are not understood" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
         assert marks(lab, node)["run"] == "../../../../evil"
+
+
+def test_a_journal_that_holds_anything_keeps_nobody_from_planning(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    runs = tmp_path / ".local/state/rollout/runs"
+    runs.mkdir(parents=True)
+    for name, text in (("deep", b'{"x":' * 200_000), ("binary", b"\xff\xfe\x00"), ("text", b'{"a":"\xff"}')):
+        (runs / f"{name}.jsonl").write_bytes(text + b"\n")
+    assert rollout(lab, "history").code == 0
+    assert rollout(lab, "plan").code == 0
