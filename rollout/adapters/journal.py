@@ -62,7 +62,7 @@ def read_journal(path: Path) -> Iterator[Record]:
         for line in stream:
             try:
                 yield msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 continue
 
 

@@ -70,6 +70,11 @@ def identify(plan: RolloutPlan) -> str:
     return hashlib.sha256(_encode_content(replace(plan, plan_id=""))).hexdigest()[:16]
 
 
+def sealed(plan: RolloutPlan) -> RolloutPlan:
+    """The plan under the identity of what it says now: a saved one is run with today's blockers and warnings."""
+    return replace(plan, plan_id=identify(plan))
+
+
 def _identity_as_written(data: bytes) -> str:
     """Digest of a document with the fields that it has: a plan saved before a field was added is still itself."""
     compact = msgspec.json.format(data, indent=-1)

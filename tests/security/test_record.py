@@ -23,7 +23,7 @@ from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_resume import APPLY, Start, marks, record, run_of, stopped_at, wait_until
 from tests.ended import end_of
-from tests.security.records import PACKED, PLAIN, mark, put_record
+from tests.security.records import PACKED, PLAIN, mark, put_record, sealed
 
 # Nodes stay begun until the process is dead, however late the machine is to kill it.
 UNPASSED = ("--after-reboot-annotations", "checks.example/after")
@@ -173,6 +173,28 @@ def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Start, rollou
         assert "this one's is whole" in ended.stderr
 
 
+def test_a_saved_plan_of_an_earlier_version_leaves_a_whole_record(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """What is run is the saved plan, with what later versions have added and what stands in its way today."""
+    lab = started("default", 4)
+    plan = json.loads(rollout(lab, "plan", "--max-unavailable", "1", "-o", "json").stdout)
+    del plan["estimate"]
+    saved = tmp_path / "web.plan"
+    saved.write_text(sealed(plan))
+    process = command(lab, tmp_path, "apply", str(saved), "-o", "json", "--lease-duration", "3s")
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"draining"' in line)
+    process.kill()
+    process.communicate()
+    read = read_record(connect(lab.kubeconfig, None), "kube-system")
+    assert read is not None
+    assert (read.problem, read.plan and read.plan.plan_id) == ("", run_of(lab))
+    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert ended.code == 0, ended.stderr
+    assert set(lab.scoreboard().reboots.values()) == {1}
+
+
 def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Start, tmp_path: Path) -> None:
     """Somebody aborts, or deletes it, while the gate command is asked: the lock is held by then."""
     with interrupted(started, tmp_path) as (lab, node):
@@ -201,3 +223,15 @@ def test_an_id_on_a_node_is_no_path_either(started: Start, rollout: Rollout, tmp
         assert f"{node}: its marks are not understood" in undone.stdout
         assert not list(tmp_path.rglob("evil*"))
         assert marks(lab, node)["run"] == "../../../../evil"
+
+
+def test_a_journal_that_holds_anything_keeps_nobody_from_planning(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    runs = tmp_path / ".local/state/rollout/runs"
+    runs.mkdir(parents=True)
+    for name, text in (("deep", b'{"x":' * 200_000), ("binary", b"\xff\xfe\x00"), ("text", b'{"a":"\xff"}')):
+        (runs / f"{name}.jsonl").write_bytes(text + b"\n")
+    assert rollout(lab, "history").code == 0
+    assert rollout(lab, "plan").code == 0

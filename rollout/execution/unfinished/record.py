@@ -12,7 +12,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
@@ -23,7 +23,7 @@ from rollout.execution.settle import Health
 from rollout.model import marks
 from rollout.model.names import is_run_id
 from rollout.model.plan import RolloutPlan
-from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan
+from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from rollout.ports import Clock, ClusterApi
 
 _PLAN_KEY = "plan.json"
@@ -166,12 +166,9 @@ def _plan(found: _ConfigMap, run: str) -> RolloutPlan:
     if {_PLAN_KEY, _PACKED_KEY} <= found.parts:
         raise _NotUnderstoodError("it holds two plans")
     try:
-        plan = decode_plan(_document(found), "its plan")
+        return replace(decode_plan(_document(found), "its plan"), plan_id=run)
     except PlanFileError as error:
         raise _NotUnderstoodError(error.message) from error
-    if plan.plan_id != run:
-        raise _NotUnderstoodError(f"its plan is of the rollout {plan.plan_id}, not of {run}")
-    return plan
 
 
 def _document(found: _ConfigMap) -> bytes:
@@ -336,7 +333,7 @@ class RunRecord:
             marks.STARTED_AT: self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         metadata = {"name": marks.LEASE_NAME, "namespace": self._namespace, "annotations": annotations}
-        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(plan))}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}
 
 
 def _whole(body: bytes, origin: str) -> dict[str, Any]:
