@@ -1,4 +1,4 @@
-# The program, and what it starts: `ssh` for jump hosts. With --build-arg EXTRAS=[ansible] also `--executor ansible`.
+# The program, and what it starts: `ssh` for jump hosts, and to read its configuration. With --build-arg EXTRAS=[ansible] also `--executor ansible`.
 FROM python:3.13-slim AS build
 ARG EXTRAS=""
 WORKDIR /source

@@ -4,11 +4,12 @@ import os
 import shlex
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from rollout.adapters.child_environment import child_environment
+from rollout.adapters.scratch import anonymous_file
 from rollout.errors import UsageError
 
 _TICK = 0.2
@@ -35,11 +36,11 @@ class LocalCommand:
 
     def run(self, environment: Mapping[str, str], *, seconds: float, stopped: Callable[[], bool]) -> str:
         """Why it does not let pass: its exit status with the last line that it wrote; empty where it does."""
-        with tempfile.TemporaryFile() as output:
+        with anonymous_file() as output:
             try:
                 process = subprocess.Popen(  # noqa: S603 - the operator's own words, split once, no shell
                     self._words,
-                    env={**os.environ, **environment},
+                    env={**child_environment(), **environment},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

@@ -5,12 +5,15 @@ leaves a torn one, which the next begins after and readers pass over.
 """
 
 import os
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from rollout.model.json_text import json_line
 
 Record = Mapping[str, Any]
 SUFFIX = ".jsonl"
@@ -24,14 +27,17 @@ class JournalFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._turn = threading.Lock()
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
-        self._torn = _is_torn(self._file)
+        # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
+        self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
+        self._torn = self._on_disk and _is_torn(self._file)
 
     def write(self, record: Record) -> None:
         """Append one record and have it on the disk."""
-        line = msgspec.json.encode(record) + b"\n"
+        line = json_line(record) + b"\n"
         with self._turn:
             self._append(b"\n" + line if self._torn else line)
-            os.fsync(self._file)
+            if self._on_disk:
+                os.fsync(self._file)
             self._torn = False
 
     def _append(self, line: bytes) -> None:
@@ -56,7 +62,7 @@ def read_journal(path: Path) -> Iterator[Record]:
         for line in stream:
             try:
                 yield msgspec.json.decode(line, type=dict[str, Any])
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 continue
 
 

@@ -1,13 +1,12 @@
 """Prometheus' alerts as kured reads them: the series ALERTS, filtered by name and state."""
 
-import os
 import re
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 import msgspec
 import urllib3
 
+from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.errors import GateError, UsageError
 from rollout.gather.cluster.decoders import decoder_of
 
@@ -15,6 +14,8 @@ TOKEN_VARIABLE = "ROLLOUT_PROMETHEUS_TOKEN"  # noqa: S105 - the name of a variab
 _SECONDS = 10.0
 _OK = 200
 _SHOWN = 200
+_PORTS = {"http": 80, "https": 443}
+_URL = re.compile(r"https?://[!-~]+")
 
 
 class _Metric(msgspec.Struct, frozen=True):
@@ -39,10 +40,14 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class PrometheusAlerts:
-    """Asks one Prometheus. `pattern` names alerts that do not count; with `match_only`, the only ones that do."""
+    """Asks one Prometheus. `pattern` names alerts that do not count; with `match_only`, the only ones that do.
 
-    def __init__(self, url: str, *, pattern: str, match_only: bool, firing_only: bool) -> None:
+    `token` is sent as it is, see `token_for`; empty for none.
+    """
+
+    def __init__(self, url: str, *, pattern: str, match_only: bool, firing_only: bool, token: str = "") -> None:
         self._url = f"{checked_url(url).rstrip('/')}/api/v1/query"
+        self._token = token
         self._pattern = checked_pattern(pattern)
         self._match_only = match_only
         self._firing_only = firing_only
@@ -56,21 +61,23 @@ class PrometheusAlerts:
         return tuple(sorted({sample.metric.alertname for sample in samples if self._counts(sample)}))
 
     def _query(self) -> Iterable[_Sample]:
-        token = os.environ.get(TOKEN_VARIABLE)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
             answer = self._pool.request("GET", self._url, fields={"query": "ALERTS"}, headers=headers)
         except urllib3.exceptions.HTTPError as error:
-            raise GateError(f"{self._url} does not answer: {error}") from error
+            raise self._failure(f"does not answer: {error}") from error
         if answer.status != _OK:
-            raise GateError(f"{self._url} answers {answer.status}: {_beginning(answer.data)}")
+            raise self._failure(f"answers {answer.status}: {_beginning(answer.data)}")
         try:
             found = decoder_of(_Answer).decode(answer.data)
         except msgspec.MsgspecError as error:
-            raise GateError(f"{self._url} does not answer as Prometheus does: {error}") from error
+            raise self._failure(f"does not answer as Prometheus does: {error}") from error
         if found.status != "success" or found.data is None or found.data.result_type != "vector":
-            raise GateError(f"{self._url} has no answer: {found.error or 'not a vector'}")
+            raise self._failure(f"has no answer: {found.error or 'not a vector'}")
         return found.data.result
+
+    def _failure(self, what: str) -> GateError:
+        return GateError(masked(f"{self._url} {what}", [self._token]))
 
     def _counts(self, sample: _Sample) -> bool:
         if not sample.metric.alertname or float(sample.value[1]) == 0:
@@ -84,15 +91,56 @@ class PrometheusAlerts:
 
 def checked_url(url: str) -> str:
     """The URL; `UsageError` for one that is none, or that carries a password into the saved plan."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{url!r} is no URL of a Prometheus", hint="Write it as http://prometheus.monitoring:9090.")
-    if parts.username or parts.password:
+    parts = _parts(url)
+    if parts is None or not parts.host:
         raise UsageError(
-            "the URL of Prometheus has credentials in it, and would be saved with the plan",
+            f"{without_userinfo(url)!r} is no URL of a Prometheus",
+            hint="Write it as http://prometheus.monitoring:9090.",
+        )
+    if parts.auth or parts.query or parts.fragment:
+        raise UsageError(
+            "the URL of Prometheus has credentials or parameters in it, and would be saved with the plan",
             hint=f"Put a token into the environment variable {TOKEN_VARIABLE}.",
         )
     return url
+
+
+def _parts(url: str) -> urllib3.util.Url | None:
+    """The URL as the client reads it that asks there; None for what is none."""
+    try:
+        return urllib3.util.parse_url(url) if _URL.fullmatch(url) and "\\" not in url else None
+    except urllib3.exceptions.LocationParseError:
+        return None
+
+
+def is_same_place(url: str, other: str) -> bool:
+    """Whether both lead to the same port of the same host in the same way."""
+    places = [
+        (parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or ""))
+        for parts in map(_parts, (url, other))
+        if parts is not None and parts.host
+    ]
+    return len(places) == len((url, other)) and places[0] == places[1]
+
+
+def token_for(url: str, own_url: str, token: str) -> str:
+    """What may be sent to `url` as a token, trimmed: empty without one.
+
+    A saved plan and the record on the cluster name a URL; a token goes only where this process's own settings point.
+    `UsageError` where they point elsewhere, or where no header can carry the token.
+    """
+    if not token.strip():
+        return ""
+    checked_url(url)
+    if not is_same_place(url, own_url):
+        raise UsageError(
+            f"{TOKEN_VARIABLE} is not sent to {url}: the plan names it, --prometheus-url does not",
+            hint=f"If it is the right one: --prometheus-url {url}. Else unset {TOKEN_VARIABLE}.",
+        )
+    try:
+        return header_value(token)
+    except ValueError as error:
+        raise UsageError(f"{TOKEN_VARIABLE} is no token: it has {error}") from None
 
 
 def checked_pattern(pattern: str) -> "re.Pattern[str] | None":

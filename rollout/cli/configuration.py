@@ -5,41 +5,54 @@
     yes = true                   # for apply alone
 
 The file is the lowest layer: the environment goes before it, flags go before both. A key that no command knows
-is an error, not a silent default.
+is an error, not a silent default. A file that nobody named may only tune: see `reserved`.
 """
 
 import difflib
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from rollout.cli.reserved import refuse_reserved
+from rollout.cli.settings_file import SettingsFile, file_here, named_file
+from rollout.cli.terminal import say
 from rollout.errors import UsageError
 
-DEFAULT_FILE = Path("rollout.toml")
+# Of a command's context: the file that its defaults come from.
+SETTINGS_FILE = "rollout.settings-file"
 _NOT_IN_FILES = frozenset({"config", "help", "version"})
 
 
 def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
     """Make the file's settings the defaults of the command that is being parsed."""
-    path = value or (DEFAULT_FILE if DEFAULT_FILE.is_file() else None)
-    if path is None or context.resilient_parsing:
+    if context.resilient_parsing:
+        return value
+    file = named_file(value) if value else file_here()
+    if file is None:
         return value
     tables = _flags_by_command(context)
-    context.default_map = settings_for(context.info_name or "", read_settings(path), tables, origin=str(path))
-    return path
+    defaults = settings_for(context.info_name or "", file.settings, tables, origin=str(file.path))
+    if not file.named:
+        refuse_reserved(file.settings, str(file.path))
+    _tell(file, by_flag=_is_given_by_flag(context))
+    context.meta[SETTINGS_FILE] = str(file.path)
+    context.default_map = defaults
+    return file.path
 
 
-def read_settings(path: Path) -> Mapping[str, Any]:
-    """Content of a settings file; `UsageError` where it cannot be read."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="Name another file with --config.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
+def _tell(file: SettingsFile, *, by_flag: bool) -> None:
+    """Which file counts, but to whoever has just written its name."""
+    if not by_flag:
+        say(f"settings: {file.path.absolute()}")
+    if file.warning:
+        say(f"warning: {file.warning}")
+
+
+def _is_given_by_flag(context: typer.Context) -> bool:
+    source = context.get_parameter_source("config")
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def settings_for(

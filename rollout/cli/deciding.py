@@ -14,7 +14,7 @@ from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
-from rollout.planning.document import decode_plan
+from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.staleness import changes
 from rollout.report.text import listed
@@ -42,7 +42,8 @@ def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Inte
 def load_plan(path: Path) -> RolloutPlan:
     """A saved plan, whole and as it was saved; `PlanFileError` otherwise."""
     try:
-        return decode_plan(path.read_bytes(), str(path))
+        with path.open("rb") as stream:
+            return decode_plan(stream.read(LARGEST_DOCUMENT + 1), str(path))
     except OSError as error:
         raise PlanFileError(f"cannot read the plan {path}: {error.strerror}") from error
 
@@ -89,15 +90,14 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 def show_explanation(node: str, intent: Intent, snapshot: ClusterSnapshot, targets: Targets, *, as_json: bool) -> None:
     """Tell why a node is where it would be in a new plan."""
-    import msgspec
-
     from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide as settle
     from rollout.report.explained import explanation_text
 
     found = explain(settle(inputs_of(intent, snapshot, targets)), node)
     if as_json:
-        show_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        show_bytes(json_document(found))
     else:
         show(explanation_text(found))

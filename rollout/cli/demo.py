@@ -52,13 +52,18 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from rollout.lab.hostplan import scale
-    from rollout.lab.lab import Lab
-    from rollout.lab.scenario import load_scenario
+    from rollout.adapters.scratch import scratch_for
 
+    with scratch_for("the demo"):
+        # asyncssh finds out by a temporary file which libraries there are
+        from rollout.lab.hostplan import scale
+        from rollout.lab.lab import Lab
+        from rollout.lab.scenario import load_scenario
+
+        folder = TemporaryDirectory(prefix="rollout-demo-")
     loaded = load_scenario(scenario)
     with (
-        TemporaryDirectory(prefix="rollout-demo-") as directory,
+        folder as directory,
         Lab.start(scale(loaded, nodes) if nodes else loaded, directory=Path(directory), speed=speed) as lab,
     ):
         yield lab

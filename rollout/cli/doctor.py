@@ -154,6 +154,7 @@ def _exclusions(plan: "RolloutPlan") -> Iterator["Check"]:
 
     fixes = {
         ExclusionReason.NOT_READY: "Mend it first: kubectl describe node.",
+        ExclusionReason.LEFT_CORDONED: "rollout resume --retry-failed takes it again; else kubectl uncordon it.",
         ExclusionReason.CORDONED: "kubectl uncordon it, or use --include-cordoned.",
         ExclusionReason.PAUSED: "Remove the annotation once the node may be rebooted.",
     }

@@ -7,9 +7,11 @@ import errno
 import sys
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import typer
 
+from rollout.cli.configuration import SETTINGS_FILE
 from rollout.errors import ExitCode, RolloutError
 from rollout.report.text import printable
 
@@ -50,11 +52,16 @@ def causes(error: BaseException) -> Iterator[str]:
 
 def _is_bug(error: BaseException) -> bool:
     expected = isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
-    return not expected and not _is_lack_of_room(error)
+    return not (expected or _is_lack_of_room(error) or _is_lack_of_a_folder(error))
 
 
 def _is_lack_of_room(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def _is_lack_of_a_folder(error: BaseException) -> bool:
+    """Whether it is the complaint of `tempfile`, which some library called that nobody expected to."""
+    return isinstance(error, FileNotFoundError) and error.filename is None and "temporary directory" in str(error)
 
 
 def _lines(error: BaseException) -> Iterator[str]:
@@ -64,16 +71,37 @@ def _lines(error: BaseException) -> Iterator[str]:
             yield f"hint: {printable(error.hint)}"
     elif isinstance(error, typer.TyperException):
         # pydantic's words for a ValueError of ours
-        yield f"{PROGRAM}: error: {printable(error.format_message().replace('Value error, ', ''))}"
+        yield f"{PROGRAM}: error: {printable(_complaint(error).replace('Value error, ', ''))}"
         yield f"hint: {_help_command(error)} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"
     elif isinstance(error, OSError) and _is_lack_of_room(error):
         yield f"{PROGRAM}: error: cannot write {printable(str(error.filename or 'the output'))}: {error.strerror}"
         yield "hint: Make room there, or send the output elsewhere."
+    elif _is_lack_of_a_folder(error):
+        yield f"{PROGRAM}: error: no folder for temporary files can be written: {printable(str(error))}"
+        yield "hint: Set TMPDIR to one that can be; in a container, mount a volume for it (an emptyDir at /tmp)."
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, and nothing you did wrong; run it again with -v for the details"
+
+
+def _complaint(error: typer.TyperException) -> str:
+    """What is wrong with a value, and where it stands: a flag, a variable, or a setting of a file."""
+    context, option = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None or option is None:
+        return error.format_message()
+    match getattr(context.get_parameter_source(option.name), "name", ""):
+        case "ENVIRONMENT":
+            return f"Invalid value for the variable {option.envvar}: {error.message}"
+        case "DEFAULT_MAP":
+            return f"{context.meta[SETTINGS_FILE]}: Invalid value for {_key(option)}: {error.message}"
+        case _:
+            return error.format_message()
+
+
+def _key(option: Any) -> str:
+    return next((str(name[2:]) for name in option.opts if name.startswith("--")), str(option.name))
 
 
 def _help_command(error: typer.TyperException) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from rollout.cli import quantities
+from rollout.cli.alert_options import GATES, PrometheusUrl
 from rollout.cli.options import NODES, WAVES
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import Policy
@@ -13,7 +14,6 @@ from rollout.model.quantity import Count, Duration
 from rollout.planning.windows import fluo_window
 
 WINDOWS = "Windows"
-GATES = "Gates"
 
 _GATES = GatePolicy()
 _HOOKS = HookPolicy()
@@ -30,6 +30,7 @@ class GateOptions:
             envvar="ROLLOUT_WINDOW",
             show_envvar=False,
             metavar="WINDOW",
+            callback=quantities.windows,
             help="Begin nodes only in this window: [DAYS] HH:MM DURATION [TIMEZONE] (default UTC). Repeatable.",
             rich_help_panel=WINDOWS,
         ),
@@ -85,6 +86,7 @@ class GateOptions:
             envvar="ROLLOUT_BEFORE_REBOOT_ANNOTATIONS",
             show_envvar=False,
             metavar="NAMES",
+            parser=quantities.label_names,
             help="Drain a node only once its checks have set these annotations to true. Comma-separated, repeatable.",
             rich_help_panel=GATES,
         ),
@@ -96,6 +98,7 @@ class GateOptions:
             envvar="ROLLOUT_AFTER_REBOOT_ANNOTATIONS",
             show_envvar=False,
             metavar="NAMES",
+            parser=quantities.label_names,
             help="Give a rebooted node back only once its checks have set these to true.",
             rich_help_panel=GATES,
         ),
@@ -136,19 +139,7 @@ class GateOptions:
             rich_help_panel=GATES,
         ),
     ] = None
-    prometheus_url: Annotated[
-        str,
-        typer.Option(
-            "--prometheus-url",
-            envvar="ROLLOUT_PROMETHEUS_URL",
-            show_envvar=False,
-            metavar="URL",
-            parser=quantities.prometheus_url,
-            show_default=False,
-            help="Begin no node while this Prometheus has alerts, or cannot be asked.",
-            rich_help_panel=GATES,
-        ),
-    ] = ""
+    prometheus_url: PrometheusUrl = ""
     alert_filter_regexp: Annotated[
         str,
         typer.Option(
@@ -274,17 +265,10 @@ class GateOptions:
 
     @property
     def _windows(self) -> tuple[str, ...]:
-        written = _whole_windows(self.window or [])
+        written = tuple(self.window or ())
         if self.reboot_window_start or self.reboot_window_length:
             written += (fluo_window(self.reboot_window_start, self.reboot_window_length),)
         return written
-
-
-def _whole_windows(values: list[str]) -> tuple[str, ...]:
-    """Windows as written. From a variable they come in words, and end at semicolons."""
-    in_words = all(" " not in value.strip() for value in values)
-    every = " ".join(values).split(";") if in_words else values
-    return tuple(quantities.window(text) for text in every if text.strip())
 
 
 def _names(values: list[str] | None) -> tuple[str, ...]:
@@ -303,6 +287,7 @@ class LocalGateOptions:
             envvar="ROLLOUT_GATE_COMMAND",
             show_envvar=False,
             metavar="COMMAND",
+            parser=quantities.command_words,
             show_default=False,
             help="A command to run before the rollout, each wave and each node; anything but success holds it up.",
             rich_help_panel=GATES,

@@ -6,12 +6,13 @@ from typing import TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.options import ClusterOptions, SshOptions
-from rollout.cli.selecting import check_selector, chosen, useless_exclusions
+from rollout.cli.selecting import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.policy import Selection
 from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
 from rollout.report.text import shortened
 
@@ -39,7 +40,7 @@ class Connections:
 
 def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
     """Make the adapters; what is wrong with the options is found before anything is asked."""
-    check_selector(selection.selector)
+    parse_selector(selection.selector)
     return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
 
 
@@ -81,7 +82,7 @@ def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Select
         say(f"warning: {useless}")
     hosts = _hosts(nodes, selected, ssh)
     asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
-    return Targets(selected, hosts, _poll(asked, connections.shell, ssh))
+    return Targets(selected, hosts, _observed(nodes, asked, connections.shell, ssh))
 
 
 def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
@@ -89,7 +90,7 @@ def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connect
     names = tuple(node.name for node in nodes)
     hosts = _hosts(nodes, names, ssh)
     wanted = {name: host for name, host in hosts.items() if name in asked}
-    return Targets(names, hosts, _poll(wanted, connections.shell, ssh) if wanted else {})
+    return Targets(names, hosts, _observed(nodes, wanted, connections.shell, ssh) if wanted else {})
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
@@ -116,6 +117,15 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     if lost:
         say(f"warning: no host is known for the Nodes {shortened(lost)}")
     return wiring.as_ssh_config_says(matched.hosts, ssh)
+
+
+def _observed(
+    nodes: Sequence[Node], hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions
+) -> Mapping[str, HostObservation]:
+    """What the hosts say, where they are the machines of their Nodes."""
+    from rollout.gather.hosts.identity import identified
+
+    return identified(nodes, _poll(hosts, shell, ssh))
 
 
 def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:

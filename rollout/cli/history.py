@@ -25,15 +25,14 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
       rollout history 3f9a
       rollout history 3f9a -v
     """
-    import msgspec
-
     from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
     from rollout.report.timeline import history_text, timeline_text
 
     found = _histories(journal.journal)
     one = _chosen(found, run) if run else None
     if general.as_json:
-        show_bytes(msgspec.json.format(msgspec.json.encode(one or found), indent=2))
+        show_bytes(json_document(one or found))
     else:
         show(timeline_text(one, details=general.verbose) if one else history_text(found))
 

@@ -39,11 +39,10 @@ def inventory(
       rollout inventory --host worker-1
       ansible-inventory -i inventory/nodes.py --graph
     """
-    import msgspec
-
     from rollout.cli.gathering import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show_bytes
     from rollout.gather.inventory.nodes import host_variables, inventory_document
+    from rollout.model.json_text import json_document
     from rollout.planning.eligibility import excluded_by_name
 
     if list and host:
@@ -60,7 +59,7 @@ def inventory(
         shown = host_variables(chosen[0], targets.hosts.get(host), targets.observations.get(host), reached)
     else:
         shown = inventory_document(chosen, targets.hosts, targets.observations, reached)
-    show_bytes(msgspec.json.format(msgspec.json.encode(shown), indent=2))
+    show_bytes(json_document(shown))
 
 
 def _connection(ssh: SshOptions) -> "Connection":

@@ -46,10 +46,13 @@ def up(
 
     API server and hosts listen on this machine's loopback addresses only. kubectl and ssh work on them.
     """
+    from rollout.adapters.scratch import scratch_for
     from rollout.cli.scores import scoreboard_text
     from rollout.cli.terminal import say, show
-    from rollout.lab.foreground import serve
 
+    with scratch_for("the lab"):
+        # asyncssh finds out by a temporary file which libraries there are
+        from rollout.lab.foreground import serve
     loaded = _scenario(scenario, nodes)
 
     def ready(environment: dict[str, str]) -> None:

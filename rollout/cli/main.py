@@ -29,6 +29,8 @@ from rollout.cli.plan import plan
 from rollout.cli.resume import resume
 from rollout.cli.status import status
 from rollout.cli.streams import discard_output, flush_or_discard, prepare_streams
+from rollout.cli.terminal import say
+from rollout.cli.variables import unknown_variables
 from rollout.errors import ExitCode
 
 _EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."
@@ -71,6 +73,8 @@ def root(
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+    for sentence in unknown_variables(context.command, os.environ):
+        say(f"warning: {sentence}")
 
 
 def version() -> None:

@@ -9,6 +9,7 @@ from rollout.cli.gate_options import GateOptions
 from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
 from rollout.cli.policy_options import PolicyOptions
 from rollout.cli.reboot_options import RebootOptions
+from rollout.cli.run_options import RequireAllOption
 from rollout.errors import ExitCode
 
 OutOption = Annotated[
@@ -27,7 +28,7 @@ ExitCodeOption = Annotated[
         "--detailed-exitcode",
         envvar="ROLLOUT_DETAILED_EXITCODE",
         show_envvar=False,
-        help="Exit with 2 when nodes wait to be taken.",
+        help="Exit with 2 when nodes wait to be taken; with 4 when none does, and some could not be reached or judged.",
     ),
 ]
 ExplainOption = Annotated[
@@ -53,6 +54,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     out: OutOption = None,
     detailed_exitcode: ExitCodeOption = False,
     explain: ExplainOption = None,
+    require_all: RequireAllOption = False,
 ) -> None:
     """Show what apply would do; touch nothing.
 
@@ -66,15 +68,18 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.deciding import Intent, decide, show_explanation, zones
     from rollout.cli.files import check_target, write_whole
     from rollout.cli.gathering import ask_hosts, connect, read_cluster
+    from rollout.cli.requiring import MEND_FOR_PLAN, refuse_incomplete
     from rollout.cli.terminal import say, show, show_bytes, width
+    from rollout.model.progress import excluded_by_trouble
     from rollout.planning.document import encode_plan
     from rollout.report.tables import UNSAVED_NOTE, plan_text, saved_note
 
+    # rules that contradict each other are told before anything is asked
+    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.policy)))
     check_target(out)
     connections = connect(cluster, selection.selection, ssh)
     snapshot = read_cluster(connections)
     targets = ask_hosts(snapshot.nodes, connections, selection.selection, ssh)
-    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.policy)))
     if explain is not None:
         show_explanation(explain, intent, snapshot, targets, as_json=general.as_json)
         return
@@ -83,9 +88,19 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         show_bytes(encode_plan(made))
     else:
         show(plan_text(made, zones=zones(snapshot), width=width()))
+    missing = excluded_by_trouble(made.excluded)
+    if require_all:
+        refuse_incomplete(missing, MEND_FOR_PLAN)
     if out is not None:
         write_whole(out, encode_plan(made))
     if made.waves:
         say(saved_note(str(out)) if out else UNSAVED_NOTE)
-    if detailed_exitcode and made.waves:
-        raise typer.Exit(ExitCode.CHANGES)
+    if detailed_exitcode:
+        raise typer.Exit(_detailed(waiting=bool(made.waves), missing=bool(missing)))
+
+
+def _detailed(*, waiting: bool, missing: bool) -> ExitCode:
+    """That nothing waits is said only where every node that was asked for could be judged."""
+    if waiting:
+        return ExitCode.CHANGES
+    return ExitCode.PARTIAL if missing else ExitCode.OK

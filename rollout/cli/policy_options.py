@@ -61,6 +61,7 @@ class PolicyOptions:
             envvar="ROLLOUT_SPREAD_BY",
             show_envvar=False,
             metavar="LABEL",
+            parser=quantities.label_name,
             help="Keep a wave within one value of this label: one zone at a time.",
             show_default=False,
             rich_help_panel=WAVES,

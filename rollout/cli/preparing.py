@@ -5,7 +5,7 @@ from rollout.cli.gathering import ask_hosts, connect, read_cluster
 from rollout.cli.options import ClusterOptions, LeaseOptions, SshOptions
 from rollout.cli.permitting import refuse_without_rights
 from rollout.cli.run_options import LockOptions
-from rollout.cli.running import Run, refuse_silence, run_options, selected_by
+from rollout.cli.running import Run, run_options, selected_by, tell_conceded
 from rollout.cli.terminal import show, width
 from rollout.cli.unfinished import refuse_unfinished
 from rollout.model.cluster import ClusterSnapshot
@@ -16,7 +16,7 @@ from rollout.report.tables import plan_heading, plan_text
 def prepared(
     intent: Intent, cluster: ClusterOptions, ssh: SshOptions, lease: LeaseOptions, lock: LockOptions, *, quiet: bool
 ) -> Run:
-    """What is to be run, after showing it; refused without the rights, beside an unfinished rollout, or to silence."""
+    """What is to be run, after showing it; refused without the rights, or beside an unfinished rollout."""
     connections = connect(cluster, intent.selection, ssh)
     refuse_without_rights(connections, intent.policy.drain, lease.lease_namespace)
     snapshot = read_cluster(connections)
@@ -25,9 +25,9 @@ def prepared(
     plan = decide(intent, snapshot, targets)
     if not quiet:
         show(_shown(plan, intent, snapshot))
-    refuse_silence(plan)
+    conceded = tell_conceded(plan.policy, "the saved plan has") if intent.saved else ()
     options = run_options(selected_by(targets, plan.selection), ssh, lease, lock)
-    return Run(plan, targets, connections, options)
+    return Run(plan, targets, connections, options, conceded=conceded)
 
 
 def _shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot) -> str:

@@ -4,15 +4,17 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
+import typer
+
 from rollout.errors import UsageError
 from rollout.model.quantity import Count, Duration
 from rollout.planning.rivals import checked_name
-from rollout.planning.selector import parse_selector
+from rollout.planning.selector import checked_label, parse_selector
 from rollout.planning.windows import Window
 
 T = TypeVar("T")
 
-_PREFIX = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def duration(value: str | Duration) -> Duration:
@@ -42,10 +44,54 @@ def label_selector(value: str) -> str:
     return value.strip()
 
 
-def window(value: str) -> str:
-    """A window that can be read, as it was written."""
-    Window.parse(value)
+def label_name(value: str) -> str:
+    """The name of a label, or none."""
+    return _read(checked_label, value.strip()) if value.strip() else ""
+
+
+def label_names(value: str) -> str:
+    """Names of labels or annotations, separated by commas, as they were written."""
+    for name in value.split(","):
+        label_name(name)
+    return value
+
+
+def windows(value: list[str] | None) -> list[str]:
+    """Windows that can be read, as they were written. From a variable they come in words, and end at semicolons."""
+    values = value or []
+    in_words = all(" " not in text.strip() for text in values)
+    every = " ".join(values).split(";") if in_words else values
+    written = [text.strip() for text in every if text.strip()]
+    for text in written:
+        try:
+            Window.parse(text)
+        except UsageError as error:
+            # a callback, which sees all of them at once, has no other way to name its flag
+            raise typer.BadParameter(f"{error.message}. {error.hint}") from error
+    return written
+
+
+def command_words(value: str) -> str:
+    """A command that can be split into words as a shell does, as it was written; or none."""
+    from rollout.adapters.gate_command import split_command
+
+    if value:
+        _read(split_command, value)
+    return value
+
+
+def one_line(value: str) -> str:
+    """One line of printable text."""
+    if not value.strip().isprintable():
+        raise ValueError("it is one line of printable text. Put more into a script on the hosts.")
     return value.strip()
+
+
+def namespace(value: str) -> str:
+    """The name of a namespace."""
+    if not _NAMESPACE.fullmatch(value):
+        raise ValueError(f"{value!r} is not the name of a namespace. Write it as kube-system.")
+    return value
 
 
 def ramp(value: str) -> str:
@@ -77,8 +123,10 @@ def rival(value: str) -> str:
 
 def label_prefix(value: str) -> str:
     """The prefix of a label, with its slash."""
-    if not _PREFIX.fullmatch(value):
+    prefix, slash, rest = value.partition("/")
+    if not slash or rest:
         raise ValueError(f"{value!r} is not the prefix of a label. Write it as example.com/")
+    label_name(f"{prefix}/name")
     return value
 
 

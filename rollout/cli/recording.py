@@ -12,6 +12,7 @@ from rollout.adapters.journal import SUFFIX, JournalFile, journals, read_journal
 from rollout.cli import wiring
 from rollout.cli.terminal import say
 from rollout.model.cluster import ClusterIdentity
+from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import StepEvent
 from rollout.planning.document import encode_plan
@@ -61,7 +62,7 @@ class _Journalled:
 @contextmanager
 def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path | None) -> Iterator[Observer]:
     """The observer, with everything that it is told written down as well."""
-    path = file or runs_directory() / f"{plan.plan_id}{SUFFIX}"
+    path = file or _journal_of(plan.plan_id)
     try:
         journal = JournalFile(path)
         journal.write(_first_record(plan, command))
@@ -73,6 +74,13 @@ def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path |
         yield _Journalled(observer, journal)
     finally:
         journal.close()
+
+
+def _journal_of(run: str) -> Path:
+    """Its file; an id that came from elsewhere was checked where it was read, and is no path."""
+    if not is_run_id(run):
+        raise AssertionError(f"{run!r} is no id of a rollout")
+    return runs_directory() / f"{run}{SUFFIX}"
 
 
 def _first_record(plan: RolloutPlan, command: str) -> dict[str, object]:

@@ -15,9 +15,9 @@ import typer.main
 
 from rollout.cli.main import app
 from rollout.errors import ExitCode
-from rollout.gather.cluster.rights import apply_rights
+from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.model.marks import LEASE_NAMESPACE
-from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
+from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
 
 _EXIT_CODES = {
@@ -25,7 +25,7 @@ _EXIT_CODES = {
     ExitCode.ERROR: "an error, told in a sentence with a hint",
     ExitCode.CHANGES: "nodes wait to be taken; only with `plan --detailed-exitcode`",
     ExitCode.DECLINED: "the question was not answered with `yes`, or could not be asked",
-    ExitCode.PARTIAL: "some nodes failed, or their turn never came",
+    ExitCode.PARTIAL: "some nodes failed, their turn never came, or they were asked for and could not be taken",
     ExitCode.STALE: "the cluster is not what the saved plan was made for",
     ExitCode.BLOCKED: "another rollout holds the lock, or something is bound to stop a drain",
     ExitCode.USAGE: "flags, environment or settings say something impossible",
@@ -33,16 +33,21 @@ _EXIT_CODES = {
 }
 _REASONS = {
     ExclusionReason.NOT_READY: "its kubelet does not report Ready",
+    ExclusionReason.DELETING: "its Node is being deleted",
     ExclusionReason.CORDONED: "somebody else cordoned it; `--include-cordoned` takes it along and leaves it cordoned",
+    ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
     ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
     ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` takes it all the same",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
-    ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing",
+    ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
+    ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing; or its Node does not "
+    "report this boot of it",
     ExclusionReason.NO_SUDO: "the SSH user may not run `sudo -n systemctl reboot` there",
     ExclusionReason.INHIBITED: "a systemd inhibitor blocks its host's shutdown",
     ExclusionReason.SHUTDOWN_PENDING: "somebody else has scheduled a shutdown of its host",
     ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
+    ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
     ExclusionReason.BLOCKED: "its drain is bound to fail, and `--skip-blocked` was given",
 }
 _BLOCKERS = {
@@ -74,6 +79,7 @@ _OUTCOMES = {
     Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
     Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",
     Outcome.FENCED: "the lock was lost: nothing further was done to it",
+    Outcome.STRANDED: "begun before an interruption; its host is not known now, or its marks are not understood",
     Outcome.SKIPPED: "the node changed since it was planned; it was not touched",
     Outcome.ABORTED: "stopped on request before its reboot; it is given back",
     Outcome.FAILED: "something else; the message says what",
@@ -83,6 +89,13 @@ _OUTCOMES = {
 def words(meanings: Mapping[Any, str], heading: str) -> str:
     """A table of fixed words, or numbers, and what they mean."""
     return _table((heading, "means"), [(f"`{_written(word)}`", meaning) for word, meaning in meanings.items()])
+
+
+def reasons() -> str:
+    """The reasons with what an ending makes of a node that was asked for."""
+    endings = {ExclusionKind.NOT_DONE: f"not done: {ExitCode.PARTIAL.value}", ExclusionKind.LEFT_OUT: "left out: 0"}
+    rows = [(f"`{reason}`", meaning, endings[kind_of(reason)]) for reason, meaning in _REASONS.items()]
+    return _table(("reason", "means", "the run ends with"), rows)
 
 
 def _written(word: StrEnum | ExitCode) -> str:
@@ -158,33 +171,45 @@ def unexplained() -> list[str]:
     return [str(word) for kind, meanings in explained.items() for word in kind if word not in meanings]
 
 
-def cluster_role() -> str:
-    """The rights of a rollout as the YAML of a ClusterRole."""
-    rules: dict[tuple[str, str], list[str]] = {}
-    for right in apply_rights(LEASE_NAMESPACE):
-        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-        rules.setdefault((right.group, resource), []).append(right.verb)
-    lines = [
-        f'  - {{apiGroups: ["{group}"], resources: [{resource}], verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
-        for (group, resource), verbs in rules.items()
+def roles() -> str:
+    """The rights of a rollout as the YAML of a ClusterRole, and of a Role for each namespace that it writes in."""
+    wide = [right for right in apply_rights(LEASE_NAMESPACE) if not _is_namespaced(right)]
+    within = [right for right in apply_rights(LEASE_NAMESPACE) if _is_namespaced(right)]
+    namespaces = dict.fromkeys(right.namespace for right in within)
+    documents = [
+        _role("ClusterRole", "", wide),
+        *(_role("Role", name, [right for right in within if right.namespace == name]) for name in namespaces),
     ]
-    return "\n".join(("```yaml", *_ROLE_HEAD, *lines, "```"))
+    return "\n".join(("```yaml", "\n---\n".join(documents), "```"))
 
 
-_ROLE_HEAD = (
-    "apiVersion: rbac.authorization.k8s.io/v1",
-    "kind: ClusterRole",
-    "metadata: {name: node-rollout}",
-    "rules:",
-)
+def _is_namespaced(right: Right) -> bool:
+    """A namespace itself is in none, though access reviews name it as its own."""
+    return bool(right.namespace) and right.resource != "namespaces"
+
+
+def _role(kind: str, namespace: str, rights: Iterable[Right]) -> str:
+    rules: dict[tuple[str, str, str], list[str]] = {}
+    for right in rights:
+        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+        rules.setdefault((right.group, resource, right.name), []).append(right.verb)
+    metadata = f"name: node-rollout, namespace: {namespace}" if namespace else "name: node-rollout"
+    head = ("apiVersion: rbac.authorization.k8s.io/v1", f"kind: {kind}", f"metadata: {{{metadata}}}", "rules:")
+    return "\n".join((*head, *(_rule(*key, verbs) for key, verbs in rules.items())))
+
+
+def _rule(group: str, resource: str, name: str, verbs: Iterable[str]) -> str:
+    names = f"resourceNames: [{name}], " if name else ""
+    return f'  - {{apiGroups: ["{group}"], resources: [{resource}], {names}verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
+
 
 TABLES: Mapping[str, Callable[[], str]] = {
     "flags": flags,
     "exit codes": lambda: words(_EXIT_CODES, "exit code"),
-    "reasons": lambda: words(_REASONS, "reason"),
+    "reasons": reasons,
     "blockers": lambda: words(_BLOCKERS, "kind"),
     "warnings": lambda: words(_WARNINGS, "kind"),
-    "cluster role": cluster_role,
+    "roles": roles,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
 }
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rollout.cli import quantities
-from rollout.cli.options import CLUSTER, GENERAL
+from rollout.cli.options import CLUSTER, GENERAL, NODES
 from rollout.cli.policy_options import SkipBlockedOption
 from rollout.model.quantity import Duration
 
@@ -21,6 +21,18 @@ IgnoreOption = Annotated[
         envvar="ROLLOUT_IGNORE_BLOCKERS",
         show_envvar=False,
         help="Start all the same: nodes whose drain is bound to fail are tried, and given back when it does.",
+    ),
+]
+
+
+RequireAllOption = Annotated[
+    bool,
+    typer.Option(
+        "--require-all",
+        envvar="ROLLOUT_REQUIRE_ALL",
+        show_envvar=False,
+        help="Begin nothing (exit code 4) where a node that was asked for cannot be reached, judged or rebooted.",
+        rich_help_panel=NODES,
     ),
 ]
 
@@ -113,5 +125,15 @@ class LeftoverOptions:
             help="Take the nodes that failed again, too.",
         ),
     ] = False
+    finish_begun: Annotated[
+        bool,
+        typer.Option(
+            "--finish-begun",
+            envvar="ROLLOUT_FINISH_BEGUN",
+            show_envvar=False,
+            help="Where its record is gone or not understood: finish begun nodes by their marks, start no other.",
+        ),
+    ] = False
+    require_all: RequireAllOption = False
     skip_blocked: SkipBlockedOption = False
     ignore_blockers: IgnoreOption = False

@@ -1,8 +1,8 @@
 """The acting stage of apply: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,16 +13,18 @@ from rollout.cli.interruption import stopped_by_signals
 from rollout.cli.options import LeaseOptions, SshOptions
 from rollout.cli.recording import journalled
 from rollout.cli.run_options import LockOptions, StopMode
-from rollout.cli.terminal import error_console, show
-from rollout.errors import BlockedError, ExitCode, SshError
+from rollout.cli.terminal import error_console, say, show
+from rollout.errors import BlockedError, ExitCode
 from rollout.execution.node.context import StopRequest
 from rollout.execution.node.playbooks import NodePlaybooks
+from rollout.execution.rehearsal import Rehearsal
 from rollout.execution.rehearsal import rehearse as ask_server
 from rollout.execution.rollout import Inheritance, Ports, RunOptions, execute
 from rollout.model.host import Host
-from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
-from rollout.model.policy import Selection
-from rollout.model.progress import NotStarted, PlanReady, RunFinished, RunResult
+from rollout.model.plan import BlockerKind, RolloutPlan
+from rollout.model.policy import Policy, Selection
+from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, RunResult
+from rollout.planning.concessions import concessions
 from rollout.planning.eligibility import excluded_by_name
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
@@ -30,15 +32,19 @@ from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.rehearsal import rehearsal_text
-from rollout.report.summary import summary_text
-from rollout.report.text import listed, shortened
+from rollout.report.summary import rehearsal_ending, summary_text
+from rollout.report.text import listed
 
 _MOST_BLOCKERS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A plan, and all it takes to run it. `inherited` is what an earlier process has left of it, None for a new run."""
+    """A plan, and all it takes to run it.
+
+    `inherited` is what an earlier process has left of it, None for a new run. `prometheus_url` is this process's own.
+    `conceded` is what rules that were not given just now give up, for the reader of JSON lines.
+    """
 
     plan: RolloutPlan
     targets: Targets
@@ -48,6 +54,8 @@ class Run:
     inherited: Inheritance | None = None
     journal: Path | None = None
     local: LocalGateOptions = field(default_factory=LocalGateOptions)
+    prometheus_url: str = ""
+    conceded: tuple[str, ...] = ()
     playbooks: NodePlaybooks | None = None
 
     @property
@@ -84,44 +92,57 @@ def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
         )
 
 
-def refuse_silence(plan: RolloutPlan) -> None:
-    """`SshError` where every host kept silent: whether anything is to be done is not known then."""
-    left = [found for found in plan.excluded if found.reason is not ExclusionReason.EXCLUDED]
-    if left and not plan.waves and all(found.reason is ExclusionReason.UNREACHABLE for found in left):
-        raise SshError(
-            f"none of the hosts could be asked: {shortened([found.node for found in left])}",
-            hint="`rollout doctor` names the fix of each.",
-        )
-
-
 def run(this: Run, *, as_json: bool) -> ExitCode:
     """Run the plan and tell its end; what the process ends with."""
     stop = StopRequest(revert=this.stop is StopMode.REVERT)
     with watched(as_json=as_json, asking=this.local.interactive) as observer:
+        if as_json:
+            _notify_conceded(this, observer)
         anything = this.plan.waves or this.inherited is not None
-        result = _executed(this, observer, stop) if anything else _nothing_done(this.plan, observer)
-    if this.plan.waves and not as_json:
+        result = _executed(this, observer, stop) if anything else _nothing_done(this, observer)
+    if not as_json and (this.plan.waves or result.not_done):
         show(f"\n{summary_text(this.plan, result)}")
     return _exit_code(result, stop)
 
 
-def rehearse(this: Run, *, as_json: bool) -> None:
-    """Have the API server judge every write of the plan; nothing is changed."""
+def rehearse(this: Run, *, as_json: bool) -> ExitCode:
+    """Have the API server judge every write of the plan; nothing is changed. What the process ends with."""
     rehearsed = ask_server(this.connections.api, this.plan)
-    if not as_json:
-        show(rehearsal_text(rehearsed))
-        return
+    left = tuple(NotStarted(node.name, "dry run") for node in this.plan.nodes)
+    result = RunResult((), not_started=left, excluded=this.plan.excluded)
+    if as_json:
+        _write_rehearsal(this, rehearsed, result)
+    else:
+        show("\n".join(filter(None, (rehearsal_text(rehearsed), rehearsal_ending(result)))))
+    return ExitCode.PARTIAL if result.not_done else ExitCode.OK
+
+
+def _write_rehearsal(this: Run, rehearsed: Sequence[Rehearsal], result: RunResult) -> None:
     now = wiring.system_clock().now()
     lines = JsonLines(sys.stdout)
     lines.begin(now)
+    _notify_conceded(this, lines)
     lines.notify(PlanReady(now, this.plan))
     lines.rehearsed(now, rehearsed)
-    left = tuple(NotStarted(node.name, "dry run") for node in this.plan.nodes)
-    lines.notify(RunFinished(now, RunResult((), not_started=left)))
+    lines.notify(RunFinished(now, result))
+
+
+def tell_conceded(policy: Policy, origin: str) -> tuple[str, ...]:
+    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
+    sentences = tuple(f"{origin} {sentence}" for sentence in concessions(policy))
+    for sentence in sentences:
+        say(f"warning: {sentence}")
+    return sentences
+
+
+def _notify_conceded(this: Run, observer: Observer) -> None:
+    for sentence in this.conceded:
+        observer.notify(Notice(wiring.system_clock().now(), sentence))
 
 
 def _executed(this: Run, observer: Observer, stop: StopRequest) -> RunResult:
-    gates = replace(wiring.gates(this.plan.policy.gates.alerts, this.local), playbooks=this.playbooks)
+    gates = wiring.gates(this.plan.policy.gates.alerts, this.local, this.prometheus_url)
+    gates = replace(gates, playbooks=this.playbooks)
     ports = Ports(this.connections.api, this.connections.shell, wiring.system_clock(), Unfailing(observer), gates)
     command = "apply" if this.inherited is None else "resume"
     with journalled(ports.observer, this.plan, command, this.journal) as told, stopped_by_signals(stop):
@@ -129,11 +150,13 @@ def _executed(this: Run, observer: Observer, stop: StopRequest) -> RunResult:
         return execute(this.plan, this.hosts, ports, this.options, stop, this.inherited)
 
 
-def _nothing_done(plan: RolloutPlan, observer: Observer) -> RunResult:
-    """A run without nodes: whoever reads the lines still gets a plan and a summary."""
-    now, result = wiring.system_clock().now(), RunResult(())
-    observer.notify(PlanReady(now, plan))
-    observer.notify(RunFinished(now, result))
+def _nothing_done(this: Run, observer: Observer) -> RunResult:
+    """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
+    now, result = wiring.system_clock().now(), RunResult((), excluded=this.plan.excluded)
+    owing = journalled(observer, this.plan, "apply", this.journal) if result.not_done else nullcontext(observer)
+    with owing as told:
+        told.notify(PlanReady(now, this.plan))
+        told.notify(RunFinished(now, result))
     return result
 
 
@@ -162,6 +185,4 @@ def watched(*, as_json: bool, asking: bool = False) -> Iterator[Observer]:
 def _exit_code(result: RunResult, stop: StopRequest) -> ExitCode:
     if stop.requested and result.not_started:
         return ExitCode.INTERRUPTED
-    if result.failed or result.skipped or result.not_started:
-        return ExitCode.PARTIAL
-    return ExitCode.OK
+    return ExitCode.OK if result.complete else ExitCode.PARTIAL

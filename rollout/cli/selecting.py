@@ -1,44 +1,17 @@
-"""Which nodes the operator means: a selector that is well-formed, names that exist, and something at all."""
+"""Which nodes the operator means: names that exist, and something at all."""
 
 import difflib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rollout.errors import InputError, UsageError
+from rollout.errors import InputError
 from rollout.model.cluster import Node
 from rollout.model.policy import Selection
 from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.selector import parse_selector
 from rollout.report.text import shortened
 
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-_KEY = rf"(?:{_NAME}/)?{_NAME}"
-_VALUE = rf"(?:{_NAME})?"
-_TERM = re.compile(
-    rf"\s*(?:!\s*(?P<absent>{_KEY})|(?P<key>{_KEY})\s*"
-    rf"(?:(?:==?|!=)\s*{_VALUE}|\s(?:notin|in)\s*\(\s*{_VALUE}\s*(?:,\s*{_VALUE}\s*)*\))?)\s*(?:,|$)"
-)
 _SUGGESTIONS = 3
-
-
-def check_selector(selector: str) -> None:
-    """`UsageError` for a label selector that no API server takes."""
-    position = 0
-    while position < len(selector):
-        term = _TERM.match(selector, position)
-        if term is None:
-            raise _malformed(selector, position)
-        position = term.end()
-    if selector.rstrip().endswith(","):
-        raise _malformed(selector, len(selector))
-
-
-def _malformed(selector: str, position: int) -> UsageError:
-    rest = selector[position:] or "its end"
-    return UsageError(
-        f"{selector!r} is not a label selector: it cannot be read from {rest!r}",
-        hint="Write it as for kubectl: -l role=worker,zone!=b or -l 'role in (worker,edge)'.",
-    )
 
 
 def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection) -> tuple[str, ...]:
@@ -88,12 +61,14 @@ def _close_names(name: str, known: Sequence[str]) -> str:
 def _nothing_matches(nodes: Sequence[Node], selector: str) -> InputError:
     if not nodes:
         return InputError("the cluster has no nodes", hint="Is this the right context? See --kubeconfig and --context.")
-    return InputError(f"no node matches the selector {selector!r}", hint=_close_labels(selector, nodes))
+    return InputError(f"no node matches the selector {selector!r}", hint=_close_labels(_first_label(selector), nodes))
 
 
-def _close_labels(selector: str, nodes: Sequence[Node]) -> str:
-    term = _TERM.match(selector)
-    key = (term["key"] or term["absent"]) if term else selector
+def _first_label(selector: str) -> str:
+    return next((requirement.key for requirement in parse_selector(selector).requirements), "")
+
+
+def _close_labels(key: str, nodes: Sequence[Node]) -> str:
     values = {node.labels[key] for node in nodes if key in node.labels}
     if values:
         return f"On the nodes, {key} is one of: {shortened(sorted(values))}"

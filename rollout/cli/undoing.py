@@ -2,8 +2,6 @@
 
 import sys
 
-import msgspec
-
 from rollout.cli import wiring
 from rollout.cli.gathering import Connections, ask_named, read_nodes
 from rollout.cli.options import LeaseOptions, SshOptions
@@ -12,6 +10,7 @@ from rollout.cli.running import run_options
 from rollout.cli.terminal import show, show_bytes
 from rollout.execution.rollout import Ports
 from rollout.execution.unfinished.abort import Aborted, abort
+from rollout.model.json_text import json_line
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.unfinished import aborted_text
@@ -31,4 +30,4 @@ def show_undone(aborted: Aborted, *, as_json: bool) -> None:
         show(aborted_text(aborted))
         return
     left = [{"node": name, "message": why} for name, why in aborted.left.items()]
-    show_bytes(msgspec.json.encode({"run": aborted.run, "reverted": aborted.reverted, "left": left}))
+    show_bytes(json_line({"run": aborted.run, "reverted": aborted.reverted, "left": left}))

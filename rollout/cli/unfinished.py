@@ -3,8 +3,6 @@
 import time
 from collections.abc import Sequence
 
-import msgspec
-
 from rollout.cli.gathering import Connections, with_patience
 from rollout.cli.terminal import say, show, show_bytes
 from rollout.errors import ApiError, BlockedError
@@ -14,9 +12,10 @@ from rollout.execution.unfinished.recovery import Unfinished, assess, look
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.json_text import json_document
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
-from rollout.report.unfinished import heading, run_document, run_text
+from rollout.report.unfinished import heading, run_document, run_text, ways_out
 
 # A renewal takes a moment to arrive, on a busy machine more than one.
 _ON_ITS_WAY = 2.0
@@ -36,7 +35,7 @@ def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace
     if found is not None and found.blocks:
         raise BlockedError(
             heading(found),
-            hint="If nobody is running it: `rollout resume` goes on with it, `rollout abort` undoes what it has begun.",
+            hint=f"If nobody is running it: {ways_out(found)}.",
         )
 
 
@@ -55,7 +54,7 @@ def show_run(connections: Connections, namespace: str, *, as_json: bool) -> None
     found = find_unfinished(connections, namespace)
     renewed = found is not None and is_alive(connections.api, namespace)
     if as_json:
-        show_bytes(msgspec.json.format(msgspec.json.encode(run_document(found, renewed=renewed)), indent=2))
+        show_bytes(json_document(run_document(found, renewed=renewed)))
     else:
         show(run_text(found, renewed=renewed))
 
@@ -73,7 +72,7 @@ def lock_check(connections: Connections, namespace: str) -> Check:
         fix = "Wait until it has ended: rollout status --run shows it."
         return warned(CheckName.LOCK, subject, f"held by {holder}: a rollout is under way", fix)
     if found is not None:
-        fix = "rollout resume goes on with it, rollout abort undoes what it has begun."
+        fix = f"{ways_out(found)}."
         tell = failed if found.blocks else warned
         return tell(CheckName.LOCK, subject, heading(found), fix)
     if holder:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.options import ClusterOptions, Executor, SshOptions
 from rollout.cli.playbook_options import PlaybookOptions
+from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
-    from rollout.execution.gates.gates import GatePorts
+    from rollout.execution.gates.gates import AlertSource, GatePorts
     from rollout.execution.node.playbooks import NodePlaybooks
     from rollout.gather.inventory.reading import Inventory, SshDefaults
 
@@ -90,7 +91,7 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mappin
         }
     from rollout.adapters.ssh.config import with_ssh_config
 
-    return with_ssh_config(hosts, options.ssh_config)
+    return with_ssh_config(hosts, options.ssh_config, say)
 
 
 def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
@@ -101,21 +102,31 @@ def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
         shell.unlock(hosts.values())
 
 
-def gates(alerts: AlertPolicy, local: LocalGateOptions) -> "GatePorts":
-    """What the gates ask outside the cluster: the operator's own command and terminal, and Prometheus."""
+def gates(alerts: AlertPolicy, local: LocalGateOptions, prometheus_url: str) -> "GatePorts":
+    """What the gates ask outside the cluster: the operator's own command and terminal, and Prometheus.
+
+    `prometheus_url` is this process's own, whatever the plan says: the token goes nowhere else.
+    """
     from rollout.adapters.gate_command import LocalCommand, split_command
-    from rollout.adapters.prometheus import PrometheusAlerts
     from rollout.cli.confirming import TerminalConfirmation
     from rollout.execution.gates.gates import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
         confirmation=TerminalConfirmation() if local.interactive else None,
-        alerts=PrometheusAlerts(
-            alerts.url, pattern=alerts.pattern, match_only=alerts.match_only, firing_only=alerts.firing_only
-        )
-        if alerts.url
-        else None,
+        alerts=_alert_source(alerts, prometheus_url) if alerts.url else None,
+    )
+
+
+def _alert_source(alerts: AlertPolicy, own_url: str) -> "AlertSource":
+    from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
+
+    return PrometheusAlerts(
+        alerts.url,
+        pattern=alerts.pattern,
+        match_only=alerts.match_only,
+        firing_only=alerts.firing_only,
+        token=token_for(alerts.url, own_url, os.environ.get(TOKEN_VARIABLE, "")),
     )
 
 

@@ -228,7 +228,9 @@ class LeaseLock:
     def _outwait(self, lease: _Lease) -> _Lease:
         """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
         seconds = lease.spec.lease_duration_seconds or self._terms.seconds
-        self._notice(f"{lease.held_by} holds the lock: watching for up to {Duration(seconds)} whether it renews it")
+        self._notice(
+            f"{lease.held_by} holds the lock: watching for up to {Duration(round(seconds))} whether it renews it"
+        )
         deadline = Deadline(self._clock, seconds)
         while not deadline.expired:
             self._sleep(min(1.0, deadline.remaining))

@@ -13,14 +13,14 @@ from rollout.execution.node.context import Guard, NodeContext, OutageNotice, Sto
 from rollout.execution.node.run import run_node
 from rollout.execution.reporting import Observers, Reporter
 from rollout.execution.settle import Health, Settler
-from rollout.execution.unfinished.record import RunRecord
+from rollout.execution.unfinished.record import NoRecord, Record, RunRecord
 from rollout.execution.wave_run import Allowance, Ledger, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model import marks
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
-from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
+from rollout.model.progress import NodeResult, NotDone, Outcome, Phase, RunResult
 from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
 
 __all__ = ["Ports", "RunOptions", "StopRequest", "execute"]
@@ -61,13 +61,18 @@ class Inheritance:
 
     `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
     what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
-    towards the most that are allowed.
+    towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
+    ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
+    none is written or taken away.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
     left: frozenset[str] = frozenset()
     health: Health | None = None
     failures: int = 0
+    failed: tuple[NotDone, ...] = ()
+    stranded: tuple[NodeResult, ...] = ()
+    is_recorded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class _Run:
     told_of_outage: OutageNotice
     inherited: Inheritance
     gates: Gates
-    record: RunRecord
+    record: Record
 
 
 def execute(
@@ -97,8 +102,9 @@ def execute(
 ) -> RunResult:
     """Run a plan, or what is left of it. `hosts` are by Node name.
 
-    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished, and
-    `InterruptedRunError` where `stop` is wished for before anything has begun.
+    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished, or where the record
+    of what is gone on with is another by now; and `InterruptedRunError` where `stop` is wished for before anything has
+    begun.
     """
     report = Reporter(ports.observer, ports.clock)
     terms = LeaseTerms(
@@ -109,7 +115,7 @@ def execute(
         options.api_patience,
         options.unlock,
     )
-    record = RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience)
+    record = _record(ports, options, inherited)
     told = OutageNotice(report)
     lease = LeaseLock(ports.api, ports.clock, terms, told, stop=stop, notice=report.notice)
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
@@ -117,15 +123,30 @@ def execute(
         around = Surroundings(plan, ports.api, ports.clock, report, stop, told, options.api_patience)
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
-        record.begin(plan, options.holder)
+        if inherited is None:
+            record.begin(plan, options.holder)
+        else:
+            record.take_up(plan.plan_id)
         report.plan(plan)
         run = _Run(plan, hosts, ports, options, stop, lock, report, told, inherited or Inheritance(), gates, record)
         ledger = _run_waves(run)
         if not ledger.fenced and _may_act(lock):
-            record.end(complete=ledger.complete)
-    result = RunResult(tuple(ledger.finished), tuple(ledger.skipped), tuple(ledger.not_started))
+            record.end(complete=ledger.complete and not run.inherited.failed)
+    result = RunResult(
+        tuple(ledger.finished),
+        tuple(ledger.skipped),
+        tuple(ledger.not_started),
+        plan.excluded,
+        run.inherited.failed,
+    )
     report.finished(result)
     return result
+
+
+def _record(ports: Ports, options: RunOptions, inherited: Inheritance | None) -> Record:
+    if inherited is not None and not inherited.is_recorded:
+        return NoRecord()
+    return RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience)
 
 
 def _may_act(guard: Guard) -> bool:
@@ -138,10 +159,14 @@ def _may_act(guard: Guard) -> bool:
 
 def _run_waves(run: _Run) -> Ledger:
     ledger = Ledger(left_before=run.inherited.left, failures_before=run.inherited.failures)
+    for result in run.inherited.stranded:
+        ledger.take(result)
+        run.report.node_finished(result)
     runner, settler = _runner(run, ledger), _settler(run)
     why = _settle_first(run, settler, ledger)
     for position, wave in enumerate(run.plan.waves):
-        why = why or runner.reason_to_stop()
+        is_begun = any(node.name in run.inherited.begun for node in wave.nodes)
+        why = why or (runner.reason_to_halt() if is_begun else runner.reason_to_stop())
         if why:
             ledger.give_up(wave.nodes, why)
             continue

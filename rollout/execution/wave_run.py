@@ -69,7 +69,7 @@ class Ledger:
         if result.outcome is Outcome.ABORTED:
             self.not_started.append(NotStarted(result.node, result.message))
         elif result.outcome is Outcome.SKIPPED:
-            self.skipped.append(NotStarted(result.node, result.message))
+            self.skipped.append(NotStarted(result.node, result.message, result.reason))
         else:
             self.finished.append(result)
 
@@ -83,7 +83,7 @@ class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes are not Ready.
 
     `told` hears why nothing goes on.
-    Nodes that are `begun` use up the limit already, and go on whatever it says.
+    Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says.
     """
 
     run_one: Callable[[PlannedNode], NodeResult]
@@ -112,12 +112,16 @@ class WaveRunner:
                     has_told = has_told or self._told_of_limit()
                     self._be_patient(waiting, patience)
 
-    def reason_to_stop(self) -> str:
-        """Why no further node may be begun; empty where it may."""
+    def reason_to_halt(self) -> str:
+        """Why not even nodes that were begun before may be taken on; empty where they may."""
         if self.ledger.fenced:
             return "the Lease was lost"
-        if self.stop.requested:
-            return "stopped on request"
+        return "stopped on request" if self.stop.requested else ""
+
+    def reason_to_stop(self) -> str:
+        """Why no further node may be begun; empty where it may."""
+        if why := self.reason_to_halt():
+            return why
         if self.ledger.failures >= self.allowance.failures:
             return f"{self.ledger.failures} failed, and --max-failures is {self.allowance.failures}"
         return ""
@@ -126,11 +130,12 @@ class WaveRunner:
         """The nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
         if not waiting:
             return []
+        taken_up = [node for node in waiting if node.name in self.begun]
+        if taken_up and not self.reason_to_halt():
+            return taken_up
         if why := self.reason_to_stop():
             self._give_up(waiting, why)
             return []
-        if taken_up := [node for node in waiting if node.name in self.begun]:
-            return taken_up
         mine = {node.name for node in running.values()} | self.ledger.away
         try:
             foreign = self.unavailable() - mine

@@ -14,6 +14,7 @@ from rollout.lab.world.host import NodeSetting
 
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+_LONGEST_LABEL: Final = 63
 _CONTROL_PLANE_TAINT: Final = {"key": CONTROL_PLANE_LABEL, "effect": "NoSchedule"}
 _DEFAULT_CAPACITY: Final[Mapping[str, str]] = {
     "cpu": "8",
@@ -37,6 +38,7 @@ class HostPlan:
     engine_stopped: bool
     faults: HostFaults
     node: NodeSetting
+    address_of: str = ""
 
 
 def scale(scenario: Scenario, nodes: int) -> Scenario:
@@ -68,6 +70,11 @@ def plan_hosts(scenario: Scenario) -> tuple[HostPlan, ...]:
             )
         drafts = [_overridden(draft, override) if draft.name in chosen else draft for draft in drafts]
     return tuple(_plan(draft) for draft in drafts)
+
+
+def hostname(node: str) -> str:
+    """What a label can hold of a node's name: of a long one the end, which tells nodes of one group apart."""
+    return node[-_LONGEST_LABEL:].lstrip("-.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,7 @@ def _plan(draft: _Draft) -> HostPlan:
         engine_stopped=bool(settings.engine_stopped),
         faults=settings.faults or HEALTHY,
         node=_node_setting(draft),
+        address_of=settings.address_of or "",
     )
 
 
@@ -168,7 +176,7 @@ def _node_setting(draft: _Draft) -> NodeSetting:
 
 def _labels(draft: _Draft) -> dict[str, str]:
     labels = {
-        "kubernetes.io/hostname": draft.name,
+        "kubernetes.io/hostname": hostname(draft.name),
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
     }

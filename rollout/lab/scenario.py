@@ -67,7 +67,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be said of a host, by its group or by an override; None leaves what was said before.
 
-    `flaps` lists (seconds after the node became ready again, Ready from then on).
+    `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
+    address its kubelet reports as its own.
     """
 
     version: str | None = None
@@ -82,6 +83,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     capacity: Mapping[str, str] = {}
     faults: HostFaults | None = None
     flaps: tuple[tuple[float, bool], ...] | None = None
+    address_of: Name | None = None
 
 
 class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

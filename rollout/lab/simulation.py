@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 import asyncssh
+import msgspec
 
-from rollout.errors import InputError, RolloutError
+from rollout.errors import InputError, RolloutError, ScenarioError
 from rollout.lab import credentials
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import NAMESPACES, NODES
@@ -31,6 +32,7 @@ from rollout.lab.hosts.ssh_server import USER
 from rollout.lab.manifests import copies_of, workload_objects
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
+from rollout.lab.world.host import NodeSetting
 from rollout.lab.world.world import World
 
 # A host needs its listener and room for a few connections; the rest of the process needs some as well.
@@ -174,7 +176,7 @@ def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]
     for plan in plans:
         machine = running.fleet.machines[plan.name]
         machine.observers.append(power)
-        running.world.add_host(machine, plan.node)
+        running.world.add_host(machine, _as_reported(plan, running.fleet))
     node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in running.store.items(NODES)}
     for workload in (copy for each in scenario.workloads for copy in copies_of(each, plans)):
         if running.store.get(NAMESPACES, workload.namespace) is None:
@@ -183,6 +185,15 @@ def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]
         for kind, obj in workload_objects(workload, plans, node_uids):
             running.store.create(kind, with_defaults(kind, obj))
     running.world.settle()
+
+
+def _as_reported(plan: HostPlan, fleet: Fleet) -> NodeSetting:
+    """What the kubelet registers, with the address of another host where it is to report that."""
+    if not plan.address_of:
+        return plan.node
+    if plan.address_of not in fleet.machines:
+        raise ScenarioError(f"{plan.name} is to report the address of {plan.address_of}, which is no host")
+    return msgspec.structs.replace(plan.node, address=fleet.machines[plan.address_of].address)
 
 
 def _prepared(directory: Path) -> LabFiles:

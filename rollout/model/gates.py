@@ -1,9 +1,24 @@
 """What the operator wants asked before a node is begun, rebooted or given back; part of the policy."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from rollout.model.marks import FLUO_PREFIX
 from rollout.model.quantity import Duration
+
+
+class GateVariable(StrEnum):
+    """What a gate command is told by its environment. None is a flag's name: it may well run `rollout` itself."""
+
+    STAGE = "ROLLOUT_GATE_STAGE"
+    RUN = "ROLLOUT_GATE_RUN"
+    WAVE = "ROLLOUT_GATE_WAVE"
+    WAVES = "ROLLOUT_GATE_WAVES"
+    NODES = "ROLLOUT_GATE_NODES"
+    NODE = "ROLLOUT_GATE_NODE"
+    ADDRESS = "ROLLOUT_GATE_ADDRESS"
+    RUNNING_VERSION = "ROLLOUT_GATE_RUNNING_VERSION"
+    STAGED_VERSION = "ROLLOUT_GATE_STAGED_VERSION"
 
 
 @dataclass(frozen=True, slots=True)

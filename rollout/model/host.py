@@ -1,23 +1,47 @@
 """Machines and what they said of themselves over SSH."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
+HIGHEST_PORT = 65535
+# What a kubelet reports is not trusted: an address is no option for a program, no word of a shell and no template.
+_ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
+
+
+def is_address(text: str) -> bool:
+    """Whether it could be a host's address or name, and is nothing else to any program that it is handed to."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
+def port_of(text: str) -> int | None:
+    """A port that can be connected to; None where the text is none."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(HIGHEST_PORT))
+    return int(text) if is_number and 0 < int(text) <= HIGHEST_PORT else None
 
 
 @dataclass(frozen=True, slots=True)
 class Identities:
     """What an OpenSSH configuration has the operator log in with: private keys, certificates, and the agent's socket.
 
-    `agent` None is the usual agent, and empty none at all; `only` leaves out what else the agent holds.
+    `files` of `none` alone leave out the usual ones as well. `agent` None is the usual agent, and empty none at all;
+    `only` leaves out what else the agent holds.
     """
 
     files: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()
     agent: str | None = None
     only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostKeyFiles:
+    """Files of known host keys: the operator's own, of which the first takes new keys, and those of the system."""
+
+    own: tuple[str, ...]
+    system: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +60,7 @@ class Host:
     key_file: str | None = None
     proxy: tuple[str, ...] = ()
     known_as: str = ""
-    known_hosts: tuple[str, ...] = ()
+    known_hosts: HostKeyFiles | None = None
     connect_timeout: float | None = None
     identities: Identities = Identities()
 
@@ -101,7 +125,10 @@ class HostFacts:
 
 
 class ProbeFailureKind(StrEnum):
-    """Why a host gave no facts."""
+    """Why a host gave no facts that may be used.
+
+    `WRONG_HOST`: it is surely not the Node's machine alone; `UNREPORTED`: the Node does not say that it is.
+    """
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
@@ -109,6 +136,8 @@ class ProbeFailureKind(StrEnum):
     HOST_KEY = "host-key"
     NO_ADDRESS = "no-address"
     GARBLED = "garbled"
+    WRONG_HOST = "wrong-host"
+    UNREPORTED = "unreported"
 
 
 @dataclass(frozen=True, slots=True)

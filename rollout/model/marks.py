@@ -7,6 +7,7 @@ PREFIX = "node-rollout.dev/"
 RUN = PREFIX + "run"
 PHASE = PREFIX + "phase"
 BOOT_ID_BEFORE = PREFIX + "boot-id-before"
+MACHINE_ID = PREFIX + "machine-id"
 STAGED_VERSION = PREFIX + "staged-version"
 CORDONED_BY_US = PREFIX + "cordoned-by-us"
 LAST_RESULT = PREFIX + "last-result"
@@ -19,7 +20,10 @@ STARTED_AT = PREFIX + "started-at"
 ENDED = PREFIX + "ended"
 
 # What goes once a node is done; the last result stays.
-TRANSIENT = (RUN, PHASE, BOOT_ID_BEFORE, STAGED_VERSION, CORDONED_BY_US, HOOK_LABEL)
+TRANSIENT = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, CORDONED_BY_US, HOOK_LABEL)
+# All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
+ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED)
+ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED)
 
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.policy import Policy, Selection
@@ -13,17 +14,61 @@ class ExclusionReason(StrEnum):
     """Why a node is not part of the plan; fixed words."""
 
     NOT_READY = "not-ready"
+    DELETING = "deleting"
     CORDONED = "cordoned"
+    LEFT_CORDONED = "left-cordoned"
     PAUSED = "paused"
     NO_UPDATE = "no-update"
     UNREACHABLE = "unreachable"
+    WRONG_HOST = "wrong-host"
     UNKNOWN_STATUS = "unknown-status"
     NO_SUDO = "no-sudo"
     INHIBITED = "inhibited"
     SHUTDOWN_PENDING = "shutdown-pending"
     EXCLUDED = "excluded"
     RIVAL = "rival"
+    UNKNOWN_MARKS = "unknown-marks"
     BLOCKED = "blocked"
+
+
+class ExclusionKind(StrEnum):
+    """What an exclusion makes of the operator's wish: it was not fulfilled, or there was nothing to fulfil."""
+
+    NOT_DONE = "not-done"
+    LEFT_OUT = "left-out"
+
+
+def kind_of(reason: ExclusionReason) -> ExclusionKind:
+    """The one place that says which reasons an ending names and answers with exit code 4.
+
+    Left out is a node with nothing to do, and one that the cluster's operators hold back: by a flag, a cordon or a
+    pause. Whatever else keeps a node from its update is trouble that nobody has decided on: not done.
+    """
+    match reason:
+        case (
+            ExclusionReason.NOT_READY
+            | ExclusionReason.LEFT_CORDONED
+            | ExclusionReason.UNREACHABLE
+            | ExclusionReason.WRONG_HOST
+            | ExclusionReason.UNKNOWN_MARKS
+            | ExclusionReason.UNKNOWN_STATUS
+            | ExclusionReason.NO_SUDO
+            | ExclusionReason.INHIBITED
+            | ExclusionReason.SHUTDOWN_PENDING
+            | ExclusionReason.RIVAL
+        ):
+            return ExclusionKind.NOT_DONE
+        case (
+            ExclusionReason.DELETING
+            | ExclusionReason.CORDONED
+            | ExclusionReason.PAUSED
+            | ExclusionReason.NO_UPDATE
+            | ExclusionReason.EXCLUDED
+            | ExclusionReason.BLOCKED
+        ):
+            return ExclusionKind.LEFT_OUT
+        case _:
+            assert_never(reason)
 
 
 class BlockerKind(StrEnum):
@@ -58,6 +103,7 @@ class PlannedNode:
     `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged` whether
     an update waits. `staged_version` is empty where nothing is staged, or update_engine no longer knows it.
     `arrivals` is how many more pods earlier waves will have moved here by its turn, as far as can be foreseen.
+    `boot_id` and `machine_id` are what host and Node agreed on: they tell the machine that may be rebooted.
     """
 
     name: str
@@ -70,6 +116,7 @@ class PlannedNode:
     cordoned: bool = False
     staged: bool = True
     arrivals: int = 0
+    machine_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
 """What happens during a rollout, as values that observers turn into progress, JSON lines and reports."""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, RolloutPlan, kind_of
 
 
 class Phase(StrEnum):
@@ -33,6 +35,7 @@ class Outcome(StrEnum):
     ROLLED_BACK = "rolled-back"
     CHECK_FAILED = "check-failed"
     FENCED = "fenced"
+    STRANDED = "stranded"
     SKIPPED = "skipped"
     ABORTED = "aborted"
     FAILED = "failed"
@@ -66,7 +69,8 @@ class Findings:
 class NodeResult:
     """One node's end. `phase` is the last one it reached; `message` and `hint` are empty for a success.
 
-    `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed.
+    `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed. `reason`
+    is the exclusion that a skipped one would be now, None where there is none like it.
     """
 
     node: str
@@ -78,6 +82,7 @@ class NodeResult:
     version: str = ""
     left_cordoned: bool = False
     findings: Findings = Findings()
+    reason: ExclusionReason | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -87,19 +92,35 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """A planned node whose turn never came, and why."""
+    """A planned node whose turn never came, and why; `reason` as of a `NodeResult`."""
 
     node: str
+    message: str
+    reason: ExclusionReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NotDone:
+    """A node that was asked for and that this run did not begin; `reason` is the word of an exclusion or an outcome."""
+
+    node: str
+    reason: ExclusionReason | Outcome
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """The end of a rollout: every planned node is in exactly one of the three."""
+    """The end of a rollout: every planned node is in exactly one of the first three.
+
+    `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier process of this
+    rollout failed and that are not tried again.
+    """
 
     finished: tuple[NodeResult, ...]
     skipped: tuple[NotStarted, ...] = ()
     not_started: tuple[NotStarted, ...] = ()
+    excluded: tuple[Exclusion, ...] = ()
+    failed_before: tuple[NotDone, ...] = ()
 
     @property
     def succeeded(self) -> tuple[NodeResult, ...]:
@@ -110,6 +131,35 @@ class RunResult:
     def failed(self) -> tuple[NodeResult, ...]:
         """Nodes that did not."""
         return tuple(result for result in self.finished if not result.succeeded)
+
+    @property
+    def not_done(self) -> tuple[NotDone, ...]:
+        """Nodes that were asked for and never begun, for other reasons than that their turn did not come."""
+        return (*self.failed_before, *excluded_by_trouble(self.excluded), *self._skipped_by_trouble())
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """How many nodes there was nothing to do with, or that were held back, by the reason's word."""
+        reasons = [one.reason for one in self.excluded]
+        reasons += [node.reason for node in self.skipped if node.reason is not None]
+        return Counter(sorted(reason.value for reason in reasons if kind_of(reason) is ExclusionKind.LEFT_OUT))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every node that was asked for is done, or was rightly left out."""
+        return not (self.failed or self.not_started or self.not_done)
+
+    def _skipped_by_trouble(self) -> Iterator[NotDone]:
+        for node in self.skipped:
+            if node.reason is None or kind_of(node.reason) is ExclusionKind.NOT_DONE:
+                yield NotDone(node.node, node.reason or Outcome.SKIPPED, node.message)
+
+
+def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
+    """Those of a plan's exclusions that nobody has decided on: the nodes were asked for, and are not done."""
+    return tuple(
+        NotDone(one.node, one.reason, one.message) for one in excluded if kind_of(one.reason) is ExclusionKind.NOT_DONE
+    )
 
 
 @dataclass(frozen=True, slots=True)

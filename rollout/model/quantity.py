@@ -1,49 +1,71 @@
 """Durations and counts as operators write them.
 
-Both keep their written form, so that a saved plan and the flag that made it read alike.
+Both are written as they can be read again, without loss: a saved plan means what the flag meant that made it.
 """
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Self
 
 from rollout.errors import UsageError
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+# nanoseconds, as Go counts; both letters that look like a mu are one; days are ours
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "\u00b5s": 10**3,
+    "\u03bcs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86400 * 10**9,
+}
+_SECOND = 10**9
+_PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({'|'.join(_UNITS)})")
+_WHOLE = re.compile(rf"\+?(?:0|(?:{_PART.pattern})+)")
+# of a second, from coarse to fine: a fraction is written in the first that it is a whole number of
+_FRACTIONS = (("ms", 10**3), ("us", 10**6), ("ns", 10**9))
 _COUNT = re.compile(r"(\d+)(%?)")
 # what a Lease can say of its duration, an API server of a grace period; and no clock or lock takes 300 years
 LONGEST = 2**31 - 1
 
 
 class Duration(float):
-    """Seconds, written as in Kubernetes: `90s`, `10m`, `1h30m`."""
+    """Seconds, written as in Kubernetes: `90s`, `10m`, `1h30m`, and whatever else Go reads as a duration, or `2d`."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a written duration; `UsageError` says what is wrong with it."""
-        parts = _PART.findall(text.strip())
-        if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        written = text.strip()
+        if not _WHOLE.fullmatch(written):
             raise UsageError(
                 f"{text!r} is not a duration",
                 hint="Write it as in Kubernetes: 90s, 10m, 1h30m (0s for none).",
             )
-        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-        if seconds > LONGEST:
+        nanoseconds = sum(Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(written))
+        if nanoseconds > LONGEST * _SECOND:
             raise UsageError(
                 f"{text!r} is too long", hint=f"At most {LONGEST // 3600}h can be waited, which is 68 years."
             )
-        return cls(seconds)
+        return cls(int(nanoseconds) / _SECOND)
 
     def __str__(self) -> str:
-        if self < 1 and self > 0:
-            return f"{round(self * 1000)}ms"
-        hours, rest = divmod(round(self), 3600)
+        """What `parse` reads as the same: nothing is rounded away, but what is finer than a nanosecond."""
+        if not self.is_integer():
+            return self._fraction()
+        hours, rest = divmod(int(self), 3600)
         minutes, seconds = divmod(rest, 60)
         written = "".join(f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if n)
         return written or "0s"
 
     __repr__ = __str__
+
+    def _fraction(self) -> str:
+        counts = ((round(self * parts), parts, unit) for unit, parts in _FRACTIONS)
+        exact = (f"{count}{unit}" for count, parts, unit in counts if count / parts == self)
+        return next(exact, f"{round(self * _SECOND)}ns")
 
 
 @dataclass(frozen=True, slots=True)

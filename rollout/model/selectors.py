@@ -1,12 +1,16 @@
 """Label selectors, as budgets, affinities and volumes write them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Longer ones do not fit into 64 bits, but for leading zeros that nobody writes: labels are at most 63 long anyway.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
+
 
 class SelectorOperator(StrEnum):
-    """Operators of a selector's requirement; Gt and Lt are for node selectors only."""
+    """Operators of a selector's requirement; Gt and Lt are for nodes' selectors and written ones (`x>1`) only."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -57,7 +61,15 @@ class LabelSelector:
 
 def compared(left: str, right: str) -> int:
     """The order of two whole numbers; 0 where either is none."""
-    try:
-        return (int(left) > int(right)) - (int(left) < int(right))
-    except ValueError:
+    first, second = whole_number(left), whole_number(right)
+    if first is None or second is None:
         return 0
+    return (first > second) - (first < second)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that Kubernetes reads in a label (Go's ParseInt, 64 bits); None where it reads none."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None

@@ -55,6 +55,7 @@ class Drainable:
             cordoned=self.node.unschedulable,
             staged=update.needs_reboot,
             arrivals=arrivals,
+            machine_id=self.facts.machine_id,
         )
 
 

@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
-from rollout.model.host import HostFacts, HostObservation, UpdateOperation
+from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
+from rollout.model.node_marks import misunderstanding
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
@@ -19,6 +20,11 @@ _OPERATION_SENTENCES = {
     UpdateOperation.VERIFYING: "a downloaded update is being verified",
     UpdateOperation.FINALIZING: "an update is being finalized",
     UpdateOperation.REPORTING_ERROR: "update_engine is reporting a failed update",
+}
+
+_REASONS = {
+    ProbeFailureKind.WRONG_HOST: ExclusionReason.WRONG_HOST,
+    ProbeFailureKind.UNREPORTED: ExclusionReason.UNKNOWN_STATUS,
 }
 
 
@@ -60,7 +66,7 @@ def _excluded(candidate: Candidate) -> Objection | None:
 def _not_ready(candidate: Candidate) -> Objection | None:
     node = candidate.node
     if node.deleting:
-        return ExclusionReason.NOT_READY, "the Node is being deleted"
+        return ExclusionReason.DELETING, "the Node is being deleted"
     if node.is_ready:
         return None
     state = "its kubelet has stopped reporting" if node.ready is ReadyState.UNKNOWN else "it is not Ready"
@@ -74,13 +80,19 @@ def _cordoned(candidate: Candidate) -> Objection | None:
     run = node.annotations.get(marks.RUN)
     if run and node.annotations.get(marks.CORDONED_BY_US) == "true":
         return (
-            ExclusionReason.CORDONED,
+            ExclusionReason.LEFT_CORDONED,
             f"cordoned by the unfinished rollout {run} in its phase {node.annotations.get(marks.PHASE, 'unknown')}",
         )
     return (
         ExclusionReason.CORDONED,
         "cordoned by somebody else (--include-cordoned takes it along, and leaves it so)",
     )
+
+
+def _unknown_marks(candidate: Candidate) -> Objection | None:
+    if why := misunderstanding(candidate.node):
+        return ExclusionReason.UNKNOWN_MARKS, f"{why}: another version of rollout may have it in hand"
+    return None
 
 
 def _paused(candidate: Candidate) -> Objection | None:
@@ -110,7 +122,12 @@ def _unreachable(candidate: Candidate) -> Objection | None:
     if isinstance(observation, HostFacts):
         return None
     hint = f" ({observation.hint})" if observation.hint else ""
-    return ExclusionReason.UNREACHABLE, observation.message + hint
+    return reason_of(observation), observation.message + hint
+
+
+def reason_of(failure: ProbeFailure) -> ExclusionReason:
+    """Why a node whose host gave no facts is left out."""
+    return _REASONS.get(failure.kind, ExclusionReason.UNREACHABLE)
 
 
 def _unknown_status(candidate: Candidate) -> Objection | None:
@@ -162,6 +179,7 @@ def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
 _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _excluded,
     _not_ready,
+    _unknown_marks,
     _cordoned,
     _paused,
     _no_update,

@@ -106,7 +106,7 @@ def _slowest(past: Sequence[float], of: int) -> int:
 
 
 def _median(past: Sequence[float]) -> str:
-    return str(Duration(_slowest(past, 1)))
+    return str(Duration(round(_slowest(past, 1))))
 
 
 def _of_journals(past: Sequence[float]) -> str:
@@ -120,7 +120,7 @@ def _past_run(node: Node) -> float | None:
     try:
         result = msgspec.json.decode(written, type=_LastResult)
         seconds = Duration.parse(result.took)
-    except (msgspec.MsgspecError, UsageError):
+    except (msgspec.MsgspecError, RecursionError, UsageError):
         return None
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 

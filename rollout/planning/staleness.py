@@ -57,6 +57,8 @@ def _host_changes(planned: PlannedNode, observation: HostObservation | None) -> 
 def _fact_changes(planned: PlannedNode, facts: HostFacts) -> Iterator[str]:
     if facts.boot_id != planned.boot_id:
         yield f"the host has rebooted since (boot id {planned.boot_id} then, {facts.boot_id} now)"
+    if planned.machine_id not in ("", facts.machine_id):
+        yield f"its host is another machine (machine id {planned.machine_id} then, {facts.machine_id} now)"
     if facts.running_version != planned.running_version:
         yield f"it ran {planned.running_version}, and runs {facts.running_version} now"
     if facts.update.needs_reboot != planned.staged:

@@ -11,6 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
 from typing import Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -159,7 +162,17 @@ def _length(written: str, text: str) -> Duration:
 
 
 def _zone(name: str, text: str) -> ZoneInfo:
+    if name not in _zone_names():
+        close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
+        hint = f"Did you mean {close[0]}?" if close else "Write it as in the IANA database: Europe/Berlin, UTC."
+        raise UsageError(f"{name!r} in the window {text!r} is no timezone of the IANA database", hint=hint)
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise UsageError(f"{name!r} in the window {text!r} is no known timezone", hint=_HINT) from error
+        raise UsageError(f"the timezone {name!r} of the window {text!r} cannot be read", hint=_HINT) from error
+
+
+@cache
+def _zone_names() -> frozenset[str]:
+    """The IANA database's own names: `localtime`, or what else a machine has of its own, is another time elsewhere."""
+    return frozenset(resources.files("tzdata").joinpath("zones").read_text(encoding="ascii").split())

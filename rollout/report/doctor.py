@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-import msgspec
-
 from rollout.gather.doctor.checks import Check, Verdict, tally
+from rollout.model.json_text import json_document
 from rollout.report.text import counted, printable, shortened
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
@@ -78,4 +77,4 @@ def doctor_document(checks: Sequence[Check]) -> bytes:
     """`{"ok", "checks": [{"check", "subject", "verdict", "message", "fix"}], "summary": {"pass", "warn", "fail"}}`."""
     found = tally(checks)
     document = {"ok": not found[Verdict.FAIL], "checks": checks, "summary": found}
-    return msgspec.json.format(msgspec.json.encode(document), indent=2)
+    return json_document(document)

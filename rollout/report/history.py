@@ -35,8 +35,8 @@ class RunHistory:
     """A run as its journal has it. `ended` is when its last command came to its own end, empty where it did not.
 
     `policy`, `version` and `cluster` are those of the command that began it; `outcomes` are by node, the last one each;
-    `planned` counts the nodes of all its plans; `heard_at` is the time of the last record; `not_started` is by node,
-    with the reason, as the last summary has it.
+    `planned` counts the nodes of all its plans; `heard_at` is the time of the last record. As the last summary has
+    them: `not_started` and `not_done` are by node, with the reason; `left_out` counts nodes by reason.
     """
 
     run: str = ""
@@ -52,6 +52,8 @@ class RunHistory:
     planned: frozenset[str] = frozenset()
     waves: int = 0
     not_started: Mapping[str, str] = field(default_factory=dict)
+    not_done: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
     moments: tuple[Moment, ...] = ()
 
 
@@ -73,16 +75,25 @@ def _after(history: RunHistory, record: Record) -> RunHistory:
             outcomes = {**dict(history.outcomes), _text(record, "node"): _text(record, "outcome")}
             return replace(history, outcomes=tuple(outcomes.items()))
         case "summary":
-            left = record.get("reasons")
-            return replace(history, ended=_text(record, "at"), not_started=left if isinstance(left, dict) else {})
+            return _ended(history, record)
         case _:
             return history
+
+
+def _ended(history: RunHistory, record: Record) -> RunHistory:
+    return replace(
+        history,
+        ended=_text(record, "at"),
+        not_started=_not_started(record),
+        not_done=_not_done(record),
+        left_out=_left_out(record),
+    )
 
 
 def _begun(history: RunHistory, record: Record) -> RunHistory:
     commands = (*history.commands, _text(record, "command"))
     if history.run:
-        return replace(history, commands=commands, ended="", not_started={})
+        return replace(history, commands=commands, ended="", not_started={}, not_done={}, left_out={})
     cluster = record.get("cluster")
     return replace(
         history,
@@ -119,6 +130,36 @@ class _Plan(msgspec.Struct, frozen=True):
     waves: tuple[_Wave, ...]
 
 
+class _NotDone(msgspec.Struct, frozen=True):
+    node: str
+    reason: str = ""
+    message: str = ""
+
+
+def _not_done(record: Record) -> Mapping[str, str]:
+    """By node, why it was not done; nothing in the journals of versions that did not tell."""
+    try:
+        told = msgspec.convert(record.get("not_done") or [], tuple[_NotDone, ...])
+    except msgspec.ValidationError:
+        return {}
+    return {one.node: f"{one.reason}, {one.message}" for one in told}
+
+
+def _not_started(record: Record) -> Mapping[str, str]:
+    """By node, why it was not begun; without those that are told of as not done."""
+    reasons, not_done = record.get("reasons"), _not_done(record)
+    if not isinstance(reasons, dict):
+        return {}
+    return {node: str(why) for node, why in reasons.items() if node not in not_done}
+
+
+def _left_out(record: Record) -> Mapping[str, int]:
+    counts = record.get("left_out")
+    if not isinstance(counts, dict):
+        return {}
+    return {reason: number for reason, number in counts.items() if isinstance(number, int)}
+
+
 def _text(record: Record, name: str) -> str:
     return str(record.get(name, ""))
 
@@ -143,7 +184,8 @@ def _what(record: Record) -> str:
 def _prepared(record: Record) -> Record:
     """Values that are no words yet."""
     nodes, seconds = record.get("nodes"), record.get("seconds")
-    groups = ((name.replace("_", " "), record.get(name)) for name in _ENDS)
+    ends = _ENDS if "not_done" in record else _ENDS_BEFORE
+    groups = ((name.replace("_", " "), record.get(name)) for name in ends)
     counts = (f"{len(group)} {word}" for word, group in groups if isinstance(group, list) and group)
     return {
         "nodes": ", ".join(str(name) for name in nodes) if isinstance(nodes, list) else "",
@@ -159,8 +201,9 @@ def _further(record: Record) -> tuple[str, ...]:
         case "node_finished":
             hint = _text(record, "hint")
             return (*_seen(record), *((f"hint: {hint}",) if hint else ()))
-        case "summary" if isinstance(reasons := record.get("reasons"), dict):
-            return tuple(f"{node} was left: {why}" for node, why in reasons.items())
+        case "summary":
+            not_done = (f"{node} was not done: {why}" for node, why in _not_done(record).items())
+            return (*not_done, *(f"{node} was left: {why}" for node, why in _not_started(record).items()))
         case _:
             return ()
 
@@ -190,4 +233,6 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "notice": ("{message}",),
     "summary": ("the end", "{counts}"),
 }
-_ENDS = ("succeeded", "failed", "skipped", "not_started")
+_ENDS = ("succeeded", "failed", "not_done", "not_started")
+# of the versions whose journals do not tell what was not done
+_ENDS_BEFORE = ("succeeded", "failed", "skipped", "not_started")

@@ -12,6 +12,7 @@ from typing import IO, assert_never
 import msgspec
 
 from rollout.execution.rehearsal import Rehearsal
+from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import (
     NodeFinished,
@@ -54,7 +55,7 @@ class JsonLines:
             self._write({"type": "dry_run", "at": timestamp(at), **_rehearsal(node)})
 
     def _write(self, content: Line) -> None:
-        text = msgspec.json.encode(content).decode() + "\n"
+        text = json_line(content).decode() + "\n"
         with self._lock:
             self._stream.write(text)
             self._stream.flush()
@@ -148,13 +149,18 @@ def _rehearsal(node: Rehearsal) -> Line:
 
 
 def summary(result: RunResult) -> Line:
-    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two."""
+    """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
+
+    `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
+    """
     return {
         "succeeded": [node.node for node in result.succeeded],
         "failed": [_failure(node) for node in result.failed],
         "skipped": [node.node for node in result.skipped],
         "not_started": [node.node for node in result.not_started],
         "reasons": {node.node: node.message for node in (*result.skipped, *result.not_started)},
+        "not_done": [{"node": one.node, "reason": one.reason, "message": one.message} for one in result.not_done],
+        "left_out": result.left_out,
     }
 
 

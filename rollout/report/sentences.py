@@ -81,6 +81,6 @@ def ended(event: RunFinished) -> str:
     """How many nodes ended how."""
     result = event.result
     counts = [f"{counted(len(result.succeeded), 'node')} succeeded", f"{len(result.failed)} failed"]
-    counts += [f"{len(result.skipped)} skipped"] if result.skipped else []
+    counts += [f"{len(result.not_done)} not done"] if result.not_done else []
     counts += [f"{len(result.not_started)} not started"] if result.not_started else []
     return ", ".join(counts)

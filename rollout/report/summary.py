@@ -1,37 +1,85 @@
-"""The end of a run as a table: what became of each planned node, and what to look at."""
+"""The end of a run: what became of each planned node, what to look at, and last what was not done."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tabulate import tabulate
 
 from rollout.model.plan import PlannedNode, RolloutPlan
-from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, RunResult
+from rollout.model.progress import Findings, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
 from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
 
 _HEADERS = ("NODE", "OUTCOME", "VERSION", "TOOK")
+_MOST_NODES = 5
+CANNOT_BE_TAKEN = "cannot be taken"
 
 
 def summary_text(plan: RolloutPlan, result: RunResult) -> str:
-    """The table, the failures with their hints, and the counts."""
+    """The table, the failures with their hints, and the ending."""
     planned = {node.name: node for node in plan.nodes}
     rows = [_finished_row(node, planned) for node in result.finished]
     rows += [_absent_row(node, "skipped") for node in result.skipped]
     rows += [_absent_row(node, "not started") for node in result.not_started]
-    table = tabulate(rows, headers=_HEADERS, tablefmt="plain", disable_numparse=True)
-    parts = [table, *_failures(result.failed), *_absences((*result.skipped, *result.not_started)), counts(result)]
-    return "\n\n".join(parts)
+    table = [tabulate(rows, headers=_HEADERS, tablefmt="plain", disable_numparse=True)] if rows else []
+    parts = [*table, *_failures(result.failed), *_absences(result)]
+    return "\n\n".join((*parts, "\n".join(_ending(result))))
+
+
+def _ending(result: RunResult) -> Iterable[str]:
+    """The figures, the nodes that nobody could take, and the next step."""
+    yield f"{counts(result)}."
+    yield from _not_done_lines(result.not_done)
+    if step := _next_step(result):
+        yield step
 
 
 def counts(result: RunResult) -> str:
-    """One sentence of figures."""
+    """The figures, without a full stop."""
     told = [f"{counted(len(result.succeeded), 'node')} succeeded"]
-    told += [f"{len(group)} {word}" for word, group in _groups(result) if group]
-    return ", ".join(told) + "."
+    told += [f"{len(result.failed)} failed"] if result.failed else []
+    told += [not_done_count(result.not_done)] if result.not_done else []
+    told += [f"{len(result.not_started)} not started"] if result.not_started else []
+    return ", ".join(told) + (f"; left out: {tallied(result.left_out)}" if result.left_out else "")
 
 
-def _groups(result: RunResult) -> Iterable[tuple[str, Sequence[object]]]:
-    return (("failed", result.failed), ("skipped", result.skipped), ("not started", result.not_started))
+def not_done_count(not_done: Sequence[NotDone], words: str = "not done") -> str:
+    """How many nodes were not done, and how many of them for which reason; before a run: `cannot be taken`."""
+    return f"{len(not_done)} {words} ({tallied(Counter(one.reason for one in not_done))})"
+
+
+def tallied(reasons: Mapping[str, int]) -> str:
+    """`1 paused, 3 no-update`."""
+    return ", ".join(f"{number} {printable(reason)}" for reason, number in reasons.items())
+
+
+def rehearsal_ending(result: RunResult) -> str:
+    """What would be left after the real run; empty where that is nothing."""
+    told = [not_done_count(result.not_done, CANNOT_BE_TAKEN)] if result.not_done else []
+    told += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
+    lines = [f"Of the nodes that were asked for: {'; '.join(told)}."] if told else []
+    step = ["See: rollout doctor"] if result.not_done else []
+    return "\n".join((*lines, *_not_done_lines(result.not_done), *step))
+
+
+def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
+    for one in not_done[:_MOST_NODES]:
+        yield f"  {printable(one.node)}: {one.reason}, {printable(one.message)}"
+    if len(not_done) > _MOST_NODES:
+        yield f"  and {len(not_done) - _MOST_NODES} more: rollout status"
+
+
+def _next_step(result: RunResult) -> str:
+    """What to look at, and what goes on once that is mended; empty where nothing is left."""
+    if any(node.outcome is Outcome.FENCED for node in result.failed):
+        return "See: rollout status --run; then: rollout resume"
+    if result.failed or result.failed_before:
+        go_on = "rollout resume --retry-failed"
+    else:
+        go_on = "rollout resume" if result.not_started else "rollout apply"
+    if len(result.not_done) > len(result.failed_before):
+        return f"See: rollout doctor; then: {go_on}"
+    return "" if result.complete else f"Go on: {go_on}"
 
 
 def _finished_row(result: NodeResult, planned: Mapping[str, PlannedNode]) -> tuple[str, ...]:
@@ -59,7 +107,7 @@ def _failure_lines(result: NodeResult) -> Iterable[str]:
     yield from (f"  {text}" for text in findings_text(result.findings))
     if result.hint:
         yield f"  hint: {printable(result.hint)}"
-    if result.left_cordoned:
+    if result.left_cordoned and result.outcome is not Outcome.STRANDED:
         yield (
             "  It was left cordoned; once it is well: rollout resume --retry-failed, "
             f"or kubectl uncordon {printable(result.node)}"
@@ -93,8 +141,12 @@ def _verb(result: NodeResult) -> str:
     return f"failed ({result.outcome}, last phase {result.phase})"
 
 
-def _absences(nodes: Sequence[NotStarted]) -> Iterable[str]:
+def _absences(result: RunResult) -> Iterable[str]:
+    """Planned nodes that were not begun, by reason, but for those that the ending names."""
+    named = {one.node for one in result.not_done}
     by_reason: dict[str, list[str]] = {}
-    for node in nodes:
+    for node in (*result.skipped, *result.not_started):
+        if node.node in named:
+            continue
         by_reason.setdefault(node.message, []).append(printable(node.node))
     return (f"Not started, {printable(reason)}: {', '.join(names)}" for reason, names in by_reason.items())

@@ -6,8 +6,10 @@ from textwrap import fill
 from tabulate import tabulate
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
+from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.planning.status import NodeStatus
 from rollout.report.findings import findings
+from rollout.report.summary import CANNOT_BE_TAKEN, not_done_count, tallied
 from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
@@ -164,15 +166,31 @@ def _wrapped(text: str, width: int | None) -> str:
 
 def _sum(plan: RolloutPlan) -> str:
     summary = plan.summary
+    missing = excluded_by_trouble(plan.excluded)
     if not summary.nodes:
-        return "Nothing to do: no node takes part."
+        return _nobody(plan, missing)
     told = f"{counted(summary.nodes, 'node')} in {counted(summary.waves, 'wave')}"
     if summary.waves_lower_bound < summary.waves:
         told += f" (under these rules no plan has fewer than {summary.waves_lower_bound})"
-    told = f"{told}; {counted(len(plan.excluded), 'node')} left out."
+    told = f"{told}; {_left_out_count(plan, missing)}."
     if not plan.estimate.seconds:
         return told
     return f"{told}\nIt takes about {elapsed(plan.estimate.seconds)}: {printable('; '.join(plan.estimate.basis))}."
+
+
+def _nobody(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
+    """That there is nothing to do is said only where every node was judged."""
+    left_out = RunResult((), excluded=plan.excluded).left_out
+    told = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
+    told += [f"left out: {tallied(left_out)}"] if left_out else []
+    head = "No node takes part" if missing else "Nothing to do: no node takes part"
+    return f"{'; '.join([head, *told])}."
+
+
+def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
+    rest = len(plan.excluded) - len(missing)
+    told = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
+    return ", ".join([*told, f"{counted(rest, 'node')} left out"] if rest or not missing else told)
 
 
 def saved_note(path: str) -> str:

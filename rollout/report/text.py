@@ -8,7 +8,8 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+from rollout.model.json_text import UNSAFE_CATEGORIES
+
 _SPACES = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
 NOTHING = "-"
 
@@ -22,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def _visible(character: str) -> str:
-    if unicodedata.category(character) not in _UNSAFE:
+    if unicodedata.category(character) not in UNSAFE_CATEGORIES:
         return character
     return character.encode("unicode_escape").decode("ascii")
 

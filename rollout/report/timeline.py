@@ -8,6 +8,7 @@ from tabulate import tabulate
 from rollout.model.policy import Policy
 from rollout.planning.document import policy_document
 from rollout.report.history import Moment, Record, RunHistory
+from rollout.report.summary import tallied
 from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 
 _HEADERS = ("RUN", "STARTED", "TOOK", "BY", "COMMANDS", "NODES", "SUCCEEDED", "FAILED", "END")
@@ -43,7 +44,7 @@ def _failed(history: RunHistory) -> tuple[str, ...]:
 def _end(history: RunHistory) -> str:
     if not history.ended:
         return "interrupted, or still under way"
-    left = len(history.not_started)
+    left = len(history.not_started) + len(history.not_done)
     return f"ended, {counted(left, 'node')} left" if left else "ended"
 
 
@@ -88,8 +89,9 @@ def _nodes(history: RunHistory) -> str:
     told = [f"{len(history.planned)} planned in {counted(history.waves, 'wave')}"]
     told += [f"{len(history.outcomes) - len(failed)} succeeded"]
     told += [f"{len(failed)} failed ({shortened(failed)})"] if failed else []
-    left = tuple(history.not_started)
-    return ", ".join([*told, f"{len(left)} not started ({shortened(left)})"] if left else told)
+    groups = (("not done", tuple(history.not_done)), ("not started", tuple(history.not_started)))
+    told += [f"{len(group)} {word} ({shortened(group)})" for word, group in groups if group]
+    return ", ".join(told) + (f"; left out: {tallied(history.left_out)}" if history.left_out else "")
 
 
 def _rules(policy: Record | None) -> str:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from rollout.gather.updates.check import CheckOutcome, CheckResult, Watched
 from rollout.model.host import UpdateOperation, UpdateStatus
+from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.ports import Clock
 from rollout.report.text import counted, printable, shortened, timestamp
@@ -109,7 +110,7 @@ class CheckJsonLines(_Lines):
 
     def _object(self, kind: str, content: Mapping[str, object]) -> None:
         at: datetime = self._clock.now()
-        self._write(msgspec.json.encode({"type": kind, "at": timestamp(at), **content}).decode())
+        self._write(json_line({"type": kind, "at": timestamp(at), **content}).decode())
 
 
 class CheckBars:

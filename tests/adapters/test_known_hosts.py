@@ -14,7 +14,7 @@ import pytest
 from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown
 from rollout.adapters.ssh.known_hosts_file import HostKey
 from rollout.errors import HostKeyError, InputError
-from rollout.model.host import Host
+from rollout.model.host import Host, HostKeyFiles
 
 KEYS = [asyncssh.generate_private_key("ssh-ed25519") for _ in range(4)]
 RSA = asyncssh.generate_private_key("ssh-rsa", key_size=2048)
@@ -30,7 +30,7 @@ def host_key(key: asyncssh.SSHKey) -> HostKey:
 
 def known(folder: Path, text: str, checking: HostKeyChecking = HostKeyChecking.STRICT) -> KnownHosts:
     (folder / "known_hosts").write_text(text)
-    return KnownHosts([folder / "known_hosts"], checking)
+    return KnownHosts(HostKeyFiles((str(folder / "known_hosts"),)), checking)
 
 
 def keys(found: Iterable[HostKey]) -> set[bytes]:
@@ -100,7 +100,7 @@ def test_hashed_by_openssh(tmp_path: Path) -> None:
     file.write_text(f"192.0.2.1 {line(KEYS[0])}\n[192.0.2.1]:2222 {line(KEYS[1])}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", str(file)], check=True, capture_output=True)
     assert "192.0.2.1" not in file.read_text()
-    read = KnownHosts([file], HostKeyChecking.STRICT)
+    read = KnownHosts(HostKeyFiles((str(file),)), HostKeyChecking.STRICT)
     assert keys(read.keys(Host("h", "192.0.2.1"))) == {KEYS[0].public_data}
     assert keys(read.keys(Host("h", "192.0.2.1", 2222))) == {KEYS[1].public_data}
     assert read.keys(Host("h", "192.0.2.2")) == ()
@@ -127,6 +127,17 @@ def test_key_of_another_type_is_a_change(tmp_path: Path, checking: HostKeyChecki
     assert "ssh-keygen -R '192.0.2.1'" in caught.value.hint
 
 
+@pytest.mark.parametrize("checking", list(HostKeyChecking))
+def test_a_port_that_has_shown_the_addresss_key_shows_no_other(tmp_path: Path, checking: HostKeyChecking) -> None:
+    file = known(tmp_path, f"192.0.2.1 {line(KEYS[0])}\n", checking)
+    file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
+    other_port = Host("h", "192.0.2.1", 2222)
+    file.verify(other_port, Shown(host_key(KEYS[0])))
+    with pytest.raises(HostKeyError, match="has changed"):
+        file.verify(other_port, Shown(host_key(KEYS[1])))
+    assert len((tmp_path / "known_hosts").read_text().splitlines()) == 1
+
+
 def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
     file = known(tmp_path, f"other.example {line(KEYS[0])}", HostKeyChecking.ACCEPT_NEW)
     hosts = [Host(f"h{number}", f"192.0.2.{number}", 2222) for number in range(40)]
@@ -135,7 +146,7 @@ def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    read = KnownHosts([tmp_path / "known_hosts"], HostKeyChecking.STRICT)
+    read = KnownHosts(HostKeyFiles((str(tmp_path / "known_hosts"),)), HostKeyChecking.STRICT)
     assert all(keys(read.keys(host)) == {KEYS[1].public_data} for host in hosts)
     assert keys(read.keys(Host("other", "other.example"))) == {KEYS[0].public_data}
     assert len((tmp_path / "known_hosts").read_text().splitlines()) == 41
@@ -143,7 +154,7 @@ def test_new_keys_are_appended_whole(tmp_path: Path) -> None:
 
 def test_file_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    file = KnownHosts([tmp_path / "file" / "known_hosts"], HostKeyChecking.OFF)
+    file = KnownHosts(HostKeyFiles((str(tmp_path / "file" / "known_hosts"),)), HostKeyChecking.OFF)
     file.checking = HostKeyChecking.ACCEPT_NEW
     with pytest.raises(HostKeyError, match="cannot be written"):
         file.verify(Host("h", "192.0.2.1"), Shown(host_key(KEYS[0])))
@@ -151,16 +162,19 @@ def test_file_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
-        KnownHosts([tmp_path / "missing"], HostKeyChecking.STRICT)
+        KnownHosts(HostKeyFiles((str(tmp_path / "missing"),)), HostKeyChecking.STRICT)
     with pytest.raises(InputError, match="Is a directory"):
-        KnownHosts([tmp_path], HostKeyChecking.ACCEPT_NEW)
-    assert KnownHosts([tmp_path / "missing"], HostKeyChecking.ACCEPT_NEW).keys(Host("h", "192.0.2.1")) == ()
+        KnownHosts(HostKeyFiles((str(tmp_path),)), HostKeyChecking.ACCEPT_NEW)
+    assert (
+        KnownHosts(HostKeyFiles((str(tmp_path / "missing"),)), HostKeyChecking.ACCEPT_NEW).keys(Host("h", "192.0.2.1"))
+        == ()
+    )
 
 
 def test_openssh_files_are_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert KnownHosts([], HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1")) == ()
+    assert KnownHosts(None, HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1")) == ()
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh" / "known_hosts").write_text(f"192.0.2.1 {line(KEYS[0])}\n")
-    found = KnownHosts([], HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1"))
+    found = KnownHosts(None, HostKeyChecking.STRICT).keys(Host("h", "192.0.2.1"))
     assert keys(found) == {KEYS[0].public_data}

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, checked_url
+from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, checked_url, is_same_place, token_for
 from rollout.errors import GateError, UsageError
 
 SERIES = [("DiskFull", "firing", "1"), ("DiskFull", "firing", "1"), ("Lag", "pending", "1"), ("Old", "firing", "0")]
@@ -71,11 +71,50 @@ def test_alerts_count_as_kured_counts_them(
     assert source.active() == counting
 
 
-def test_a_token_is_sent(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
+def test_a_token_is_sent(serve: Serve) -> None:
     url = serve(200, json.dumps(ANSWER).encode())
-    PrometheusAlerts(url, pattern="", match_only=False, firing_only=False).active()
+    PrometheusAlerts(url, pattern="", match_only=False, firing_only=False, token="secret").active()
     assert asked[-1] == "Bearer secret"
+
+
+def test_a_token_that_is_sent_back_is_not_shown(serve: Serve) -> None:
+    url = serve(403, b"no access for Bearer s3cr3t-s3cr3t")
+    source = PrometheusAlerts(url, pattern="", match_only=False, firing_only=False, token="s3cr3t-s3cr3t")
+    with pytest.raises(GateError, match="no access for Bearer") as caught:
+        source.active()
+    assert "s3cr3t" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "own", "same"),
+    [
+        ("http://a:9090/x", "http://a:9090/y", True),
+        ("http://A/", "http://a:80", True),
+        ("https://a", "https://a:443/", True),
+        ("http://a", "https://a", False),
+        ("http://a:9090", "http://a:9091", False),
+        ("http://a.evil", "http://a", False),
+        ("http://a", "", False),
+        ("", "", False),
+        ("http://a\\@evil", "http://a", False),
+        ("http://[::1]:9090", "http://[::1]:9090/prefix", True),
+    ],
+)
+def test_a_token_goes_only_where_our_own_settings_point(url: str, own: str, *, same: bool) -> None:
+    assert is_same_place(url, own) is same
+    if same:
+        assert token_for(url, own, " secret\n") == "secret"
+    else:
+        assert token_for(url, own, "\n") == ""
+        with pytest.raises(UsageError):
+            token_for(url, own, "secret")
+
+
+@pytest.mark.parametrize("token", ["s3cr3t\nX-Other: 1", "s3cr3t\x00", "s3cr\u20act"])
+def test_a_token_that_no_header_can_carry_is_refused_unshown(token: str) -> None:
+    with pytest.raises(UsageError, match=TOKEN_VARIABLE) as caught:
+        token_for("http://a", "http://a", token)
+    assert "s3cr" not in f"{caught.value} {caught.value.__cause__}"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +140,14 @@ def test_nobody_there_is_an_error() -> None:
         source.active()
 
 
-@pytest.mark.parametrize("url", ["prometheus:9090", "ftp://a", "http://", "http://user:word@a"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("prometheus:9090", "ftp://a", "http://", "http://a:port", "http://[a", "http://a b", "http://a\\b"),
+        *("http://user:word@a", "ftp://user:word@a", "http://user:wo/rd@a", "http://a?key=word", "http://a#word"),
+    ],
+)
 def test_urls_that_cannot_or_must_not_be_used(url: str) -> None:
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         checked_url(url)
+    assert "word" not in caught.value.message

@@ -1,10 +1,17 @@
+import getpass
+import os
+import pwd
+import subprocess
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters.ssh.config import with_ssh_config
+from rollout.adapters.ssh.config_source import Source, source
 from rollout.errors import InputError
-from rollout.model.host import Host, Identities
+from rollout.model.host import Host, HostKeyFiles, Identities
 
 CONFIG = """
 Host 10.0.0.*
@@ -69,7 +76,7 @@ def test_the_rest_that_is_followed(tmp_path: Path) -> None:
     found = configured(untold("a", "10.0.0.1"), tmp_path, text)
     assert (found.known_as, found.known_hosts, found.connect_timeout) == (
         "node",
-        ("/etc/a", "/etc/b", "/etc/ssh/ssh_known_hosts"),
+        HostKeyFiles(("/etc/a", "/etc/b"), ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")),
         7,
     )
 
@@ -90,7 +97,6 @@ REFUSED = [
     "ProxyUseFdpass yes",
     "KnownHostsCommand /a",
     "RevokedHostKeys /a",
-    "Include ~/config",
 ]
 
 
@@ -116,28 +122,35 @@ def test_an_include_of_nothing_is_nothing(tmp_path: Path) -> None:
     assert configured(untold("a", "10.0.0.1"), tmp_path, text).user == "admin"
 
 
-CONDITIONS = ["exec true", "host 10.0.* exec true", "exec true !host other", "tagged x", "localnetwork 10.0.0.0/8"]
+@pytest.mark.parametrize("condition", ["exec true", 'host 10.0.* exec "test %h = 10.0.0.1"', "exec true !host other"])
+def test_the_operators_own_commands_decide_where_they_are_asked(tmp_path: Path, condition: str) -> None:
+    text = f"Match {condition}\n  User admin\nMatch exec false\n  Port 2222\n"
+    assert configured(untold("a", "10.0.0.1"), tmp_path, text) == Host("a", "10.0.0.1", user="admin")
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_condition_that_cannot_be_decided_is_refused_where_it_matters(tmp_path: Path, condition: str) -> None:
-    text = f"Match {condition}\n  SetEnv A=b\n  ProxyJump bastion\nHost b\n  User admin\n"
-    with pytest.raises(InputError, match="sets proxyjump for a under a Match that cannot be decided") as caught:
+def test_a_command_that_has_no_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rollout.adapters.ssh.config_client._SECONDS", 0.5)
+    text = f'Match exec "echo $$ > {tmp_path}/pid; sleep 60"\n  User admin\n'
+    with pytest.raises(InputError, match=r"ssh -G 10.0.0.1 has no answer after 0.5 s"):
         configured(untold("a", "10.0.0.1"), tmp_path, text)
-    assert "none" in caught.value.hint
-    harmless = text.replace("ProxyJump bastion", "SetEnv C=d")
-    assert configured(untold("a", "b"), tmp_path, harmless) == Host("a", "b", user="admin")
+    deadline = time.monotonic() + 20
+    while is_running(int((tmp_path / "pid").read_text())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(int((tmp_path / "pid").read_text()))
 
 
-def test_no_command_is_run_for_a_condition(tmp_path: Path) -> None:
-    text = f"Match exec 'touch {tmp_path}/done'\n  SetEnv A=b\n"
-    configured(untold("a", "10.0.0.1"), tmp_path, text)
-    assert not (tmp_path / "done").exists()
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, other than one that nobody has waited for."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
-def test_a_condition_about_other_hosts_is_of_no_account(tmp_path: Path) -> None:
-    text = "Match host other exec true\n  User admin\nMatch host 10.0.0.1\n  User me\n"
-    assert configured(untold("a", "10.0.0.1"), tmp_path, text).user == "me"
+def test_commands_of_a_configuration_are_not_given_our_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROLLOUT_SSH_KEY_PASSPHRASE", "a secret")
+    monkeypatch.setenv("ROLLOUT_PROMETHEUS_TOKEN", "a secret")
+    configured(untold("a", "10.0.0.1"), tmp_path, f'Match exec "env > {tmp_path}/seen"\n  User admin\n')
+    assert "a secret" not in (tmp_path / "seen").read_text()
 
 
 def test_the_operators_own_file_is_the_usual(home: Path) -> None:
@@ -171,16 +184,28 @@ def test_files_that_include_each_other(tmp_path: Path) -> None:
         configured(untold("a", "10.0.0.1"), tmp_path, f"Include {tmp_path}/config\n")
 
 
-@pytest.mark.parametrize("address", ["-oProxyCommand=touch", "a;b", "$(id)", "a b"])
-@pytest.mark.parametrize("line", ["ProxyJump a", "ProxyCommand nc %h %p"])
-def test_addresses_of_the_cluster_never_become_commands(tmp_path: Path, address: str, line: str) -> None:
-    with pytest.raises(InputError, match="may not be part of the command"):
-        configured(untold("a", address), tmp_path, f"Host *\n  {line}\n")
+@pytest.mark.parametrize("address", ["-oProxyCommand=touch", "a;b", "$(id)", "a b", "a\nb", "u@a", "ssh://a", "[a]"])
+@pytest.mark.parametrize("line", ["ProxyJump a", "ProxyCommand nc %h %p", "Port 2222", "Match exec 'true %h'"])
+def test_what_is_no_name_of_a_host_is_not_asked_about(tmp_path: Path, address: str, line: str) -> None:
+    with pytest.raises(InputError, match="is no name of a host"):
+        configured(untold("a", address), tmp_path, f"Host *\n  {line}\nUser me\n")
 
 
-def test_numbers(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="port 'ssh' is no number"):
-        configured(untold("a", "10.0.0.1"), tmp_path, "Host *\n  Port ssh\n")
+@pytest.mark.parametrize("user", ["-oProxyCommand=touch", "a;b", "$(id)", "a -b", "a\nb", "a\\"])
+def test_a_user_that_a_shell_would_run_is_refused(tmp_path: Path, user: str) -> None:
+    with pytest.raises(InputError, match="has characters that a shell"):
+        configured(Host("a", "b", 22, user), tmp_path, "Match exec 'true %r'\n  User me\n")
+
+
+def test_ordinary_users_are_not(tmp_path: Path) -> None:
+    for user in ("bob@corp.example", "CORP\\bob", "bob smith", "bob.smith-2"):
+        assert configured(Host("a", "b", 22, user), tmp_path, "Port 2222\n") == Host("a", "b", 22, user)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "99999999999999999999"])
+def test_ports_that_are_none(tmp_path: Path, port: str) -> None:
+    with pytest.raises(InputError, match=f"Bad port '{port}'"):
+        configured(untold("a", "10.0.0.1"), tmp_path, f"Host *\n  Port {port}\n")
 
 
 def test_a_proxy_command_is_told_what_counts(tmp_path: Path) -> None:
@@ -196,8 +221,8 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_no_configuration(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not an OpenSSH client configuration"):
-        configured(untold("a", "b"), tmp_path, 'Host "\n')
+    with pytest.raises(InputError, match="line 1: Bad configuration option: nonsense"):
+        configured(untold("a", "b"), tmp_path, "nonsense a\n")
 
 
 def test_comments_at_the_ends_of_lines(tmp_path: Path) -> None:
@@ -230,25 +255,29 @@ def test_all_certificates(tmp_path: Path) -> None:
     text = 'Host 10.0.0.1\n  CertificateFile /a # first\n  CertificateFile "/b c"\nHost *\n  CertificateFile none\n'
     found = configured(untold("a", "10.0.0.1"), tmp_path, f"{text}  CertificateFile ~/d\n").identities
     assert found == Identities(certificates=("/a", "/b c", str(Path("~/d").expanduser())))
+    assert configured(untold("a", "b"), tmp_path, "IdentityFile none\n").identities == Identities(("none",))
 
 
 def test_tokens_and_variables(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEYS", "/keys")
     text = "User me\nPort 2222\nHostKeyAlias known\nIdentityFile ${KEYS}/%n\nIdentityFile ~/%r-%p-%%\n"
     text += "CertificateFile %d/%r-cert.pub\nIdentityAgent ${KEYS}/agent\n"
-    text += 'UserKnownHostsFile "~/of %h" ${KEYS}/%k\nGlobalKnownHostsFile none\nProxyCommand relay %n ${KEYS} %%\n'
+    text += f'UserKnownHostsFile "{home}/of %h" ${{KEYS}}/%k\nGlobalKnownHostsFile none\n'
+    text += "ProxyCommand relay %n ${KEYS} %%\n"
     found = configured(untold("a", "10.0.0.1"), tmp_path, text)
     assert found.identities == Identities(
         ("/keys/10.0.0.1", f"{home}/me-2222-%"), (f"{home}/me-cert.pub",), agent="/keys/agent"
     )
-    assert found.known_hosts == (f"{home}/of 10.0.0.1", "/keys/known")
+    assert found.known_hosts == HostKeyFiles((f"{home}/of 10.0.0.1", "/keys/known"), ())
     assert found.proxy == ("/bin/sh", "-c", "exec relay 10.0.0.1 ${KEYS} %")
     monkeypatch.delenv("KEYS")
-    with pytest.raises(InputError, match=r"for a: \$\{KEYS\} is not set"):
+    with pytest.raises(InputError, match="KEYS"):
         configured(untold("a", "10.0.0.1"), tmp_path, text)
 
 
-@pytest.mark.parametrize(("word", "only"), [("yes", True), ("True", True), ("YES", True), ("no", False), ("f", False)])
+@pytest.mark.parametrize(
+    ("word", "only"), [("yes", True), ("True", True), ("YES", True), ("no", False), ("false", False)]
+)
 def test_switches(tmp_path: Path, word: str, only: bool) -> None:  # noqa: FBT001 - a row of the table
     assert configured(untold("a", "10.0.0.1"), tmp_path, f"IdentitiesOnly {word}\n").identities.only is only
 
@@ -258,25 +287,20 @@ def test_times(tmp_path: Path, text: str, expected: int | None) -> None:
     assert configured(untold("a", "10.0.0.1"), tmp_path, f"ConnectTimeout {text}\n").connect_timeout == expected
 
 
-@pytest.mark.parametrize("criterion", ["host node-*", "originalhost node-1", "host=other,node-1", "all host 'node-1'"])
+@pytest.mark.parametrize("criterion", ["host node-*", "originalhost node-1", "host=other,node-1", 'host "node-1"'])
 def test_a_match_that_names_the_node(tmp_path: Path, criterion: str) -> None:
-    text = f"Match {criterion.removeprefix('all ')}\n  Port 2222\n  HostName 192.0.2.7\n"
+    text = f"Match {criterion}\n  Port 2222\n  HostName 192.0.2.7\n"
     found = configured(untold("node-1", "10.0.0.1"), tmp_path, text)
     assert (found.port, found.address) == (2222, "192.0.2.7")
     assert configured(untold("other-1", "10.0.0.1"), tmp_path, text) == Host("other-1", "10.0.0.1")
 
 
-def test_names_that_openssh_would_complete_are_refused(tmp_path: Path) -> None:
-    """Looking a name up to find out which host is meant is not for us; an address needs no completion."""
-    text = "CanonicalizeHostname yes\nHost node-1\n  HostName short\nHost node-2\n  HostName a.long.example\n"
-    with pytest.raises(InputError, match="sets canonicalizehostname for node-1") as caught:
-        configured(untold("node-1", "10.0.0.1"), tmp_path, text)
-    assert "--ssh-config" in caught.value.hint
-    assert configured(untold("node-2", "10.0.0.1"), tmp_path, text).address == "a.long.example"
+def test_names_are_completed_as_openssh_does(tmp_path: Path) -> None:
+    text = "CanonicalizeHostname yes\nCanonicalDomains invalid\nCanonicalizeFallbackLocal no\n"
+    with pytest.raises(InputError, match="Could not resolve host"):
+        configured(untold("node-1", "short"), tmp_path, text)
     for address in ("10.0.0.1", "2001:db8::1"):
-        assert configured(untold("node-3", address), tmp_path, text).address == address
-    through = text.replace("HostName short", "HostName short\n  ProxyJump b")
-    assert configured(untold("node-1", "10.0.0.1"), tmp_path, through).address == "short"
+        assert configured(untold("node-3", address), tmp_path, f"{text}Port 2222\n") == Host("node-3", address, 2222)
 
 
 def test_included_files_in_quotes(tmp_path: Path) -> None:
@@ -284,7 +308,59 @@ def test_included_files_in_quotes(tmp_path: Path) -> None:
     assert configured(untold("a", "10.0.0.1"), tmp_path, f'Include "{tmp_path}/more of it" # all\n').user == "admin"
 
 
-@pytest.mark.parametrize("line", ['UserKnownHostsFile "/a', "Match host 'a", 'Include "/a'])
+@pytest.mark.parametrize("line", ['UserKnownHostsFile "/a', "Host 'a", 'Include "/a'])
 def test_quotes_that_do_not_pair(tmp_path: Path, line: str) -> None:
-    with pytest.raises(InputError, match="is not an OpenSSH client configuration"):
-        configured(untold("a", "10.0.0.1"), tmp_path, f"{line}\n")
+    with pytest.raises(InputError, match=r"invalid quotes|quote is not closed"):
+        configured(untold("a", "10.0.0.1"), tmp_path, f"{line}\nPort 2222\n")
+
+
+def test_the_default_user_is_told_from_the_local_one_that_is_set(tmp_path: Path) -> None:
+    """The client prints the local user for both."""
+    local = getpass.getuser()
+    text = f"Host bastion\n  User {local}\nHost 10.0.0.2\n  User {local}\nHost 10.0.0.3\n  User other\n"
+    users = [configured(untold("a", f"10.0.0.{number}"), tmp_path, text).user for number in (1, 2, 3)]
+    assert users == ["core", local, "other"]
+
+
+def test_each_of_many_has_its_own_answer_and_the_wait_is_announced(tmp_path: Path) -> None:
+    path, said = tmp_path / "config", list[str]()
+    path.write_text("Host 10.0.0.7\n  Port 2222\n")
+    hosts = {f"n{number}": untold(f"n{number}", f"10.0.0.{number}") for number in range(200)}
+    found = with_ssh_config(hosts, path, said.append)
+    assert {name for name, host in found.items() if host.port != 22} == {"n7"}
+    assert said == [f"asking ssh what {path} means for 200 hosts, which may take seconds"]
+
+
+def test_the_files_of_the_account_are_those_of_ssh(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, system = home / ".ssh" / "config", home / "system"
+    own.write_text("Host *\n  Include more\n")
+    system.write_text("Include more\nUser admin\n")
+    (home / ".ssh" / "more").write_text("Port 1\n")
+    (home / "more").write_text("Port 2\n")
+    monkeypatch.setattr("rollout.adapters.ssh.config_source._system_files", lambda: (system,))
+    assert source(None) == Source((own,), arguments=("-F", str(own)))
+    monkeypatch.setattr("rollout.adapters.ssh.config_source._account_home", lambda: home)
+    files = source(None)
+    assert files == Source((own, system), (system,))
+    assert [line.value for line in files.lines if line.keyword == "port"] == ["1", "2"]
+    assert not files.says_nothing
+
+
+def test_this_machines_own_configuration_leads_where_it_leads_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", pwd.getpwuid(os.getuid()).pw_dir)
+    ended = subprocess.run(["ssh", "-G", "-T", "10.0.0.1"], capture_output=True, text=True, check=True)
+    said = dict(line.split(" ", 1) for line in ended.stdout.splitlines() if " " in line)
+    host = with_ssh_config({"a": untold("a", "10.0.0.1")}, None)["a"]
+    assert (host.address, host.port) == (said["hostname"], int(said["port"]))
+
+
+def test_a_configuration_that_says_nothing_of_connections_costs_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "ssh").write_text("#!/bin/false\n")
+    (tmp_path / "ssh").chmod(0o755)
+    text = "Host *\n  SendEnv LANG\n  HashKnownHosts yes\n  GSSAPIAuthentication yes\nMatch final all\n  Ciphers a\n"
+    assert configured(untold("a", "10.0.0.1"), tmp_path, text) == Host("a", "10.0.0.1")
+    with pytest.raises(InputError, match=r"ssh -G .*exit status 1"):
+        configured(untold("a", "10.0.0.1"), tmp_path, f"{text}Tag x\n")

@@ -156,14 +156,14 @@ def test_host_of_an_authority(certified_host: tuple[Sshd, Path], authority: Path
     assert len(known.read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("names", ["*", "[127.0.0.*]:*", "other,HOST"])
+@pytest.mark.parametrize("names", ["*", "[127.0.0.*]:*", "other,HOST", "127.0.0.1"])
 def test_hosts_that_an_authority_speaks_for(certified_host: tuple[Sshd, Path], authority: Path, names: str) -> None:
     server, key = certified_host
     known = server.known_hosts(f"@cert-authority {names} {public(authority)}")
     assert greeted(ParamikoShell(known_hosts=known, key_file=key), server.host())
 
 
-@pytest.mark.parametrize("names", ["[127.0.0.*]:*,!HOST", "127.0.0.1", "other"])
+@pytest.mark.parametrize("names", ["[127.0.0.*]:*,!HOST", "127.0.0.2", "other"])
 def test_hosts_that_an_authority_does_not_speak_for(
     certified_host: tuple[Sshd, Path], authority: Path, names: str
 ) -> None:

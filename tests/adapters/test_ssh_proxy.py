@@ -41,6 +41,19 @@ def test_through_a_command(server: Any, key_file: Path, tmp_path: Path) -> None:
     assert "cat" not in children()
 
 
+def test_a_command_is_not_given_our_secrets(
+    server: Any, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ROLLOUT_SSH_KEY_PASSPHRASE", "ROLLOUT_PROMETHEUS_TOKEN"):
+        monkeypatch.setenv(name, "a secret")
+    host = reached(server, tmp_path, f"Host *\n  ProxyCommand env > {tmp_path}/seen\n")
+    with pytest.raises(SshUnreachableError):
+        ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file).run(host, "hello", timeout=10)
+    seen = (tmp_path / "seen").read_text()
+    assert "PATH=" in seen
+    assert "a secret" not in seen
+
+
 def test_a_command_that_fails(server: Any, key_file: Path, tmp_path: Path) -> None:
     shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file)
     host = replace(server.host(), proxy=("false",))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.adapters.ssh.workers import workers_for
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshUnreachableError
 from rollout.model.host import Host
+from rollout.model.quantity import Duration
 from rollout.ports import CommandResult
 
 Process = asyncssh.SSHServerProcess[bytes]
@@ -68,6 +70,20 @@ def test_all_are_asked_elsewhere(server: Any, key_file: Path) -> None:
     answers = asked(ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file), hosts)
     assert answers == dict.fromkeys(hosts, CommandResult(3, "you said: hello\n", "complaint\n"))
     assert workers_of(os.getpid()) == []
+
+
+@pytest.mark.usefixtures("three", "nothing_here")
+def test_durations_cross_as_flags_give_them(server: Any, key_file: Path) -> None:
+    hosts = {name: replace(host, connect_timeout=Duration(9)) for name, host in fleet(server, 6).items()}
+    known = server.known_hosts(key_file.parent)
+    shell = ParamikoShell(known_hosts=known, key_file=key_file, connect_timeout=Duration(15))
+    greeting = CommandResult(3, "you said: hello\n", "complaint\n")
+    assert asked(shell, hosts, Duration(60)) == dict.fromkeys(hosts, greeting)
+
+
+def test_what_cannot_cross_is_told_at_once() -> None:
+    with pytest.raises(TypeError, match="object cannot be sent to a worker"):
+        workers.message_of(object())
 
 
 @pytest.mark.usefixtures("three", "nothing_here")

@@ -99,6 +99,7 @@ CASES = [
             "unreachable": {"worker-2": "worker-8", "worker-3": "worker-9"},
             "garbage": {"worker-2": "worker-10", "worker-3": "worker-11", "worker-4": "worker-12"},
         },
+        4,
         workers=12,
         left_out={
             **dict.fromkeys(("worker-2", "worker-3"), "no-sudo"),

@@ -154,11 +154,11 @@ import json, os, sys
 told = {name: os.environ[name] for name in os.environ if name.startswith("ROLLOUT_") and name in sys.argv[3:]}
 with open(sys.argv[1], "a") as file:
     file.write(json.dumps(told) + "\\n")
-if sys.argv[2] == os.environ.get("ROLLOUT_NODE", os.environ["ROLLOUT_GATE"]):
+if sys.argv[2] == os.environ.get("ROLLOUT_GATE_NODE", os.environ["ROLLOUT_GATE_STAGE"]):
     print("the standby is behind")
     sys.exit(7)
 """
-TOLD = ("ROLLOUT_GATE", "ROLLOUT_WAVE", "ROLLOUT_NODE", "ROLLOUT_STAGED_VERSION")
+TOLD = ("ROLLOUT_GATE_STAGE", "ROLLOUT_GATE_WAVE", "ROLLOUT_GATE_NODE", "ROLLOUT_GATE_STAGED_VERSION")
 
 
 def gate(tmp_path: Path, refuses: str) -> tuple[str, Path]:
@@ -176,9 +176,10 @@ def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollou
     assert_untouched(lab, "worker-2")
     assert "says no with 7: the standby is behind" in ended.stdout
     asked = [json.loads(line) for line in told.read_text().splitlines()]
-    assert [each["ROLLOUT_GATE"] for each in asked[:2]] == ["rollout", "wave"]
-    assert {each["ROLLOUT_NODE"] for each in asked if each["ROLLOUT_GATE"] == "node"} == {"worker-1", "worker-2"}
-    assert {each.get("ROLLOUT_STAGED_VERSION") for each in asked if each["ROLLOUT_GATE"] == "node"} == {"4152.2.0"}
+    assert [environment["ROLLOUT_GATE_STAGE"] for environment in asked[:2]] == ["rollout", "wave"]
+    of_nodes = [environment for environment in asked if environment["ROLLOUT_GATE_STAGE"] == "node"]
+    assert {environment["ROLLOUT_GATE_NODE"] for environment in of_nodes} == {"worker-1", "worker-2"}
+    assert {environment.get("ROLLOUT_GATE_STAGED_VERSION") for environment in of_nodes} == {"4152.2.0"}
 
 
 @pytest.mark.parametrize(("refuses", "code"), [("rollout", 6), ("wave", 4)])

@@ -97,6 +97,11 @@ OBSTACLES = {
     "worker-6": (HostFaults(sudo=SudoFault.NO_TERMINAL), "no-sudo", "sudo wants a terminal"),
     "worker-7": (HostFaults(sudo=SudoFault.MISSING), "no-sudo", "sudo is not installed"),
     "worker-8": (HostFaults(sudo=SudoFault.HANGS), "no-sudo", "sudo did not answer in time"),
+    "worker-9": (
+        HostFaults(inhibited=True, inhibitor_mode="block-weak"),
+        "inhibited",
+        "backup (block-weak: nightly backup)",
+    ),
 }
 
 

@@ -136,22 +136,6 @@ def test_only_the_run_that_holds_the_lock_is_unlocked(started: Start, rollout: R
         assert run_of(lab) in ended.stderr
 
 
-def test_without_its_record_the_begun_nodes_are_finished_from_their_marks(
-    started: Start, rollout: Rollout, tmp_path: Path
-) -> None:
-    """A check that never passes keeps them begun until the process is dead, however late the machine is to kill it."""
-    lab = started("default", 5)
-    with stopped_at(lab, tmp_path, "booted", "--after-reboot-annotations", "checks.example/after") as node:
-        run = run_of(lab)
-        lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
-        ended = rollout(lab, "resume", "--yes", "--force-unlock", run)
-        assert ended.code == 0, ended.stderr
-        assert "its record is gone" in ended.stdout
-        score = lab.scoreboard()
-        assert score.reboots[node] == 1
-        assert (score.cordons_left, score.annotations_left) == ((), {})
-
-
 def test_abort_gives_back_what_was_begun_and_nothing_else(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("default", 6)
     with stopped_at(lab, tmp_path, "draining") as node:

@@ -47,8 +47,8 @@ def test_a_healthy_cluster_passes_every_check(start_lab: StartLab, command: Comm
     }
     rights = {check["subject"] for check in checks if check["check"] == "right"}
     assert rights == {str(right) for right in apply_rights("kube-system")}
-    assert {"create events", "update configmaps in namespace kube-system"} <= rights
-    assert "get leases.coordination.k8s.io in namespace kube-system" in rights
+    assert {"create events in namespace default", "update configmaps node-rollout in namespace kube-system"} <= rights
+    assert "get leases.coordination.k8s.io node-rollout in namespace kube-system" in rights
     assert sum(check["check"] == "ssh" for check in checks) == 4
     shown = command("doctor", lab=lab)
     assert shown.code == ExitCode.OK

@@ -96,7 +96,7 @@ SAMPLES = [
         "window",
         ("1:00 1h", "mon 2:00 2h UTC; 4:00 4h", "3:00 3h"),
         '["3:00 3h"]',
-        (["1:00 1h"], ["mon", "2:00", "2h", "UTC;", "4:00", "4h"], ["3:00 3h"]),
+        (["1:00 1h"], ["mon 2:00 2h UTC", "4:00 4h"], ["3:00 3h"]),
     ),
     word("reboot-window-start"),
     word("reboot-window-length"),
@@ -347,9 +347,8 @@ def test_windows_from_the_environment_end_at_semicolons(monkeypatch: pytest.Monk
     assert gates.added_to(Policy()).gates.windows.windows == ("mon-fri 2:00 2h Europe/Berlin", "4:00 4h")
     both = value_group(parse("--window", "sat 1:00 1h", "--window", "5:00 5h"), GateOptions)
     assert both.added_to(Policy()).gates.windows.windows == ("sat 1:00 1h", "5:00 5h")
-    wrong = value_group(parse("--window", "noon"), GateOptions)
-    with pytest.raises(UsageError, match="'noon' is not a window"):
-        wrong.added_to(Policy())
+    with pytest.raises(typer.BadParameter, match="'noon' is not a window"):
+        parse("--window", "noon")
 
 
 def value_group(groups: Groups, kind: type[GateOptions]) -> GateOptions:

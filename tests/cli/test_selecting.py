@@ -1,7 +1,7 @@
 import pytest
 
-from rollout.cli.selecting import check_selector, chosen, useless_exclusions, useless_spreading
-from rollout.errors import InputError, UsageError
+from rollout.cli.selecting import chosen, useless_exclusions, useless_spreading
+from rollout.errors import InputError
 from rollout.model.cluster import Node, ReadyState, Resources
 from rollout.model.policy import Selection
 
@@ -27,37 +27,6 @@ def node(name: str, **labels: str) -> Node:
 
 
 NODES = (node("web-1", pool="web"), node("web-2", pool="web"), node("db-1", pool="db"))
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        "",
-        "a",
-        "!a",
-        "a=b",
-        "a==b",
-        "a!=b",
-        "a=",
-        "a = b , c",
-        "example.com/role=worker,!gone",
-        "zone in (a, b),tier notin (x)",
-        "zone in (a),b",
-        "node-role.kubernetes.io/control-plane",
-    ],
-)
-def test_selectors_as_kubectl_takes_them(selector: str) -> None:
-    check_selector(selector)
-
-
-@pytest.mark.parametrize(
-    "selector",
-    ["=", "a=b=c", "a in b", "a in (b", "a b", ",", "a,", "a,,b", "a in ()x", "-a", "a/b/c", "a=b;c", "a > 1"],
-)
-def test_what_is_no_selector(selector: str) -> None:
-    with pytest.raises(UsageError, match="is not a label selector") as caught:
-        check_selector(selector)
-    assert "-l role=worker" in caught.value.hint
 
 
 def test_selector_and_names_both_choose() -> None:

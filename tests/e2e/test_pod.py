@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from rollout.cli.reference import cluster_role
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
@@ -160,16 +159,6 @@ def test_sigterm_before_the_run_ends_it_at_once(lab: Lab, pod: Pod) -> None:
     process.communicate(timeout=15)
     assert process.returncode == 130
     assert not any(lab.scoreboard().reboots.values())
-
-
-def test_the_account_has_the_rights_of_the_readme() -> None:
-    role = documents()["ClusterRole"]
-    assert role == yaml.safe_load(cluster_role().removeprefix("```yaml\n").removesuffix("```"))
-    binding = documents()["ClusterRoleBinding"]
-    account = documents()["ServiceAccount"]["metadata"]
-    assert binding["roleRef"]["name"] == role["metadata"]["name"]
-    assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
-    assert pod_spec()["serviceAccountName"] == account["name"]
 
 
 def test_a_real_kubectl_takes_it(lab: Lab, tmp_path: Path) -> None:

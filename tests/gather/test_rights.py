@@ -63,4 +63,8 @@ def test_applying_takes_all_that_planning_takes() -> None:
     assert set(status_rights()) < set(plan_rights()) < set(apply_rights("ns"))
     assert str(Right("get", "apps", "statefulsets")) == "get statefulsets.apps"
     assert str(Right("get", "", "configmaps", namespace="ns")) == "get configmaps in namespace ns"
-    assert {right.namespace for right in apply_rights("ns") if right.resource in ("leases", "configmaps")} == {"ns"}
+    assert str(Right("get", "", "configmaps", "", "ns", "one")) == "get configmaps one in namespace ns"
+    ours = [right for right in apply_rights("ns") if right.resource in ("leases", "configmaps")]
+    assert {right.namespace for right in ours} == {"ns"}
+    assert {right.name for right in ours if right.verb != "create"} == {"node-rollout"}
+    assert {right.name for right in ours if right.verb == "create"} == {""}

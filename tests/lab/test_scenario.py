@@ -21,6 +21,7 @@ WANTED = {
     "no-sudo",
     "dbus-denied",
     "wrong-host-key",
+    "wrong-address",
     "unreachable",
     "api-429",
     "api-500",

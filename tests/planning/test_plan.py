@@ -78,7 +78,17 @@ def test_a_node_that_exceeds_a_budget_alone_is_told_to_drain_gradually() -> None
     ("changed", "observed", "reason", "says"),
     [
         ({"ready": False}, None, "not-ready", "container runtime is down"),
+        ({"deleting": True}, None, "deleting", "is being deleted"),
         ({"unschedulable": True}, None, "cordoned", "somebody else"),
+        (
+            {
+                "unschedulable": True,
+                "annotations": {"node-rollout.dev/run": "one", "node-rollout.dev/cordoned-by-us": "true"},
+            },
+            None,
+            "left-cordoned",
+            "the unfinished rollout one",
+        ),
         ({"annotations": {"node-rollout.dev/paused": "true"}}, None, "paused", "node-rollout.dev/paused"),
         (
             {"annotations": {"flatcar-linux-update.v1.flatcar-linux.net/reboot-paused": "true"}},

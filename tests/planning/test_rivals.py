@@ -77,7 +77,12 @@ NO_MARKS = [
     {"annotations": {"weave.works/kured-most-recent-reboot-needed": "2026-01-01T00:00:00Z"}},
     {
         "labels": {FLUO + "before-reboot": "true"},
-        "annotations": {"node-rollout.dev/hook-label": FLUO + "before-reboot"},
+        "annotations": {
+            "node-rollout.dev/run": "0123456789abcdef",
+            "node-rollout.dev/phase": "cordoned",
+            "node-rollout.dev/boot-id-before": "b1",
+            "node-rollout.dev/hook-label": FLUO + "before-reboot",
+        },
     },
 ]
 

@@ -118,7 +118,7 @@ def test_selectors(text: str, labels: dict[str, str], *, matches: bool) -> None:
     assert parse_selector(text).matches(labels) == matches
 
 
-@pytest.mark.parametrize("text", ["a=b,", ",", "a in b", "a=b c", "=", "a>1", "-a"])
+@pytest.mark.parametrize("text", ["a=b,", ",", "a in b", "a=b c", "=", "a>b", "-a"])
 def test_what_is_no_selector_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_selector(text)

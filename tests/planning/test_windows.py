@@ -190,8 +190,11 @@ def test_what_fits_is_known_ahead() -> None:
         ("22:00 8d", "at most a week"),
         ("22:00 soon", "'soon' is not a duration"),
         ("22:00 1h Europe/Atlantis", "'Europe/Atlantis'"),
-        ("22:00 1h ../../etc/passwd", "no known timezone"),
-        ("22:00 1h Europe", "no known timezone"),
+        ("22:00 1h ../../etc/passwd", "no timezone of the IANA database"),
+        ("22:00 1h Europe", "no timezone of the IANA database"),
+        ("22:00 1h localtime", "no timezone of the IANA database"),
+        ("22:00 1h posix/Europe/Berlin", "no timezone of the IANA database"),
+        ("22:00 1h europe/berlin", "no timezone of the IANA database"),
         ("14:00 x y", "not a duration"),
     ],
 )

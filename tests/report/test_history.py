@@ -6,8 +6,18 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
+from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import Policy
-from rollout.model.progress import NodeFinished, NodeStep, Phase, PodBlocked, PodReleased
+from rollout.model.progress import (
+    NodeFinished,
+    NodeStep,
+    NotStarted,
+    Phase,
+    PodBlocked,
+    PodReleased,
+    RunFinished,
+    RunResult,
+)
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import policy_document
 from rollout.report.history import Record, replay
@@ -69,7 +79,7 @@ def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
         "Run 0123456789abcdef on https://127.0.0.1:6443",
         "begun  Wed 2026-03-04 05:06:07 UTC by ann@laptop/12, rollout 1.2.3",
         "rules  max_unavailable 3, reboot_timeout 1m",
-        "nodes  3 planned in 2 waves, 1 succeeded, 1 failed (node-2), 2 not started (node-3, node-4)",
+        "nodes  3 planned in 2 waves, 1 succeeded, 1 failed (node-2), 1 not done (node-3), 1 not started (node-4)",
         "end    ended, 2 nodes left, after 0s",
     ]
 
@@ -93,7 +103,43 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
         "hint: look",
     ]
     assert any(row.endswith("succeeded after 30s, now on 4081.2.1") for row in told)
-    assert any(row.endswith("the end: 1 succeeded, 1 failed, 1 skipped, 1 not started") for row in told)
+    assert any(row.endswith("the end: 1 succeeded, 1 failed, 1 not done, 1 not started") for row in told)
+
+
+ENDED = RunResult(
+    (),
+    (NotStarted("node-3", "not begun: the connection was refused", ExclusionReason.UNREACHABLE),),
+    (NotStarted("node-4", "a failure"),),
+    (
+        Exclusion("node-5", ExclusionReason.NO_SUDO, "sudo asks for a password"),
+        Exclusion("node-6", ExclusionReason.PAUSED, "paused by an annotation"),
+    ),
+)
+
+
+def test_the_end_tells_of_nodes_that_no_plan_had() -> None:
+    records = (BEGUN, json.loads(msgspec.json.encode(line(RunFinished(AT, ENDED)))))
+    told = replay(records)
+    assert told.not_done == {
+        "node-5": "no-sudo, sudo asks for a password",
+        "node-3": "unreachable, not begun: the connection was refused",
+    }
+    assert (told.not_started, told.left_out) == ({"node-4": "a failure"}, {"paused": 1})
+    assert rows(records)[3].endswith("2 not done (node-5, node-3), 1 not started (node-4); left out: 1 paused")
+    assert rows(records)[-4].endswith("the end: 2 not done, 1 not started")
+    assert [row.strip() for row in rows(records)[-3:]] == [
+        "node-5 was not done: no-sudo, sudo asks for a password",
+        "node-3 was not done: unreachable, not begun: the connection was refused",
+        "node-4 was left: a failure",
+    ]
+
+
+def test_the_end_of_an_older_version_is_told_as_it_was() -> None:
+    """Its journals count the skipped, and say nothing of what was not done."""
+    new = {"not_done", "left_out"}
+    older = tuple({name: value for name, value in record.items() if name not in new} for record in RUN)
+    assert replay(older).not_started == {"node-3": "cordoned since", "node-4": "a failure"}
+    assert any(row.endswith("the end: 1 succeeded, 1 failed, 1 skipped, 1 not started") for row in rows(older))
 
 
 def test_a_run_that_was_gone_on_with_is_one_run() -> None:
@@ -118,6 +164,8 @@ def test_a_new_day_is_marked() -> None:
         {"type": "plan", "plan": {"waves": [{"nodes": [3]}]}},
         {"type": "node_finished", "node": 3, "conditions": "none", "seconds": "long"},
         {"type": "summary", "reasons": ["none"], "succeeded": 3, "failed": None},
+        {"type": "summary", "reasons": {"node": 3}, "not_done": [3], "left_out": ["none"]},
+        {"type": "summary", "not_done": [{"node": "\x1b[2J", "reason": "\x1b"}], "left_out": {"\x1b": 1, "odd": "x"}},
         {"type": "wave_started", "nodes": 7, "at": 12},
         {"type": "step", "phase": "\x1b[2J"},
         {"type": "of tomorrow", "at": "some time"},

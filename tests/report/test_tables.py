@@ -53,7 +53,7 @@ def test_plan_names_blockers_and_warnings_with_what_clears_them() -> None:
 
 def test_plan_with_nothing_to_do_says_so() -> None:
     empty = replace(plan(), waves=(), summary=PlanSummary(0, 0, 0))
-    assert plan_text(empty, zones={}).splitlines()[-1] == "Nothing to do: no node takes part."
+    assert plan_text(empty, zones={}).splitlines()[-1] == "Nothing to do: no node takes part; left out: 1 paused."
 
 
 def test_plan_says_when_fewer_waves_are_conceivable() -> None:
@@ -84,7 +84,10 @@ def test_summary_names_failures_their_hints_and_who_never_began() -> None:
     assert "  hint: look at its console" in text
     assert "kubectl uncordon node-2" in text
     assert "Not started, 1 node failed: node-3" in text
-    assert text.splitlines()[-1] == "1 node succeeded, 1 failed, 1 not started."
+    assert text.splitlines()[-2:] == [
+        "1 node succeeded, 1 failed, 1 not started.",
+        "Go on: rollout resume --retry-failed",
+    ]
 
 
 def test_summary_says_what_was_seen_of_a_node_that_failed() -> None:

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.crash.conftest import machine  # noqa: F401 - a fixture
 
 QUICK = settings(
-    max_examples=7,
+    max_examples=10,
     stateful_step_count=10,
     deadline=None,
     database=None,

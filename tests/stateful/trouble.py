@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import LEASES, NODES, PODS
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_daemon, is_deleting, is_mirror, phase, spec_of
+from tests.security.hands import refill
 from tests.stateful.witness import Witness
 
 _ANSWERS = (
@@ -127,6 +129,50 @@ class Trouble:
 
         self._lab.call(do)
 
+    def refill(self, node: str) -> None:
+        """Somebody binds a pod to a node, past its cordon."""
+
+        def do() -> None:
+            if self._lab.store.get(NODES, node) is not None:
+                self._witness.put_there(refill(self._lab, node))
+
+        self._lab.call(do)
+
+    def swap_addresses(self, one: str, other: str) -> None:
+        """The kubelets of two hosts report each other's address."""
+        machines = self._lab.machines
+        self._report_address(one, machines[other].address)
+        self._report_address(other, machines[one].address)
+
+    def _report_address(self, node: str, address: str) -> None:
+        def do() -> None:
+            kubelet = self._lab.world.kubelets.get(node)
+            if kubelet is not None:
+                kubelet.report_address(address)
+
+        self._lab.call(do)
+
+    def garble_record(self) -> None:
+        """Somebody writes over a part of the record."""
+
+        def do() -> None:
+            found = self._lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")
+            if found is not None:
+                self._lab.store.put(
+                    CONFIGMAPS, {**found, "data": {"plan.json": '{"format_version":'}, "binaryData": {}}
+                )
+
+        self._lab.call(do)
+
+    def inventory_without(self, node: str) -> Path:
+        """An inventory of all hosts but this one."""
+        hosts = (machine for name, machine in self._lab.machines.items() if name != node)
+        port = self._lab.ssh_port
+        lines = [f"{machine.name} ansible_host={machine.address} ansible_port={port}" for machine in hosts]
+        file = self._lab.directory / f"without-{node}.ini"
+        file.write_text("\n".join(["[all]", *lines, ""]))
+        return file
+
     def delete_node(self, node: str) -> None:
         """Somebody deletes a Node; its kubelet registers it anew when it next reports, or boots."""
 
@@ -202,6 +248,7 @@ class Trouble:
         for task in self._outages:
             self._lab.call(task.cancel)
         self._lab.call(self._lab.api.come_back)
-        for node in self._lab.machines:
+        for node, machine in self._lab.machines.items():
+            self._report_address(node, machine.address)
             self.heal(node)
             self.report_soon(node, 0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from rollout.lab.api.resources import BUDGETS, NODES
 from rollout.lab.api.store import Change, ChangeType, Json
+from rollout.lab.hosts.machine import Machine
 from rollout.lab.lab import Lab
 from rollout.lab.world.host import HostState
 from rollout.lab.world.objects import is_daemon, is_mirror, is_ready, labels_of, phase, spec_of
@@ -19,6 +20,9 @@ from rollout.lab.world.selectors import matches
 
 PREFIX = "node-rollout.dev/"
 RUN, PHASE, CORDONED_BY_US = PREFIX + "run", PREFIX + "phase", PREFIX + "cordoned-by-us"
+# How shortly before a shutdown a pod may come to its node unseen, in real seconds: between the last look and the host's
+# taking the command lies the way to the host.
+_UNSEEN_WITHIN = 0.5
 # How long a node may be away unnoticed, in real seconds: between a look at the cluster and the act that it allowed
 # lies the look at the host.
 _NOTICED_WITHIN = 3.0
@@ -46,12 +50,16 @@ class Witness:
     _others: bool = False
     _marked: dict[str, str] = field(default_factory=dict)
     _away_since: dict[str, float] = field(default_factory=dict)
+    _put_there: dict[str, float] = field(default_factory=dict)
+    _stopping: dict[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Watch from now on; in the lab's loop."""
         self.cordons = {node["metadata"]["name"] for node in self.lab.store.items(NODES) if is_cordoned(node)}
         self.lab.store.subscribe(self._changed)
         self.lab.world.host_observers.append(self)
+        for machine in self.lab.machines.values():
+            machine.observers.append(self)
 
     @contextmanager
     def others(self) -> Iterator[None]:
@@ -126,7 +134,28 @@ class Witness:
         if len(unavailable) > self.limit:
             self.broken.append(f"{name} was begun with {sorted(unavailable)} unavailable; the limit is {self.limit}")
 
+    def put_there(self, pod: str) -> None:
+        """Somebody has bound this pod to a node, whatever its cordon says."""
+        self._put_there[pod] = time.monotonic()
+
+    def _was_unseen(self, pod: str, host: str) -> bool:
+        came, stopped = self._put_there.get(pod), self._stopping.get(host, time.monotonic())
+        return came is not None and came > stopped - _UNSEEN_WITHIN
+
     # What hosts go through.
+
+    def machine_stopping(self, machine: Machine) -> None:
+        """It has taken a command to reboot."""
+        self._stopping[machine.name] = time.monotonic()
+
+    def machine_down(self, machine: Machine) -> None:
+        """Its kubelet is told of."""
+
+    def machine_up(self, machine: Machine) -> None:
+        """The same."""
+
+    def machine_changed(self, machine: Machine) -> None:
+        """Faults are no acts."""
 
     def host_joined(self, host: HostState) -> None:
         """None does."""
@@ -143,6 +172,7 @@ class Witness:
         if RUN not in marks and host.name not in self.meddled:
             self.broken.append(f"{host.name} was rebooted without a mark that says by whom")
         lost = [pod["metadata"]["name"] for pod in pods if not is_daemon(pod) and not is_mirror(pod)]
+        lost = [name for name in lost if not self._was_unseen(name, host.name)]
         if lost and host.name not in self.meddled:
             self.broken.append(f"{host.name} was rebooted with {lost} on it")
 

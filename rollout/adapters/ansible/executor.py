@@ -7,13 +7,11 @@ reboot is asked for and proven by the same rules whatever carries the question.
 
 import math
 import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,6 +20,7 @@ from rollout.adapters.ansible.inventory import is_reachable_by_name
 from rollout.adapters.ansible.run import AnsibleRun
 from rollout.adapters.ansible.settings import AnsibleSettings, playbooks, require_ansible
 from rollout.adapters.ansible.turns import Turns
+from rollout.adapters.scratch import new_folder
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import SshError, SshUnreachableError
 from rollout.gather.hosts.boot import parse_boot
@@ -38,12 +37,13 @@ class AnsibleExecutor:
 
     def __init__(self, settings: AnsibleSettings) -> None:
         require_ansible()
+        settings.check_configuration()
         self._settings = settings
         if settings.host_key_checking is HostKeyChecking.OFF:
             # Even unchecked keys have to stay the same for as long as this is there.
-            folder = tempfile.mkdtemp(prefix="rollout-")
+            folder = new_folder("Ansible")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._settings = replace(settings, seen_keys=Path(folder) / "known_hosts")
+            self._settings = replace(settings, seen_keys=folder / "known_hosts")
         self._lock = threading.Lock()
         self._attended: dict[str, Turns] = {}
 

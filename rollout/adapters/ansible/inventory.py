@@ -18,7 +18,7 @@ from rollout.adapters.ansible.settings import AnsibleSettings, programs
 from rollout.errors import InputError, InventoryError
 from rollout.gather.hosts.answer import printable
 from rollout.gather.inventory.reading import Inventory
-from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
+from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host, port_of
 
 TARGETS: Final = "rollout_targets"
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
@@ -129,7 +129,9 @@ def _host(name: str, variables: Mapping[str, Any], settings: AnsibleSettings) ->
     address = _text(variables, "ansible_ssh_host", "ansible_host") or name
     port = _text(variables, "ansible_ssh_port", "ansible_port")
     user = _text(variables, "ansible_ssh_user", "ansible_user") or settings.user or DEFAULT_SSH_USER
-    return Host(name, address, int(port) if port.isdecimal() else settings.port or DEFAULT_SSH_PORT, user)
+    if port.isdecimal() and port_of(port) is None:
+        raise InventoryError(f"the inventory gives host {name} port {port}", hint="Ports are from 1 to 65535.")
+    return Host(name, address, port_of(port) or settings.port or DEFAULT_SSH_PORT, user)
 
 
 def _text(variables: Mapping[str, Any], *names: str) -> str:

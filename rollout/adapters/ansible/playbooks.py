@@ -22,6 +22,7 @@ class AnsiblePlaybooks:
 
     def __init__(self, settings: AnsibleSettings, files: Mapping[Occasion, Path]) -> None:
         require_ansible()
+        settings.check_configuration()
         for occasion, file in files.items():
             if not file.is_file():
                 raise InputError(f"--{occasion}-playbook {file}: no such file")

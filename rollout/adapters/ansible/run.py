@@ -7,7 +7,6 @@ owner may read, and are gone at the end of it: an environment may hold secrets.
 import shlex
 import shutil
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Final
 from rollout.adapters.ansible import tether
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
+from rollout.adapters.scratch import new_folder
 from rollout.gather.hosts.answer import printable
 from rollout.model.host import Host
 
@@ -45,7 +45,7 @@ class AnsibleRun:
         listener: Listener,
         ended: Callable[[], None] = lambda: None,
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="rollout-"))
+        self.folder = new_folder("Ansible")
         self.status: int | None = None
         self._settings = settings
         self._playbook = playbook

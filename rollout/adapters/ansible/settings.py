@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from rollout.adapters.child_environment import is_secret
+from rollout.adapters.file_owners import current_reader, distrust
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
-from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
-from rollout.errors import InputError, RolloutError
+from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER
 
 _MISSING = "--executor ansible needs Ansible, which is not installed beside rollout"
@@ -56,6 +57,10 @@ class AnsibleSettings:
     folder: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
+    def check_configuration(self) -> None:
+        """`UsageError` for a configuration file that may be another's, `InputError` for one that cannot be read."""
+        _ = self._config
+
     def variables(self, ssh_config: Path | None = None, *, first_on_path: Path | None = None) -> dict[str, str]:
         """What is added to the environment of Ansible's programs; `ssh_config` is where `ssh_config_text` was put."""
         path = (*((str(first_on_path),) if first_on_path else ()), str(programs()))
@@ -64,7 +69,8 @@ class AnsibleSettings:
             "PATH": os.pathsep.join((*path, self.environment.get("PATH", os.defpath))),
             "ANSIBLE_HOST_KEY_CHECKING": str(checked),
             "ANSIBLE_SSH_ARGS": shlex.join(self.ssh_arguments(ssh_config)),
-            PASSPHRASE_VARIABLE: "",
+            # ansible-runner adds to this process's environment, and takes nothing away.
+            **dict.fromkeys(filter(is_secret, self.environment), ""),
             **self._preferences(),
         }
         if self.key_file is not None:
@@ -114,18 +120,21 @@ class AnsibleSettings:
 
     @cached_property
     def _config_file(self) -> Path | None:
-        """The file that Ansible would read from where the user stands."""
-        named = self.environment.get("ANSIBLE_CONFIG")
-        home = Path(self.environment.get("HOME", "/"))
-        places: tuple[Path, ...] = (
-            self.folder / "ansible.cfg",
-            home / ".ansible.cfg",
-            Path("/etc/ansible/ansible.cfg"),
-        )
-        if named:
-            path = self.folder / named
-            places = (path / "ansible.cfg" if path.is_dir() else path, *places)
-        return next((place for place in places if place.is_file()), None)
+        """The file that Ansible would read from where the user stands; `UsageError` where it may be another's.
+
+        It runs programs. Ansible passes over one in a folder that anybody may write, but not over one that is named,
+        as we name it: in the current folder it counts by the rule for our own settings, elsewhere as the user names it.
+        """
+        if named := self.environment.get("ANSIBLE_CONFIG"):
+            path = self.folder / Path(named).expanduser()
+            path = path / "ansible.cfg" if path.is_dir() else path
+            if _is_readable(path):
+                return path
+        here = self.folder / "ansible.cfg"
+        if _is_readable(here):
+            return _own(here)
+        others = (Path(self.environment.get("HOME", "/")) / ".ansible.cfg", Path("/etc/ansible/ansible.cfg"))
+        return next(filter(_is_readable, others), None)
 
     @cached_property
     def _config(self) -> configparser.ConfigParser:
@@ -136,6 +145,20 @@ class AnsibleSettings:
         except (configparser.Error, OSError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read {self._config_file}: {error}") from error
         return parser
+
+
+def _is_readable(path: Path) -> bool:
+    """As Ansible looks: also what is no regular file."""
+    return os.access(path, os.R_OK) and not path.is_dir()
+
+
+def _own(path: Path) -> Path:
+    if reason := distrust(path, current_reader()):
+        raise UsageError(
+            f"ansible.cfg of the current folder is not obeyed: {reason}",
+            hint="ANSIBLE_CONFIG=ansible.cfg uses it on purpose; another folder goes without it.",
+        )
+    return path
 
 
 def programs() -> Path:

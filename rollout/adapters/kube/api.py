@@ -255,7 +255,7 @@ class KubeApi:
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
         try:
-            body = self._read(response)
+            body = self._access.session.without_credentials(self._read(response))
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")

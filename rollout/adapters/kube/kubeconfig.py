@@ -141,7 +141,7 @@ def _read(path: Path) -> KubeconfigFile:
     except OSError as error:
         raise KubeconfigError(f"kubeconfig {path} cannot be read: {error.strerror}", hint=_CHOOSE) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KubeconfigError(f"kubeconfig {path} is not YAML: {_flat(error)}", hint=_CHOOSE) from error
+        raise KubeconfigError(f"kubeconfig {path} is not YAML: {_place(error)}", hint=_CHOOSE) from error
     if content is None:
         raise KubeconfigError(f"kubeconfig {path} is empty", hint=_CHOOSE)
     try:
@@ -153,8 +153,11 @@ def _read(path: Path) -> KubeconfigFile:
         ) from error
 
 
-def _flat(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _place(error: Exception) -> str:
+    """Where and what, without the line itself, which may hold a token."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem or 'it cannot be read'}"
+    return type(error).__name__ if isinstance(error, UnicodeDecodeError) else " ".join(str(error).split())
 
 
 def _current(read: _Read, origin: str) -> str:

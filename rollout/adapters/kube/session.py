@@ -16,15 +16,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
 from rollout.adapters.kube.kubeconfig import Login, find_login
-from rollout.errors import KubeconfigError
+from rollout.adapters.masking import header_value, masked, without_userinfo
+from rollout.adapters.scratch import scratch_for
+from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+_UNAUTHORIZED = 401
+_CREDENTIALS_HINT = "See the token, or the file or program that it comes from."
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 
@@ -38,10 +43,22 @@ class Session:
     renewing: threading.Lock = field(default_factory=threading.Lock)
 
     def credentials(self) -> Mapping[str, str]:
-        """The headers that log in; renewed first where they are known to expire."""
+        """The headers that log in; renewed first where they are known to expire.
+
+        `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
+        """
         with self.renewing, _listening():
             settings = self.configuration.auth_settings()
-        return {setting["key"]: setting["value"] for setting in settings.values() if setting["value"]}
+        try:
+            return {item["key"]: header_value(item["value"]) for item in settings.values() if item["value"]}
+        except ValueError as error:
+            message = f"the kubeconfig's credentials cannot be sent: they have {error}"
+            raise ApiUnavailableError(message, status=_UNAUTHORIZED, hint=_CREDENTIALS_HINT) from None
+
+    def without_credentials(self, body: bytes) -> bytes:
+        """What a server has answered, should it have sent back what it was sent."""
+        sent = [value.split()[-1] for value in self.configuration.api_key.values() if value.split()]
+        return masked(body.decode(errors="surrogateescape"), sent).encode(errors="surrogateescape")
 
 
 def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
@@ -77,7 +94,7 @@ def _configuration(login: Login) -> Any:
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
     configuration = client.Configuration()
-    with _translated(login.origin), _listening() as heard:
+    with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=os.pathsep.join(str(path) for path in login.files),
             context=login.context,
@@ -95,6 +112,8 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
     from kubernetes import client  # noqa: PLC0415 - slow to import
 
     _check_tls(configuration)
+    _take_userinfo(configuration)
+    _check_credentials(configuration)
     _choose_proxy(configuration, proxy)
     configuration.connection_pool_maxsize = connections
     configuration.socket_options = _kept_alive()
@@ -135,6 +154,31 @@ def _check_tls(configuration: Any) -> None:
             ) from error
 
 
+def _take_userinfo(configuration: Any) -> None:
+    """A user and password in the server's address log in where nothing else does, as with kubectl; not part of it."""
+    try:
+        parts = urllib3.util.parse_url(configuration.host)
+    except urllib3.exceptions.LocationParseError:
+        # The client's own words would show a part of it.
+        message = "the server's address in the kubeconfig is no URL"
+        raise KubeconfigError(message, hint="Write it as https://HOST:PORT.") from None
+    if not parts.auth:
+        return
+    if not any(configuration.api_key.values()):
+        header = urllib3.make_headers(basic_auth=unquote(parts.auth))
+        configuration.api_key["authorization"] = header["authorization"]
+    configuration.host = parts._replace(auth=None).url
+
+
+def _check_credentials(configuration: Any) -> None:
+    try:
+        for value in filter(None, configuration.api_key.values()):
+            header_value(value)
+    except ValueError as error:
+        message = f"the credentials of the kubeconfig cannot be sent: they have {error}"
+        raise KubeconfigError(message, hint=_CREDENTIALS_HINT) from None
+
+
 def _chain_loader(context: ssl.SSLContext, configuration: Any) -> Any:
     # An empty passphrase keeps OpenSSL from asking for one on the terminal.
     return lambda path: context.load_cert_chain(path, configuration.key_file, password="")
@@ -153,11 +197,11 @@ def _translated(origin: str) -> Iterator[None]:
     """Whatever the loader raises, for it raises anything, as one error that names the file."""
     try:
         yield
-    except KubeconfigError:
+    except InputError:
         raise
     except Exception as error:
         raise KubeconfigError(
-            f"{origin} cannot be used: {error}",
+            f"{origin} cannot be used: {without_userinfo(str(error))}",
             hint="See whether `kubectl config view` accepts it.",
         ) from error
 

@@ -28,6 +28,7 @@ from rollout.model.host import Identities
 __all__ = ["PASSPHRASE_VARIABLE", "KeyRing", "Keys"]
 
 _DEFAULT_FILES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
+_NO_FILE = "none"
 # sshd ends the connection at the sixth refusal.
 _MOST_TRIED = 5
 _MOST_ASKED = 3
@@ -91,7 +92,8 @@ class KeyRing:
 
     def _any(self, identities: Identities, held: Keys, certificates: tuple[PublicBlob, ...]) -> Iterator[paramiko.PKey]:
         """What needs no question goes first; without any of that, the operator is asked."""
-        files = identities.files or tuple(file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
+        usual = (file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
+        files = tuple(file for file in identities.files or usual if file != _NO_FILE)
         found = False
         for key, file in self._ready(files, held):
             found = True

@@ -2,9 +2,9 @@
 
 import base64
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import SSHCertificate
@@ -12,10 +12,12 @@ from cryptography.hazmat.primitives.serialization import SSHCertificate
 from rollout.adapters.ssh.host_certificates import ALGORITHMS, authority_of, refusal
 from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
-from rollout.model.host import DEFAULT_SSH_PORT, Host
+from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyFiles
 
-USER_FILE = Path("~/.ssh/known_hosts")
-SYSTEM_FILE = Path("/etc/ssh/ssh_known_hosts")
+USUAL_FILES = HostKeyFiles(
+    ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"), ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+)
+_SOME_FILE = "FILE"
 
 
 class HostKeyChecking(StrEnum):
@@ -40,22 +42,24 @@ class Shown:
 class KnownHosts:
     """The keys of one or more files, and the decision about a key that a host shows.
 
-    New keys go to the first file. Safe to use from many threads. Errors do not name the host: the caller does.
+    New keys go to the operator's first file; where there is none, to no file. Safe to use from many threads. Errors do
+    not name the host: the caller does.
     """
 
-    def __init__(self, files: Sequence[Path], checking: HostKeyChecking) -> None:
-        """Read the files, or OpenSSH's two where none is named; `InputError` where named ones cannot be read."""
+    def __init__(self, files: HostKeyFiles | None, checking: HostKeyChecking) -> None:
+        """Read the files, or those that OpenSSH reads; `InputError` where none that is named can be read."""
         self.checking = checking
-        self._file = (files[0] if files else USER_FILE).expanduser()
+        own, system = _paths(files or USUAL_FILES)
+        self._file = own[0] if own else None
         self._lock = threading.Lock()
         self._index = Index()
         # Each hashed line costs a digest, and each connection asks twice.
         self._found: dict[str, tuple[Entry, ...]] = {}
         if checking is not HostKeyChecking.OFF:
-            named = [file.expanduser() for file in files]
-            strictly = checking is HostKeyChecking.STRICT and not any(file.exists() for file in named)
-            for file in named or (self._file, SYSTEM_FILE):
-                self._index.read(file, must_exist=bool(named) and strictly)
+            are_wanted = files is not None and checking is HostKeyChecking.STRICT
+            strictly = are_wanted and not any(file.exists() for file in (*own, *system))
+            for file in (*own, *system):
+                self._index.read(file, must_exist=strictly and file in own)
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
         """Every key on file for this address and port."""
@@ -63,9 +67,10 @@ class KnownHosts:
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
         """Types of key and certificate to ask the host for first: those that can be decided on."""
-        name = _name(host)
-        certified = ALGORITHMS if self._index.authorities.find(name) else ()
-        return (*certified, *dict.fromkeys(entry.key.type for entry in self._entries(name)))
+        names = _names(host)
+        certified = ALGORITHMS if any(map(self._index.authorities.find, names)) else ()
+        entries = next(filter(None, map(self._entries, names)), ())
+        return (*certified, *dict.fromkeys(entry.key.type for entry in entries))
 
     def verify(self, host: Host, shown: Shown) -> None:
         """Accept the key or raise `HostKeyError`; writes a new one to the file under accept-new."""
@@ -80,15 +85,18 @@ class KnownHosts:
             self._decide(host, shown.key, why_not)
 
     def _decide(self, host: Host, key: HostKey, uncertified: str) -> None:
-        known = self._entries(_name(host))
-        if any(entry.key == key for entry in known):
+        known, elsewhere = (self._entries(name) for name in (_name(host), _names(host)[-1]))
+        # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is not on file.
+        if any(entry.key == key for entry in known or elsewhere):
+            # From now on they are those of the port: it may not show another key in this run.
+            self._found[_name(host)] = known or elsewhere
             return
         if known:
             raise _changed(host, key, known, self._file)
         if self.checking is HostKeyChecking.STRICT:
-            raise _unknown(host, key, self._file, uncertified)
-        if self.checking is HostKeyChecking.ACCEPT_NEW:
-            self._append(host, key)
+            raise _unknown(host, key, self._file, (uncertified, elsewhere))
+        if self.checking is HostKeyChecking.ACCEPT_NEW and self._file is not None:
+            _append(self._file, host, key)
         self._found[_name(host)] = (Entry(key),)
 
     def _entries(self, name: str) -> tuple[Entry, ...]:
@@ -107,27 +115,34 @@ class KnownHosts:
         if shown.certificate is None:
             return ""
         signer = authority_of(shown.certificate)
-        if not any(entry.key.blob == signer for entry in self._index.authorities.find(_name(host))):
+        authorities = chain.from_iterable(map(self._index.authorities.find, _names(host)))
+        if not any(entry.key.blob == signer for entry in authorities):
             return "no @cert-authority line for it has the key that signed its certificate"
         return refusal(shown.certificate, (host.known_as or host.address).lower()) or None
 
-    def _append(self, host: Host, key: HostKey) -> None:
-        line = f"{_name(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
-        try:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._file.open("a+b") as file:
-                file.write((b"" if _ends_line(self._file) else b"\n") + line.encode())
-        except OSError as error:
-            raise HostKeyError(
-                f"its new host key cannot be written to {self._file}: {error.strerror}",
-                hint="Name a writable file with --known-hosts.",
-            ) from error
+
+def _paths(files: HostKeyFiles) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    own, system = (tuple(Path(file).expanduser() for file in some) for some in (files.own, files.system))
+    return own, system
 
 
-def read_known_hosts(files: Sequence[str], checking: HostKeyChecking) -> KnownHosts:
+def _append(path: Path, host: Host, key: HostKey) -> None:
+    line = f"{_name(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("a+b") as file:
+            file.write((b"" if _ends_line(path) else b"\n") + line.encode())
+    except OSError as error:
+        raise HostKeyError(
+            f"its new host key cannot be written to {path}: {error.strerror}",
+            hint="Name a writable file with --known-hosts.",
+        ) from error
+
+
+def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHosts:
     """Those that a host's own configuration names; `HostKeyError` where they cannot be read."""
     try:
-        return KnownHosts([Path(file) for file in files], checking)
+        return KnownHosts(files, checking)
     except InputError as error:
         raise HostKeyError(error.message, hint=error.hint) from error
 
@@ -139,30 +154,43 @@ def _name(host: Host) -> str:
     return address if host.port == DEFAULT_SSH_PORT else f"[{address}]:{host.port}"
 
 
+def _names(host: Host) -> tuple[str, ...]:
+    """The name that counts first, and the address without its port, which OpenSSH looks for where that finds none."""
+    return (_name(host),) if host.known_as else tuple(dict.fromkeys((_name(host), host.address.lower())))
+
+
 def _ends_line(file: Path) -> bool:
     data = file.read_bytes()
     return not data or data.endswith(b"\n")
 
 
-def _unknown(host: Host, shown: HostKey, file: Path, uncertified: str) -> HostKeyError:
+def _unknown(host: Host, shown: HostKey, file: Path | None, hopes: tuple[str, tuple[Entry, ...]]) -> HostKeyError:
+    """`hopes` are why its certificate does not help, and the keys that are on file for its address without the port."""
+    uncertified, elsewhere = hopes
     why = f" (its certificate does not help: {uncertified})" if uncertified else ""
+    other = f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
+    scan = f"ssh-keyscan -p {host.port} {host.address} >> {file or _SOME_FILE}"
     return HostKeyError(
-        f"its host key is unknown: {shown.type} {shown.fingerprint}{why}",
-        hint=f"If that is its fingerprint: ssh-keyscan -p {host.port} {host.address} >> {file}"
-        " (or --host-key-checking accept-new)",
+        f"its host key is unknown: {shown.type} {shown.fingerprint}{why}{other}",
+        hint=f"If that is its fingerprint: {scan}"
+        + (" (or --host-key-checking accept-new)" if file else f", and --known-hosts {_SOME_FILE}"),
     )
 
 
-def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path) -> HostKeyError:
-    same_type = [entry for entry in known if entry.key.type == shown.type]
-    expected = ", ".join(
-        f"{entry.key.type} {entry.key.fingerprint} ({entry.place or 'shown earlier in this run'})"
-        for entry in same_type or known
-    )
+def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path | None) -> HostKeyError:
+    same_type = tuple(entry for entry in known if entry.key.type == shown.type)
+    remedy = f"ssh-keygen -R '{_name(host)}' -f {file} && ssh-keyscan -p {host.port} {host.address} >> {file}"
     return HostKeyError(
-        f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is {expected}",
-        hint="Somebody may be listening in. If the host was reinstalled:"
-        f" ssh-keygen -R '{_name(host)}' -f {file} && ssh-keyscan -p {host.port} {host.address} >> {file}",
+        f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is"
+        f" {_described(same_type or known)}",
+        hint="Somebody may be listening in."
+        + (f" If the host was reinstalled: {remedy}" if file else " If the host was reinstalled, remove that line."),
+    )
+
+
+def _described(entries: tuple[Entry, ...]) -> str:
+    return ", ".join(
+        f"{entry.key.type} {entry.key.fingerprint} ({entry.place or 'shown earlier in this run'})" for entry in entries
     )
 
 

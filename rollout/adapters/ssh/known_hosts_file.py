@@ -12,9 +12,9 @@ import hmac
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rollout.adapters.ssh.patterns import is_match
 from rollout.errors import InputError
 
 _HASHED = "|1|"
@@ -106,12 +106,7 @@ class Index:
 
 def matches(patterns: str, name: str) -> bool:
     """Whether OpenSSH's pattern list names it: any match counts, unless a `!` pattern matches."""
-    wanted = [pattern.lower() for pattern in patterns.split(",")]
-    # Brackets are literal in known_hosts ([host]:port), and a class in fnmatch.
-    literal = [pattern.replace("[", "[[]") for pattern in wanted]
-    if any(fnmatchcase(name, pattern[1:]) for pattern in literal if pattern.startswith("!")):
-        return False
-    return any(fnmatchcase(name, pattern) for pattern in literal if not pattern.startswith("!"))
+    return is_match(patterns.lower().split(","), name)
 
 
 def _text(file: Path, *, must_exist: bool) -> str:

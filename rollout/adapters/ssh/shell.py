@@ -25,7 +25,7 @@ from rollout.adapters.ssh.passphrase import Ask
 from rollout.adapters.ssh.workers import ShellSettings, in_processes, workers_for
 from rollout.errors import InputError, SshAuthError, SshError
 from rollout.gather.hosts.side_by_side import side_by_side
-from rollout.model.host import Host, Identities
+from rollout.model.host import Host, HostKeyFiles, Identities
 from rollout.ports import CommandResult
 
 T = TypeVar("T")
@@ -60,9 +60,9 @@ class ParamikoShell:
     ) -> None:
         # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
         logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
-        self._known_hosts = KnownHosts((known_hosts,) if known_hosts else (), host_key_checking)
+        self._known_hosts = KnownHosts(HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking)
         self._known_hosts_file = known_hosts
-        self._others: dict[tuple[str, ...], KnownHosts] = {}
+        self._others: dict[HostKeyFiles, KnownHosts] = {}
         self._lock = threading.Lock()
         self._keys = KeyRing(passphrases, ask)
         self._key_file = str(key_file) if key_file is not None else None
@@ -202,7 +202,7 @@ class ParamikoShell:
 
     def _known_hosts_of(self, host: Host) -> KnownHosts:
         """The file named by flag before those of the host's configuration, as everywhere."""
-        if not host.known_hosts or self._known_hosts_file is not None:
+        if host.known_hosts is None or self._known_hosts_file is not None:
             return self._known_hosts
         with self._lock:
             if host.known_hosts not in self._others:

@@ -18,6 +18,8 @@ from typing import Any
 
 from typing_extensions import Buffer, override
 
+from rollout.adapters.child_environment import child_environment
+
 _INSTANT = 0.001
 _GREETING = 256
 _COMPLAINT = 4096
@@ -83,7 +85,12 @@ class Relay:
 
     def __init__(self, command: Sequence[str], stream: socket.socket) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - the operator's own configuration says it
-            command, stdin=stream.fileno(), stdout=stream.fileno(), stderr=subprocess.PIPE, start_new_session=True
+            command,
+            env=child_environment(),
+            stdin=stream.fileno(),
+            stdout=stream.fileno(),
+            stderr=subprocess.PIPE,
+            start_new_session=True,
         )
         self.complaint = ""
 

@@ -17,6 +17,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from rollout import errors
+from rollout.adapters.child_environment import child_environment
 from rollout.adapters.ssh.connection import Patience
 from rollout.errors import SshError
 from rollout.gather.hosts.side_by_side import Answer
@@ -95,7 +96,9 @@ def in_processes(
     shares = [dict(list(hosts.items())[number::workers]) for number in range(workers)]
     each = -(-concurrency // workers)
     answers = SimpleQueue[tuple[str, Answer] | None]()
-    begun = [_Worker(Task(settings, share, command, timeout, each), answers) for share in shares]
+    # Before a process is begun: what cannot be written down is a defect to be told, and no worker's end.
+    tasks = [message_of(Task(settings, share, command, timeout, each)) for share in shares]
+    begun = [_Worker(task, answers) for task in tasks]
     missing = dict(hosts)
     try:
         for answer in _until_all_end(answers, workers):
@@ -118,13 +121,14 @@ def _until_all_end(answers: SimpleQueue[tuple[str, Answer] | None], workers: int
 
 
 class _Worker:
-    """A process, and a thread that passes its answers on; None is its end."""
+    """A process with its task, as a message; and a thread that passes its answers on, None is its end."""
 
-    def __init__(self, task: Task, answers: SimpleQueue[tuple[str, Answer] | None]) -> None:
+    def __init__(self, task: bytes, answers: SimpleQueue[tuple[str, Answer] | None]) -> None:
         # It finds our modules where we found them, and hears of an interrupt from us alone.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", _PROGRAM],
+            # -P: no module is taken from the current folder, which may be anybody's.
+            [sys.executable, "-P", "-m", _PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -135,9 +139,9 @@ class _Worker:
         self._thread = threading.Thread(target=self._pass_on, args=(task,), name="worker", daemon=True)
         self._thread.start()
 
-    def _pass_on(self, task: Task) -> None:
+    def _pass_on(self, task: bytes) -> None:
         try:
-            write_message(_pipe(self._process.stdin), task)
+            _send(_pipe(self._process.stdin), task)
             for told in read_messages(_pipe(self._process.stdout), Told):
                 self._answers.put((told.name, _answer(told)))
         except (OSError, ValueError, msgspec.MsgspecError):
@@ -164,7 +168,21 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def write_message(pipe: IO[bytes], message: object) -> None:
     """Send one to the other side."""
-    body = msgspec.msgpack.encode(message)
+    _send(pipe, message_of(message))
+
+
+def message_of(message: object) -> bytes:
+    """The message as it crosses: durations as the seconds that they are. `TypeError` for what cannot cross."""
+    return msgspec.msgpack.encode(message, enc_hook=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, float):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} cannot be sent to a worker")
+
+
+def _send(pipe: IO[bytes], body: bytes) -> None:
     pipe.write(len(body).to_bytes(_LENGTH) + body)
     pipe.flush()
 

@@ -51,6 +51,8 @@ class PhaseEvents:
     def notify(self, event: StepEvent) -> None:
         """Take one event; what is told of a node comes from its own thread."""
         match event:
+            case NodeFinished() if event.result.node not in self._planned:
+                return  # it was begun by another process, and this one does nothing to it
             case NodeStep() if self._phases.get(event.node) is not event.phase:
                 self._phases[event.node] = event.phase
                 if event.phase in REASONS:

@@ -27,6 +27,7 @@ EVENTS = "/api/v1/namespaces/default/events"
 COMPONENT = "node-rollout"
 
 _LONGEST_MESSAGE = 1024
+_LONGEST_NAME = 253
 _MOST_WAITING = 2000
 _PATIENCE = 900.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _LAST_PAUSE = 0.5, 10.0, 0.2
@@ -138,7 +139,9 @@ class EventWriter:
             self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
 
     def _name(self, note: NodeNote) -> str:
-        return f"{note.node}.{sha256(f'{self._run}/{note.about}'.encode()).hexdigest()[:16]}"
+        """Unique by the digest alone; a name that is too long for it to fit behind is cut."""
+        digest = sha256(f"{self._run}/{note.about}".encode()).hexdigest()[:16]
+        return f"{note.node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
 
     def _identity(self, name: str, note: NodeNote) -> dict[str, Any]:
         return {

@@ -14,6 +14,7 @@ from rollout.execution.node.playbooks import run_after_reboot, run_before_reboot
 from rollout.execution.reporting import Reporter
 from rollout.gather.cluster.snapshot import read_selected_pods
 from rollout.gather.hosts.boot import BootFacts
+from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
@@ -86,10 +87,10 @@ class PolicyGates:
         wave = self._wave_of[context.name]
         about = {
             **_about(wave, self._around.plan),
-            "ROLLOUT_NODE": context.name,
-            "ROLLOUT_ADDRESS": context.host.address,
-            "ROLLOUT_RUNNING_VERSION": context.planned.running_version,
-            "ROLLOUT_STAGED_VERSION": context.planned.staged_version,
+            GateVariable.NODE: context.name,
+            GateVariable.ADDRESS: context.host.address,
+            GateVariable.RUNNING_VERSION: context.planned.running_version,
+            GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
         if why := self._command("node", about):
             raise NodeFailure(Outcome.SKIPPED, f"not begun: {why}")
@@ -123,7 +124,7 @@ class PolicyGates:
     def _command(self, stage: str, about: Mapping[str, str]) -> str:
         if self._ports.command is None:
             return ""
-        environment = {"ROLLOUT_GATE": stage, "ROLLOUT_RUN": self._around.plan.plan_id, **about}
+        environment = {GateVariable.STAGE: stage, GateVariable.RUN: self._around.plan.plan_id, **about}
         return self._ports.command.run(environment, seconds=self._policy.timeout, stopped=self._stopped)
 
     def _window(self, node: PlannedNode) -> Hold:
@@ -131,13 +132,13 @@ class PolicyGates:
             return OPEN
         now, needed = self._around.clock.now(), self._needed(node)
         if needed and not fits_ever(self._windows, now, needed):
-            return Hold(f"it is estimated to take {Duration(needed)}, which no window has room for", final=True)
+            return Hold(f"it is estimated to take {Duration(round(needed))}, which no window has room for", final=True)
         opening = current(self._windows, now)
         if opening and (opening.end - now).total_seconds() >= needed:
             return OPEN
         if opening:
-            why = f"only {Duration((opening.end - now).total_seconds())} are left of the window, and it is estimated "
-            why += f"to take {Duration(needed)}"
+            left = round((opening.end - now).total_seconds())
+            why = f"only {Duration(left)} are left of the window, and it is estimated to take {Duration(round(needed))}"
         else:
             why = "outside the maintenance window"
         return Hold(f"{why}; the next opens {self._next_opening(now)}", final=not self._policy.windows.wait)
@@ -205,7 +206,7 @@ def _named(names: Sequence[str]) -> str:
 
 def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
     return {
-        "ROLLOUT_WAVE": str(wave.index),
-        "ROLLOUT_WAVES": str(len(plan.waves)),
-        "ROLLOUT_NODES": " ".join(node.name for node in wave.nodes),
+        GateVariable.WAVE: str(wave.index),
+        GateVariable.WAVES: str(len(plan.waves)),
+        GateVariable.NODES: " ".join(node.name for node in wave.nodes),
     }

@@ -1,6 +1,7 @@
 """A node's failure with its outcome: what decides whether the node is given back or left cordoned."""
 
 from rollout.errors import ApiError, DrainError, FencedError, RebootError, RolloutError, StepError
+from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 
 # After these the node works as it did before, or better: it is uncordoned, and reported.
@@ -10,11 +11,14 @@ _WORKS = frozenset(
 
 
 class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a rollout, not an error of it
-    """A step that failed with an outcome of its own."""
+    """A step that failed with an outcome of its own; `reason` as of a `NodeResult`."""
 
-    def __init__(self, outcome: Outcome, message: str, *, hint: str = "") -> None:
+    def __init__(
+        self, outcome: Outcome, message: str, *, hint: str = "", reason: ExclusionReason | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.outcome = outcome
+        self.reason = reason
 
 
 class GivenUpError(NodeFailure):

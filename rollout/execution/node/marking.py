@@ -12,10 +12,13 @@ import msgspec
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, FencedError, StepError
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure
 from rollout.execution.unfinished.recovery import last_result
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.node_marks import misunderstanding
+from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 
@@ -36,19 +39,21 @@ def claim(context: NodeContext, staged_version: str) -> Node:
             marks.RUN: context.run,
             marks.PHASE: Phase.CORDONED.value,
             marks.BOOT_ID_BEFORE: context.planned.boot_id,
+            marks.MACHINE_ID: context.planned.machine_id,
             marks.STAGED_VERSION: staged_version or None,
-            marks.CORDONED_BY_US: "true" if _ours_to_undo(context, node) else None,
+            marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
         }
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
 
     return _write(context, change)
 
 
-def _ours_to_undo(context: NodeContext, node: Node) -> bool:
-    """Whether the cordon is ours; a claim whose answer was lost stands on the Node already, and must not be misread."""
-    if node.annotations.get(marks.RUN) == context.run:
-        return node.annotations.get(marks.CORDONED_BY_US) == "true"
-    return not node.unschedulable
+def _ours_to_undo(node: Node) -> bool:
+    """Whether the cordon is ours, of whichever run: one that a failed node was left with stays ours until it is undone.
+
+    A claim whose answer was lost stands on the Node already, and must not be taken for somebody else's.
+    """
+    return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
 def mark_phase(context: NodeContext, phase: Phase) -> Node:
@@ -108,13 +113,20 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
 
 
 def _check_free(context: NodeContext, node: Node) -> None:
+    """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
+    if why := misunderstanding(node):
+        message = f"not begun: it carries marks that are not understood: {why}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_MARKS)
     if node.uid != context.planned.node_uid:
-        raise StepError(f"the Node {node.name} was deleted and made anew since it was planned")
+        raise NodeFailure(Outcome.SKIPPED, "not begun: the Node was deleted and made anew since it was planned")
+    if node.boot_id != context.planned.boot_id or node.machine_id != context.planned.machine_id:
+        raise NodeFailure(Outcome.SKIPPED, "not begun: its kubelet has reported another boot since it was planned")
     run = node.annotations.get(marks.RUN)
     if run not in (None, context.run) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
-        raise StepError(f"the Node {node.name} is marked by the unfinished rollout {run}")
+        raise NodeFailure(Outcome.SKIPPED, f"not begun: it is marked by the unfinished rollout {run}")
     if node.unschedulable and not context.planned.cordoned and run != context.run:
-        raise StepError(f"somebody cordoned {node.name} after it was planned")
+        message = "not begun: it was cordoned by someone else after it was planned"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.CORDONED)
 
 
 def _ours(context: NodeContext, node: Node) -> Node:

@@ -12,6 +12,7 @@ class Progress:
     """The phase, and what the run has learnt on the way.
 
     `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
+    `drains`: how often it went back to draining, as pods had come again.
     """
 
     phase: Phase = Phase.PENDING
@@ -19,6 +20,7 @@ class Progress:
     boot: BootFacts | None = None
     marked: bool = False
     in_doubt: bool = False
+    drains: int = 0
 
     def to(self, phase: Phase) -> "Progress":
         """The same, one phase on."""

@@ -1,79 +1,35 @@
-"""The reboot: a last look, the command, and the proof.
+"""The reboot: the command, and the first half of its proof, which is another boot id of the same machine.
 
-A reboot counts only when proven: the boot id read over SSH is another, the Node reports that boot id too (so its
-kubelet has reported since), and it is Ready. No clocks are compared, and no NotReady is waited for: a fast reboot may
-never show one.
+There is one way to ask for it, and every ask goes it: with the connection to the host open, the host must be the node's
+machine in the boot from before, and the last look at the node must still hold. Then the command is sent, and nothing
+else comes between.
 """
 
-from rollout.errors import (
-    ApiError,
-    DrainError,
-    HostKeyError,
-    RebootError,
-    SshError,
-    SshTimeoutError,
-    SshUnreachableError,
-    StepError,
-)
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.draining.drain import must_go
-from rollout.execution.draining.live_view import watch_node
-from rollout.execution.draining.returning import not_left_to_the_reboot
+from dataclasses import dataclass
+
+from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
+from rollout.execution.deadline import Deadline, is_passing
+from rollout.execution.node.boot import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
+from rollout.execution.node.last_look import RefilledError, look_again
 from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot
-from rollout.model.cluster import Node, VolumeAttachment
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.verdicts import DrainRules
 from rollout.ports import CommandResult
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
-_SSH_SECONDS = 20.0
-_DETACH_SECONDS = 120.0
-_FORBIDDEN = 403
+# One ask: reaching the host, the last look, the command. What the look may take of it leaves the command its time.
+_ASK_SECONDS = 40.0
+_LOOK_SECONDS = 10.0
+_COMMAND_SECONDS = 15.0
+# A host that was asked is down by then, unless something on it delays shutdowns for longer than any default does.
+_DOUBT_SECONDS = 120.0
 
 
-def last_look(context: NodeContext) -> None:
-    """Still cordoned, still empty of what had to go, volumes detached: else `DrainError`."""
-    deadline = Deadline(context.clock, context.api_patience)
-    node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
-    if not node.unschedulable:
-        raise DrainError(f"somebody uncordoned {context.name} while it was being drained")
-    _check_empty(context, deadline)
-    _await_detached(context)
-    context.guard.check()
-
-
-def _check_empty(context: NodeContext, deadline: Deadline) -> None:
-    listing = patiently(lambda: read_node_pods(context.api, context.name), deadline, context.told_of_outage)
-    owners = patiently(lambda: read_daemon_sets(context.api), deadline, context.told_of_outage)
-    left = must_go(listing.pods, DrainRules.of(context.policy.drain, owners, now=context.api.server_time()))
-    if left := not_left_to_the_reboot(left, context.returning):
-        raise DrainError(f"{left[0].key} arrived on {context.name} after it was drained")
-
-
-def _await_detached(context: NodeContext) -> None:
-    """Wait, within bounds, for volumes: one that stays attached is reported, and does not stop the reboot."""
-    deadline = Deadline(context.clock, min(_DETACH_SECONDS, context.policy.drain.timeout))
-    while attached := _attachments(context, deadline):
-        if deadline.expired:
-            context.report.notice(f"{context.name}: the volume {attached[0].volume} is still attached; going on")
-            return
-        context.report.step(context.name, Phase.DRAINED, f"waiting for {len(attached)} volumes to detach")
-        context.pause.wait(_FIRST_PAUSE)
-
-
-def _attachments(context: NodeContext, deadline: Deadline) -> tuple[VolumeAttachment, ...]:
-    """Volumes on the node; none where this user may not see them, of which the plan has warned."""
-    try:
-        return patiently(lambda: read_attachments(context.api, context.name), deadline, context.told_of_outage)
-    except ApiError as error:
-        if error.status == _FORBIDDEN:
-            return ()
-        raise
+class _NotNowError(StepError):
+    """The last look could not be taken in time: nothing was sent to the host."""
 
 
 def ask_for_reboot(context: NodeContext) -> None:
@@ -81,7 +37,8 @@ def ask_for_reboot(context: NodeContext) -> None:
 
     A connection that ends before the command's answer counts as an answer, and so does a timeout: the command may have
     been carried out, and the proof decides. After a connection that was never made, or broke, the command is repeated
-    only once the host was seen to be still in the boot from before: no host is ever asked to reboot twice.
+    only once the host was seen to be still in the boot from before: no host is ever asked to reboot twice. A last look
+    that does not hold any more is raised as its `DrainError`.
     """
     deadline = Deadline(context.clock, context.policy.reboot_timeout)
     while not _has_been_asked(context):
@@ -97,7 +54,7 @@ def _has_been_asked(context: NodeContext) -> bool:
             _check_accepted(result)
     except SshTimeoutError as error:
         context.report.step(context.name, Phase.REBOOTING, f"no answer to the reboot command: {error}")
-    except SshUnreachableError as error:
+    except (SshUnreachableError, _NotNowError) as error:
         context.report.step(context.name, Phase.REBOOTING, f"the host cannot be asked to reboot yet: {error}")
         return False
     except SshError as error:
@@ -106,26 +63,34 @@ def _has_been_asked(context: NodeContext) -> bool:
 
 
 def _ask(context: NodeContext) -> CommandResult | None:
-    """The answer to the reboot command, which only the boot from before is given; None where that is over.
+    """The answer to the reboot command, which only the node's machine in the boot from before is given.
 
-    Whether we still may is asked last, with the connection already open: reaching a host can take long.
+    None where that boot is over. Whether we still may is asked last, with the connection already open: reaching a host
+    can take long.
     """
+    started = Deadline(context.clock, _ASK_SECONDS)
 
     def may_reboot(answer: CommandResult) -> bool:
         facts = parse_boot(answer)
-        context.guard.check()
-        return facts is not None and facts.boot_id == context.planned.boot_id
+        if facts is None or not in_boot_before(context, facts):
+            return False
+        _check_may_reboot(context, facts)
+        if started.remaining < _COMMAND_SECONDS:
+            raise _NotNowError("the last look at the Node took too long")
+        return True
 
-    return context.shell.run_if(context.host, BOOT_COMMAND, may_reboot, context.reboot_command, timeout=_SSH_SECONDS)
+    return context.shell.run_if(context.host, BOOT_COMMAND, may_reboot, context.reboot_command, timeout=_ASK_SECONDS)
 
 
-def _ask_again(context: NodeContext) -> bool:
-    """Ask a host that may have been asked before; whether it took it. Going down it may refuse: no verdict."""
+def _check_may_reboot(context: NodeContext, facts: BootFacts) -> None:
+    if why := other_machine(context, facts):
+        raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {why}")
     try:
-        result = _ask(context)
-    except SshError:
-        return False
-    return result is None or result.exit_status in (0, None)
+        look_again(context, Deadline(context.clock, _LOOK_SECONDS))
+    except ApiError as error:
+        if not is_passing(error):
+            raise
+        raise _NotNowError(f"the API server is away: {error.message}") from error
 
 
 def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
@@ -133,119 +98,75 @@ def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
     last = "it did not answer"
     while not deadline.expired:
         context.pause.wait(min(_FIRST_PAUSE, deadline.remaining))
-        facts, last = _look(context, deadline)
+        facts, last = look(context, deadline)
         if facts is not None:
-            return facts.boot_id == context.planned.boot_id
-    raise _no_boot(context, last)
+            return in_boot_before(context, facts)
+    raise no_boot(context, last)
 
 
 def _check_accepted(result: CommandResult) -> None:
     if result.exit_status not in (0, None):
-        said = complaint(result.stderr) or f"exit status {result.exit_status}"
-        raise RebootError(f"the host refuses to reboot: {said}")
+        refusal = complaint(result.stderr) or f"exit status {result.exit_status}"
+        raise RebootError(f"the host refuses to reboot: {refusal}")
 
 
 def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
     """Facts of the next boot, once the host answers with another boot id.
 
-    Where it is in doubt whether the host was asked, it is asked as soon as it answers with the boot id from before.
+    Where it is in doubt whether the host was asked, it is asked as soon as it answers with the boot id from before, if
+    the last look holds. `DrainError` where it does not, and the host has not rebooted by an earlier ask either.
     """
     deadline = Deadline(context.clock, context.policy.reboot_timeout)
-    pause, last, told = _FIRST_PAUSE, "no attempt was made", ""
+    doubt = _Doubt(context) if in_doubt else None
+    pause, last, reported = _FIRST_PAUSE, "no attempt was made", ""
     while not deadline.expired:
         context.pause.wait(min(pause, deadline.remaining))
         pause = min(_LONGEST_PAUSE, pause * 1.5)
-        facts, last = _look(context, deadline)
-        if facts is not None and facts.boot_id != context.planned.boot_id:
+        facts, last = look(context, deadline)
+        if facts is not None and not in_boot_before(context, facts):
             return facts
-        if facts is not None and in_doubt:
-            in_doubt = not _ask_again(context)
-        if last != told:
-            told = last
+        if facts is not None and doubt is not None:
+            last = doubt.settle() or last
+            doubt = doubt if doubt.stands else None
+        if last != reported:
+            reported = last
             context.report.step(context.name, Phase.REBOOTING, last)
-    raise _no_boot(context, last)
+    raise no_boot(context, last)
 
 
-def look_once(context: NodeContext) -> BootFacts | None:
-    """Facts of the boot that the host is in now, or None where it does not answer, or not as itself."""
-    try:
-        facts, _said = _look(context, Deadline(context.clock, _SSH_SECONDS))
-    except NodeFailure:
-        return None
-    return facts
+@dataclass(slots=True)
+class _Doubt:
+    """Whether the host of a node that is marked as rebooting was asked by the process that marked it."""
 
+    context: NodeContext
+    stands: bool = True
+    refused: Deadline | None = None
 
-def _look(context: NodeContext, deadline: Deadline) -> tuple[BootFacts | None, str]:
-    try:
-        result = context.shell.run(context.host, BOOT_COMMAND, timeout=min(_SSH_SECONDS, max(1.0, deadline.remaining)))
-    except HostKeyError as error:
-        # No amount of waiting mends this, and nothing that such a host says may be believed.
-        raise NodeFailure(Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint) from error
-    except SshError as error:
-        return None, f"waiting for the host: {error}"
-    facts = parse_boot(result)
-    if facts is None:
-        return None, "waiting for the host: it gave no boot id"
-    return facts, "still up with the boot id from before"
+    def settle(self) -> str:
+        """Ask the host, which answers in the boot from before; why it was not asked, empty where it was.
 
+        Going down it may refuse: that is no verdict. `RefilledError` at once, for draining does no harm to a host that
+        was asked before; what else keeps it from being asked is raised once it surely was not.
+        """
+        try:
+            result = _ask(self.context)
+        except (SshError, _NotNowError):
+            return ""
+        except NodeFailure as error:
+            # Unlike one that was surely not asked, it may be away.
+            raise NodeFailure(Outcome.NOT_BACK, error.message, hint=error.hint) from error
+        except RefilledError:
+            raise
+        except DrainError as error:
+            return self._wait(error)
+        self.stands = not (result is None or result.exit_status in (0, None))
+        return ""
 
-def _no_boot(context: NodeContext, last: str) -> StepError:
-    """A host that still answers with its old boot id works as before; one that is away does not."""
-    facts, _said = _look(context, Deadline(context.clock, _SSH_SECONDS))
-    if facts is not None and facts.boot_id == context.planned.boot_id:
-        return NodeFailure(
-            Outcome.NOT_REBOOTED,
-            f"the host did not reboot within --reboot-timeout {context.policy.reboot_timeout}: same boot id as before",
-            hint="See `systemd-inhibit --list` and `systemctl list-jobs` on the host.",
-        )
-    return NodeFailure(
-        Outcome.NOT_BACK,
-        f"the host is not back within --reboot-timeout {context.policy.reboot_timeout} ({last})",
-        hint="Look at its console: firmware, boot loader, a disk or a network that is waited for.",
-    )
-
-
-def await_ready(context: NodeContext, boot: BootFacts) -> None:
-    """Return when the kubelet of this boot reports Ready."""
-    deadline = Deadline(context.clock, context.policy.ready_timeout)
-    told = ""
-    with watch_node(context.api, context.name, deadline, context.told_of_outage) as view:
-        while not deadline.expired:
-            nodes = view.items()
-            missing = _not_ready_because(nodes[0] if nodes else None, boot)
-            if not missing:
-                return
-            if missing != told:
-                told = missing
-                context.report.step(context.name, Phase.BOOTED, missing)
-            view.wait(min(5.0, deadline.remaining))
-    raise NodeFailure(
-        Outcome.NOT_READY,
-        f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}: {told}",
-        hint=f"See: kubectl describe node {context.name}; journalctl -u kubelet on the host",
-    )
-
-
-def _not_ready_because(node: Node | None, boot: BootFacts) -> str:
-    if node is None:
-        return "the Node is gone"
-    if node.boot_id != boot.boot_id:
-        return "waiting for its kubelet to report this boot"
-    if not node.is_ready:
-        return f"waiting for Ready{': ' + node.ready_message if node.ready_message else ''}"
-    return ""
-
-
-def check_version(context: NodeContext, staged_version: str, *, staged: bool, boot: BootFacts) -> None:
-    """The host runs what was staged; else `NodeFailure`, for a node that works as it did before."""
-    if not staged or (staged_version and boot.version == staged_version):
-        return
-    before = context.planned.running_version
-    if not staged_version and boot.version != before:
-        return
-    expected = staged_version or "another version"
-    raise NodeFailure(
-        Outcome.ROLLED_BACK,
-        f"the host rebooted into {boot.version}, not into {expected}: the update did not take",
-        hint="See `journalctl -u update-engine` and the boot entries on the host.",
-    )
+    def _wait(self, error: DrainError) -> str:
+        """Give an earlier ask the time to show."""
+        if self.refused is None:
+            seconds = min(_DOUBT_SECONDS, self.context.policy.reboot_timeout / 2)
+            self.refused = Deadline(self.context.clock, seconds)
+        if self.refused.expired:
+            raise error
+        return f"not asked to reboot, only watched whether it was: {error.message}"

@@ -9,6 +9,7 @@ from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.draining.drain import drain
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
+from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.last_words import RememberingShell
 from rollout.execution.node.marking import (
     MarksGoneError,
@@ -20,19 +21,25 @@ from rollout.execution.node.marking import (
     stays_cordoned,
 )
 from rollout.execution.node.progress import Progress
-from rollout.execution.node.reboot import ask_for_reboot, await_boot, await_ready, check_version, last_look
+from rollout.execution.node.readiness import await_ready, check_version
+from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
 from rollout.execution.stopping import until_given_back
 from rollout.execution.unfinished.resume import take_up
 from rollout.gather.cluster.node_report import NodeReport, read_report
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
+from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.polling import observe
 from rollout.model import marks
-from rollout.model.host import HostFacts, ProbeFailure
+from rollout.model.cluster import Node
+from rollout.model.host import HostFacts, ProbeFailure, UpdateOperation
+from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
+from rollout.planning.eligibility import reason_of
 from rollout.planning.rivals import marks_on
 
+_MOST_DRAINS = 3
 # How long a report may take when the API server is away too.
 _LOOK_SECONDS = 10.0
 
@@ -59,45 +66,68 @@ def run_node(context: NodeContext) -> NodeResult:
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Look at the host once more, then cordon: much may have happened since the plan."""
     context.guard.check()
-    facts = observe(context.host, context.shell, timeout=context.probe_timeout)
+    seen = observe(context.host, context.shell, timeout=context.probe_timeout)
+    node = _node_now(context)
+    facts = identified((node,), {node.name: seen})[node.name]
     if isinstance(facts, ProbeFailure):
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.message}", hint=facts.hint)
-    _check_as_planned(context, facts)
+        message = f"not begun: {facts.message}"
+        raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
+    _check_host(context, facts)
+    _check_node(context, node)
     context.gates.before_node(context)
     staged_version = facts.update.new_version if context.planned.staged else ""
     claim(context, staged_version)
     return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
 
 
-def _check_as_planned(context: NodeContext, facts: HostFacts) -> None:
+def _node_now(context: NodeContext) -> Node:
+    deadline = Deadline(context.clock, context.api_patience)
+    return patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
+
+
+def _check_host(context: NodeContext, facts: HostFacts) -> None:
+    if facts.machine_id != context.planned.machine_id:
+        message = "not begun: its host is another machine than when it was planned"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.WRONG_HOST)
     if facts.boot_id != context.planned.boot_id:
         raise NodeFailure(Outcome.SKIPPED, "not begun: the host has rebooted since it was planned")
     if context.planned.staged and not facts.update.needs_reboot:
-        raise NodeFailure(Outcome.SKIPPED, "not begun: its staged update is gone")
+        raise _without_update(facts)
     if facts.inhibited_by:
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: its shutdown is blocked by {facts.inhibited_by}")
+        message = f"not begun: its shutdown is blocked by {facts.inhibited_by}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.INHIBITED)
     if facts.shutdown_pending:
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: {facts.shutdown_pending}")
-    node = patiently(
-        lambda: read_node(context.api, context.name),
-        Deadline(context.clock, context.api_patience),
-        context.told_of_outage,
-    )
-    if node.annotations.get(marks.RUN) == context.run:
+        message = f"not begun: {facts.shutdown_pending}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.SHUTDOWN_PENDING)
+
+
+def _check_node(context: NodeContext, node: Node) -> None:
+    if node.annotations.get(marks.RUN) == context.run and not context.taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has begun it meanwhile: rollout resume")
     if not node.is_ready:
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: the Node is not Ready any more {node.ready_message}".rstrip())
+        message = f"not begun: the Node is not Ready any more {node.ready_message}".rstrip()
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NOT_READY)
     if any(node.annotations.get(annotation) == "true" for annotation in marks.PAUSE_ANNOTATIONS):
-        raise NodeFailure(Outcome.SKIPPED, "not begun: it has been paused since it was planned")
+        message = "not begun: it has been paused since it was planned"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.PAUSED)
     ignored = context.policy.gates.ignored_rivals
     if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: since it was planned {held}")
+        message = f"not begun: since it was planned {held}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.RIVAL)
+
+
+def _without_update(facts: HostFacts) -> NodeFailure:
+    """An engine that no longer says what it is doing has not said that nothing waits."""
+    if facts.update.operation is UpdateOperation.UNKNOWN:
+        message = f"not begun: {facts.update.message or 'update_engine gave no status'}"
+        return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_STATUS)
+    return NodeFailure(Outcome.SKIPPED, "not begun: its staged update is gone", reason=ExclusionReason.NO_UPDATE)
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
     context.gates.before_reboot(context)
     if not mark_phase(context, Phase.DRAINING).unschedulable:
-        raise DrainError(f"somebody uncordoned {context.name} before it was drained")
+        raise DrainError(f"{context.name} was uncordoned by someone else before it was drained")
     return progress.to(Phase.DRAINING)
 
 
@@ -109,17 +139,32 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
     context.gates.before_command(context)
-    last_look(context)
-    mark_phase(context, Phase.REBOOTING)
-    context.guard.check()
-    ask_for_reboot(context)
+    try:
+        last_look(context)
+        mark_phase(context, Phase.REBOOTING)
+        ask_for_reboot(context)
+    except RefilledError as error:
+        return _drain_again(context, progress, error)
     return progress.to(Phase.REBOOTING)
 
 
 def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
-    boot = await_boot(context, in_doubt=progress.in_doubt)
+    try:
+        boot = await_boot(context, in_doubt=progress.in_doubt)
+    except RefilledError as error:
+        return _drain_again(context, progress, error)
     mark_phase(context, Phase.BOOTED)
     return replace(progress, boot=boot).to(Phase.BOOTED)
+
+
+def _drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
+    """Back to draining; the host, which is in the boot from before, is asked anew once the node is empty."""
+    if progress.drains >= _MOST_DRAINS:
+        raise refilled
+    context.report.step(context.name, Phase.DRAINING, f"draining again: {refilled.message}")
+    if not mark_phase(context, Phase.DRAINING).unschedulable:
+        raise DrainError(f"{context.name} was uncordoned by someone else before it was drained")
+    return replace(progress, drains=progress.drains + 1, in_doubt=False).to(Phase.DRAINING)
 
 
 def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
@@ -167,8 +212,17 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError, start
     elif progress.marked or (context.taken_up and outcome is not Outcome.SKIPPED):
         left_cordoned = True
     seconds = context.clock.monotonic() - started
+    reason = error.reason if isinstance(error, NodeFailure) else None
     return NodeResult(
-        context.name, outcome, progress.phase, seconds, message, error.hint, progress.version, left_cordoned
+        context.name,
+        outcome,
+        progress.phase,
+        seconds,
+        message,
+        error.hint,
+        progress.version,
+        left_cordoned,
+        reason=reason,
     )
 
 

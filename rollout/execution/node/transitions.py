@@ -12,6 +12,9 @@ is written on the Node before the act that it names, so that a crash at any poin
     ready      the kubelet of that boot reports Ready
     done       proven, and back in service
     failed     ended; its last result says how
+
+Two ways lead back to draining: pods have come to a drained node, or to one whose host still answers in the boot from
+before, and it is not asked to reboot under them.
 """
 
 from collections.abc import Mapping
@@ -23,7 +26,7 @@ NEXT: Mapping[Phase, frozenset[Phase]] = {
     Phase.CORDONED: frozenset({Phase.DRAINING, Phase.FAILED}),
     Phase.DRAINING: frozenset({Phase.DRAINED, Phase.FAILED}),
     Phase.DRAINED: frozenset({Phase.REBOOTING, Phase.DRAINING, Phase.FAILED}),
-    Phase.REBOOTING: frozenset({Phase.BOOTED, Phase.FAILED}),
+    Phase.REBOOTING: frozenset({Phase.BOOTED, Phase.DRAINING, Phase.FAILED}),
     Phase.BOOTED: frozenset({Phase.READY, Phase.FAILED}),
     Phase.READY: frozenset({Phase.DONE, Phase.FAILED}),
     Phase.DONE: frozenset(),

@@ -7,20 +7,21 @@ so does one that answers in its old boot all along. One that does neither is lef
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollout.errors import RolloutError, StepError
 from rollout.execution.deadline import Deadline, patiently
 from rollout.execution.events.undone import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.lease import LeaseLock, LeaseTerms
+from rollout.execution.node.boot import look_once
 from rollout.execution.node.context import Guard, NodeContext, OutageNotice
 from rollout.execution.node.marking import give_back
-from rollout.execution.node.reboot import look_once
 from rollout.execution.reporting import Reporter
 from rollout.execution.rollout import Ports, RunOptions
 from rollout.execution.unfinished.record import RunRecord
-from rollout.execution.unfinished.recovery import Begun, look
+from rollout.execution.unfinished.recovery import Begun, Unfinished, look
+from rollout.execution.unfinished.stranded import stranded
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.host import Host
@@ -34,7 +35,10 @@ _UNTOUCHED_BOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phas
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """What came of it: nodes that are as they were before, and those that could not be made so, each with why."""
+    """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
+
+    `run` is empty where neither a record nor a mark tells it.
+    """
 
     run: str
     reverted: tuple[str, ...]
@@ -48,7 +52,7 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     """
     report = Reporter(ports.observer, ports.clock)
     found = look(ports.api, options.lease_namespace)
-    run = found.record.run if found else ""
+    run = found.run if found else ""
     terms = LeaseTerms(
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
@@ -56,15 +60,23 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         found = look(ports.api, options.lease_namespace)
         if found is None:
             return Aborted(run, (), {})
-        events = undone_events(ports.api, found.record.run, report)
+        events = undone_events(ports.api, found.run, report)
         undoing = _Undoing(hosts, ports, options, lock, report, wait, events)
         nodes = (*found.begun, *found.failed)
         known = (hosts[each.node.name] for each in nodes if each.node.name in hosts)
         with events, ports.shell.attending(known):
-            results = undoing.all(nodes)
+            results = [*_left(found, report), *undoing.all(nodes)]
         RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience).end(complete=True)
     left = {result.node: result.message for result in results if result.left_cordoned}
-    return Aborted(found.record.run, tuple(result.node for result in results if not result.left_cordoned), left)
+    return Aborted(found.run, tuple(result.node for result in results if not result.left_cordoned), left)
+
+
+def _left(found: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
+    """The nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
+    results = stranded(found, (), ())
+    for result in results:
+        report.node_finished(result)
+    return tuple(replace(result, message=f"{result.message}. {result.hint}") for result in results)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,28 +8,34 @@ no host is asked to reboot in a boot that is not the one from before.
 from dataclasses import replace
 
 from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.node.boot import look_once
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.progress import Progress
-from rollout.execution.node.reboot import look_once
-from rollout.execution.unfinished.recovery import phase_on
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.node_marks import misunderstanding
 from rollout.model.progress import Outcome, Phase
 
+UNCLEAR_HINT = (
+    "Go on with the version of rollout that wrote it; or look at the node, and take its node-rollout.dev/ annotations "
+    "away by hand: kubectl annotate node {name} NAME-"
+)
 _AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
 
 
 def take_up(context: NodeContext) -> Progress:
-    """Where to go on; `NodeFailure` where somebody else has finished or undone the node meanwhile."""
+    """Where to go on; `NodeFailure` where somebody else has finished or undone it, or changed its marks, meanwhile."""
     context.guard.check()
     deadline = Deadline(context.clock, context.api_patience)
     node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
     if node.annotations.get(marks.RUN) != context.run:
         raise NodeFailure(Outcome.SKIPPED, "its marks are gone: somebody has finished it, or undone them")
+    if why := misunderstanding(node):
+        raise NodeFailure(Outcome.STRANDED, f"{why}: nothing is done to it", hint=UNCLEAR_HINT.format(name=node.name))
     marked = Progress(staged_version=node.annotations.get(marks.STAGED_VERSION, ""), marked=True)
-    phase = phase_on(node)
+    phase = Phase(node.annotations[marks.PHASE])
     if phase in _AFTER_REBOOT:
         return replace(marked, phase=Phase.REBOOTING, in_doubt=phase is Phase.REBOOTING)
     return replace(marked, phase=_by_boot(context, node, phase))

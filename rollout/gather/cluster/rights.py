@@ -1,23 +1,27 @@
 """What this user may do, asked of the API server itself: before the first node is touched, not half-way."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
 
 from rollout.gather.cluster import decode
+from rollout.model import marks
 from rollout.ports import ClusterApi
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _AT_ONCE = 8
+# Events of objects that are in no namespace stand in this one.
+_OF_NODES = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
     """One verb on one resource. `group` is empty for the core API, `namespace` empty for all of them.
 
-    Without an `optional` right the work can be done, less well: `purpose` says what it is for.
+    `name` is the one object that is meant: whoever may do it to that one alone has the right. Creating cannot be
+    limited to a name. Without an `optional` right the work can be done, less well: `purpose` says what it is for.
     """
 
     verb: str
@@ -25,13 +29,15 @@ class Right:
     resource: str
     subresource: str = ""
     namespace: str = ""
+    name: str = ""
     purpose: str = ""
     optional: bool = False
 
     def __str__(self) -> str:
         resource = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+        meant = f" {self.name}" if self.name else ""
         within = f" in namespace {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {resource}{f'.{self.group}' if self.group else ''}{within}"
+        return f"{self.verb} {resource}{f'.{self.group}' if self.group else ''}{meant}{within}"
 
 
 class _Verdict(msgspec.Struct, frozen=True):
@@ -49,6 +55,7 @@ def allowed(
     resource: str,
     subresource: str = "",
     namespace: str = "",
+    name: str = "",
 ) -> bool:
     """Whether this user may; `ApiError` where the server does not say."""
     attributes = {
@@ -57,6 +64,7 @@ def allowed(
         "resource": resource,
         "subresource": subresource,
         "namespace": namespace,
+        "name": name,
     }
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -84,7 +92,7 @@ def missing_rights(
 
 
 def _has(api: ClusterApi, right: Right) -> bool:
-    return allowed(api, right.verb, right.group, right.resource, right.subresource, right.namespace)
+    return allowed(api, right.verb, right.group, right.resource, right.subresource, right.namespace, right.name)
 
 
 def status_rights() -> tuple[Right, ...]:
@@ -100,7 +108,7 @@ def plan_rights() -> tuple[Right, ...]:
     return (
         *status_rights(),
         Right("list", "", "pods", purpose="see what would have to move"),
-        Right("get", "", "namespaces", namespace="kube-system", purpose="tell this cluster from others"),
+        Right("get", "", "namespaces", "", "kube-system", "kube-system", purpose="tell this cluster from others"),
         Right("list", "policy", "poddisruptionbudgets", purpose="keep disruption budgets"),
         Right("list", "apps", "daemonsets", purpose="know which pods stay"),
         Right("list", "storage.k8s.io", "volumeattachments", purpose="wait for volumes", optional=True),
@@ -126,17 +134,27 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
             for verb in ("get", "list")
         ),
         *(
-            Right(verb, "coordination.k8s.io", "leases", namespace=lease_namespace, purpose="one rollout at a time")
-            for verb in ("get", "create", "update")
+            Right(verb, "coordination.k8s.io", "leases", "", lease_namespace, name, purpose="one rollout at a time")
+            for verb, name in _on_one(("get", "create", "update"))
         ),
         *(
-            Right(verb, "", "configmaps", namespace=lease_namespace, purpose="be resumable from any machine")
-            for verb in ("get", "create", "update", "delete")
+            Right(verb, "", "configmaps", "", lease_namespace, name, purpose="be resumable from any machine")
+            for verb, name in _on_one(("get", "create", "update", "delete"))
         ),
         Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
-        Right("create", "", "events", purpose="tell on the Node what happens to it", optional=True),
-        Right("patch", "", "events", purpose="keep what is told up to date", optional=True),
+        *(
+            Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)
+            for verb, purpose in (
+                ("create", "tell on the Node what happens to it"),
+                ("patch", "keep what is told up to date"),
+            )
+        ),
     )
+
+
+def _on_one(verbs: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Each verb with the name of the one Lease, or ConfigMap, that it is for."""
+    return ((verb, "" if verb == "create" else marks.LEASE_NAME) for verb in verbs)
 
 
 def _removal(*, disable_eviction: bool) -> Right:

@@ -9,6 +9,7 @@ import msgspec
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_list
+from rollout.model.names import is_object_name
 from rollout.ports import ClusterApi
 
 _PLURALS = {"ReplicaSet": "replicasets", "StatefulSet": "statefulsets"}
@@ -29,6 +30,11 @@ class Workload:
     def key(self) -> str:
         """kind/namespace/name."""
         return f"{self.kind.lower()}/{self.namespace}/{self.name}"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it can be asked for by its name: one that was written down may have been written by others."""
+        return self.kind in _PLURALS and is_object_name(self.namespace) and is_object_name(self.name)
 
 
 class _Spec(msgspec.Struct, frozen=True, gc=False):

@@ -26,6 +26,7 @@ class CheckName(StrEnum):
     SSH = "ssh"
     HOST_KEY = "host-key"
     USER = "user"
+    IDENTITY = "identity"
     SUDO = "sudo"
     SHUTDOWN = "shutdown"
     OPERATING_SYSTEM = "operating-system"

@@ -39,7 +39,12 @@ def host_checks(
 
 
 def _unasked(node: str, failure: ProbeFailure) -> Check:
-    kinds = {ProbeFailureKind.HOST_KEY: CheckName.HOST_KEY, ProbeFailureKind.AUTH: CheckName.USER}
+    kinds = {
+        ProbeFailureKind.HOST_KEY: CheckName.HOST_KEY,
+        ProbeFailureKind.AUTH: CheckName.USER,
+        ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
+        ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
+    }
     fix = failure.hint or "Try `ssh` to it by hand."
     return failed(kinds.get(failure.kind, CheckName.SSH), node, failure.message, fix)
 
@@ -57,6 +62,7 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
             "Record the keys once with --host-key-checking accept-new, and leave off away.",
         )
     yield passed(CheckName.USER, node, f"{host.user} is let in")
+    yield passed(CheckName.IDENTITY, node, f"it is the Node's machine: machine id {facts.machine_id}")
     yield _sudo(node, facts, own_command=own_command)
     yield _shutdown(node, facts)
     yield _operating_system(node, facts)

@@ -1,4 +1,4 @@
-"""The short question asked of a host that is coming up: which boot is this, of which version?
+"""The short question asked of a host that is coming up: which boot is this, of which machine and version?
 
 The full probe would wait for update_engine, which starts late.
 """
@@ -6,33 +6,47 @@ The full probe would wait for update_engine, which starts late.
 import re
 from dataclasses import dataclass
 
-from rollout.gather.hosts.answer import assignments
+from rollout.gather.hosts.answer import assignments, sections
 from rollout.gather.hosts.engine_status import version
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.ports import CommandResult
 
-# What stands before the marker is a login shell's: it may print an id of its own, which a reboot would be proven by.
-_START = f"{MARKER} boot"
+# What stands before the first marker is a login shell's: it may print an id of its own, which a reboot would be
+# proven by.
 BOOT_COMMAND = f"""
-echo; echo '{_START}'; cat /proc/sys/kernel/random/boot_id; cat /etc/os-release || cat /usr/lib/os-release
+echo; echo '{MARKER} boot'; cat /proc/sys/kernel/random/boot_id
+echo; echo '{MARKER} machine'; cat /etc/machine-id
+echo; echo '{MARKER} release'; cat /etc/os-release || cat /usr/lib/os-release
 """.strip()
 
 _BOOT_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class BootFacts:
-    """The kernel's boot id, and the version of os-release."""
+    """The kernel's boot id, systemd's machine id (empty where it cannot be read), and the version of os-release."""
 
     boot_id: str
+    machine_id: str
     version: str
 
 
 def parse_boot(result: CommandResult) -> BootFacts | None:
     """Facts in the answer, or None where it holds no boot id."""
-    told = result.stdout.partition(_START)[2]
-    boot_id = _BOOT_ID.search(told)
+    answers = sections(result.stdout)
+    boot_id = _BOOT_ID.search(answers.get("boot", ""))
     if boot_id is None:
         return None
-    release = assignments(told)
-    return BootFacts(boot_id[0], version(release.get("VERSION", "")) or version(release.get("VERSION_ID", "")))
+    release = assignments(answers.get("release", ""))
+    return BootFacts(
+        boot_id[0],
+        machine_id(answers.get("machine", "")),
+        version(release.get("VERSION", "")) or version(release.get("VERSION_ID", "")),
+    )
+
+
+def machine_id(text: str) -> str:
+    """The text as a machine id is written in the API, else empty."""
+    plain = text.strip().replace("-", "").lower()
+    return plain if _MACHINE_ID.fullmatch(plain) else ""

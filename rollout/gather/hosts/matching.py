@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rollout.errors import InventoryError
 from rollout.gather.inventory.reading import Inventory, SshDefaults
 from rollout.model.cluster import Node
-from rollout.model.host import Host
+from rollout.model.host import Host, is_address
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 _ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname")
@@ -23,7 +23,7 @@ __all__ = ["HostMap", "SshDefaults", "match_hosts"]
 class HostMap:
     """Hosts by Node name, and who is left alone.
 
-    Without an inventory a Node that reports no address still has a host, with an empty address.
+    Without an inventory a Node that reports no address, or only what is none, still has a host, with an empty address.
     """
 
     hosts: Mapping[str, Host]
@@ -45,7 +45,7 @@ def match_hosts(nodes: Sequence[Node], inventory: Inventory | None, defaults: Ss
 
 
 def _from_node(node: Node, defaults: SshDefaults) -> Host:
-    by_type = {address.type: address.address for address in reversed(node.addresses) if address.address}
+    by_type = {address.type: address.address for address in reversed(node.addresses) if is_address(address.address)}
     address = next((by_type[kind] for kind in _ADDRESS_TYPES if kind in by_type), "")
     return Host(node.name, address, defaults.port, defaults.user, defaults.key_file)
 

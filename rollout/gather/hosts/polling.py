@@ -77,7 +77,10 @@ def _answers(
 def _no_address(host: Host) -> ProbeFailure:
     told = f"{host.name}: no address is known for it"
     return ProbeFailure(
-        host, ProbeFailureKind.NO_ADDRESS, told, "Its Node reports none: name the host in an inventory."
+        host,
+        ProbeFailureKind.NO_ADDRESS,
+        told,
+        "Its Node reports none that can be used: name the host in an inventory.",
     )
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from rollout.gather.hosts.answer import assignments, complaint, printable, sections
+from rollout.gather.hosts.boot import machine_id
 from rollout.gather.hosts.engine_status import parse_update_status, version
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
@@ -18,7 +19,6 @@ from rollout.ports import CommandResult
 __all__ = ["PROBE_COMMAND", "REBOOT_COMMAND", "parse_probe"]
 
 _BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_MACHINE_ID = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _RUNNING_UNIT = frozenset({"active", "activating", "reloading"})
 _STATUS = re.compile(r"[0-9]{1,3}")
@@ -44,7 +44,7 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
         running_version=version(os_release.get("VERSION", "")) or version(os_release.get("VERSION_ID", "")),
         group=_word(assignments(answers.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
-        machine_id=_machine_id(answers.get("machine-id", "")),
+        machine_id=machine_id(answers.get("machine-id", "")),
         locksmithd_active=answers.get("locksmithd", "") in _RUNNING_UNIT,
         may_reboot=may_reboot,
         reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
@@ -55,11 +55,6 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
 
 def _word(text: str) -> str:
     return text if _WORD.fullmatch(text) else ""
-
-
-def _machine_id(text: str) -> str:
-    plain = text.replace("-", "").lower()
-    return plain if _MACHINE_ID.fullmatch(plain) else ""
 
 
 def _refusal(host: Host, answers: Mapping[str, str], complaints: Mapping[str, str], *, wants_a_password: bool) -> str:

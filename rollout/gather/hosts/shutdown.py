@@ -1,7 +1,8 @@
 """What on a host stands against rebooting it now: locks that block a shutdown, and shutdowns that others scheduled.
 
-Locks in mode `delay` (a kubelet's) only have logind wait for a few seconds. One in mode `block` is somebody's word that
-the host is not to go down, whether this systemd would obey it or not: before 257 it lets root past.
+Locks in mode `delay` (a kubelet's) only have logind wait for a few seconds. One in any other mode is somebody's word
+that the host is not to go down, whether this systemd would obey it or not: `systemctl reboot` as root, by sudo too, is
+let past `block-weak`, which came with 257, and past `block` before 257; since then `block` holds root as well.
 """
 
 import re
@@ -14,6 +15,7 @@ _STRING = r'"((?:[^"\\]|\\.)*)"'
 _ROW = re.compile(rf"{_STRING} {_STRING} {_STRING} {_STRING} \d{{1,10}} \d{{1,10}}")
 _OCTETS = re.compile(rb"\\([0-7]{3})|\\x([0-9a-f]{2})|\\(.)", re.DOTALL)
 _SHORT = {b"n": b" ", b"t": b" ", b"r": b" "}
+_ONLY_DELAYS, _USUAL = "delay", "block"
 _MICROSECONDS = re.compile(r"[0-9]{1,20}")
 _MODES = {
     "reboot": "a reboot",
@@ -39,14 +41,17 @@ class Inhibitor:
     @property
     def blocks_shutdown(self) -> bool:
         """Whether it is there to keep the host up."""
-        return self.mode == "block" and "shutdown" in self.what.split(":")
+        return self.mode != _ONLY_DELAYS and "shutdown" in self.what.split(":")
+
+    def __str__(self) -> str:
+        """The holder, and what it says; with the mode where that is not the usual one."""
+        said = ": ".join(part for part in ("" if self.mode == _USUAL else self.mode, self.why) if part)
+        return f"{self.who} ({said})" if said else self.who
 
 
 def inhibition(text: str) -> str:
     """Who blocks a shutdown and why, out of busctl's answer to ListInhibitors; empty where nobody does."""
-    blocking = [
-        f"{lock.who} ({lock.why})" if lock.why else lock.who for lock in _inhibitors(text) if lock.blocks_shutdown
-    ]
+    blocking = [str(lock) for lock in _inhibitors(text) if lock.blocks_shutdown]
     rest = len(blocking) - _MOST
     return " and ".join(blocking[:_MOST]) + (f" and {rest} more" if rest > 0 else "")
 

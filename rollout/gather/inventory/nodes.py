@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.host import Host, HostFacts, HostObservation
+from rollout.model.host import Host, HostFacts, HostKeyFiles, HostObservation, is_address
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
-# what a kubelet reports is not trusted: an address is neither a template for Ansible nor an option for ssh
-_ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z])?|::[0-9A-Fa-f:.]*")
 _NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
 ROOT_GROUP = "nodes"
 
@@ -36,9 +34,10 @@ class Connection:
         It is given an address, where a configuration may speak of a name: the way that was found there goes along.
         """
         own_key = host.key_file or self.key_file
-        files = (self.known_hosts,) if self.known_hosts else host.known_hosts
+        files = HostKeyFiles((self.known_hosts,)) if self.known_hosts else host.known_hosts or HostKeyFiles(())
         options = (
-            ("UserKnownHostsFile", " ".join(_quoted(file) for file in files)),
+            ("UserKnownHostsFile", _listed(files.own) or ("none" if files.system else "")),
+            ("GlobalKnownHostsFile", _listed(files.system)),
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
             *(("IdentityFile", _quoted(file)) for file in host.identities.files if not own_key),
@@ -48,6 +47,10 @@ class Connection:
         )
         told = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
         return shlex.join((*told, *(("-F", self.ssh_config) if self.ssh_config else ())))
+
+
+def _listed(files: tuple[str, ...]) -> str:
+    return " ".join(_quoted(file) for file in files)
 
 
 def _quoted(file: str) -> str:
@@ -88,7 +91,7 @@ def host_variables(
 
 def _reached(host: Host | None, connection: Connection) -> Variables:
     """Only what is known: an empty address would send Ansible to this machine."""
-    if host is None or not _ADDRESS.fullmatch(host.address):
+    if host is None or not is_address(host.address):
         return {}
     known = {
         "ansible_ssh_private_key_file": host.key_file or connection.key_file,

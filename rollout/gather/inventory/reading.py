@@ -14,7 +14,7 @@ from rollout.errors import InventoryError
 from rollout.gather.inventory.ini import parse_ini
 from rollout.gather.inventory.tree import Tree, Variable
 from rollout.gather.inventory.yaml_files import Encrypted, parse_yaml, read_variable_files
-from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
+from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host, port_of
 
 # Of two names for one thing Ansible's SSH connection takes the one with `ssh`.
 _ADDRESS = ("ansible_ssh_host", "ansible_host")
@@ -32,7 +32,6 @@ _ELSEWHERE = re.compile(
 _TEMPLATE = re.compile(r"\{[{%]")
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 _YAML_START = re.compile(r"\s*(?:[#;][^\n]*\n\s*)*(?:---|\{|[\w.-]+:\s*(?:\n|$))")
-_HIGHEST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,8 @@ def _port(host: str, variables: Mapping[str, Variable], default: int) -> int:
     text = _text_of(host, variables, _PORT)
     if text is None:
         return default
-    if text.isascii() and text.isdigit() and 0 < int(text[:6]) <= _HIGHEST_PORT:
-        return int(text)
+    port = port_of(text)
+    if port is not None:
+        return port
     name = next(name for name in _PORT if name in variables)
     raise _cannot(host, name, variables, "not a port")

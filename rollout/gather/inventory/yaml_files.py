@@ -1,6 +1,6 @@
 """Ansible's YAML inventories, and the variable files beside inventories of either format."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import yaml
@@ -92,7 +92,7 @@ def _kind(value: object) -> str:
 
 def _read_group(tree: Tree, name: str, content: object, file: str) -> None:
     group = tree.group(name)
-    parts = _mapping(content, file, f"group {name}")
+    parts = {key: _sole_key(part) for key, part in _mapping(content, file, f"group {name}").items()}
     for key in parts:
         if key not in _KEYS:
             tree.warnings.append(f"{file}: group {name}: {key} is neither hosts, vars nor children; ignored")
@@ -106,8 +106,15 @@ def _read_group(tree: Tree, name: str, content: object, file: str) -> None:
         _read_group(tree, str(child), inside, file)
 
 
+def _sole_key(part: object) -> object:
+    """Where hosts, vars or children are a mere text, Ansible takes that for the one key of a mapping."""
+    return {part: None} if isinstance(part, str) else part
+
+
 def _read_host(tree: Tree, pattern: str, said: object, group: str, file: str) -> None:
     variables = _variables(said, file, f"host {pattern}")
+    if not pattern.strip():
+        raise InventoryError(f"{file}: group {group} has a host without a name")
     address, port = split_port(pattern)
     for name in expanded(address, file):
         tree.add_host(name, group, variables, Variable(port, file) if port is not None else None)
@@ -118,15 +125,27 @@ def _variables(value: object, file: str, what: str) -> dict[str, Variable]:
 
 
 def _variable_files(tree: Tree, folder: Path, name: str) -> dict[str, Variable]:
+    """What Ansible takes of them: the first of a folder, or a file without suffix, NAME.yml, .yaml and .json alone."""
     if "/" in name or name in (".", ".."):
         return {}
+    places = [path for suffix in _SUFFIXES if (path := folder / f"{name}{suffix}").exists()]
+    tree.warnings += [f"{path} is ignored: Ansible takes {places[0]} alone" for path in places[1:]]
     found: dict[str, Variable] = {}
-    for path in (folder / f"{name}{suffix}" for suffix in _SUFFIXES):
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for file in files:
-            if file.is_file() and file.suffix in _SUFFIXES:
-                found |= _variable_file(tree, file)
+    for file in (file for place in places[:1] for file in _files_of(place)):
+        found |= _variable_file(tree, file)
     return found
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    """The file itself, or those of a folder in Ansible's order, without hidden ones, backups and other suffixes."""
+    if not path.is_dir():
+        yield path
+        return
+    for entry in sorted(path.iterdir(), key=lambda entry: entry.name):
+        if entry.name.startswith(".") or entry.name.endswith("~"):
+            continue
+        if (entry.is_dir() and not entry.suffix) or (entry.is_file() and entry.suffix in _SUFFIXES):
+            yield from _files_of(entry)
 
 
 def _variable_file(tree: Tree, file: Path) -> dict[str, Variable]:

@@ -1,10 +1,12 @@
 """Who asks, and what they may do.
 
-Everybody with a token may do everything, but for the rights that a test or a scenario takes away; the self
-review answers from the same rules, so that it never disagrees with what the server then does.
+Everybody with a token may do everything, but for the rights that a test or a scenario takes away; or, where there are
+grants, nothing but what they hold, as with RBAC. The self review answers from the same rules, so that it never
+disagrees with what the server then does.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -16,21 +18,63 @@ from rollout.lab.api.store import Json
 ANONYMOUS = "system:anonymous"
 _PUBLIC = frozenset({"/version", "/version/", "/healthz", "/livez", "/readyz"})
 _BEARER = "bearer "
+_SELF_REVIEW = "selfsubjectaccessreviews"
 _NO_ROLES = ': RBAC: [clusterrole.rbac.authorization.k8s.io "node-rollout" not found]'
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What somebody wants to do, as authorizers are asked; `resource` may name a subresource (`pods/eviction`)."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+
 class Denial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A right taken away: a verb (`*`: any) on a resource (`pods`, `pods/eviction`), in a namespace or everywhere."""
+    """A right taken away: a verb (`*`: any) on a resource (`pods`, `pods/eviction`), in a namespace or everywhere.
+
+    `name` restricts it to one object.
+    """
 
     verb: str
     resource: str
     namespace: str = ""
+    name: str = ""
 
-    def covers(self, verb: str, resource: str, namespace: str) -> bool:
-        """Whether it stands against the verb."""
-        right_verb = self.verb in {"*", verb}
-        right_place = self.namespace in {"", namespace}
-        return right_verb and right_place and self.resource == resource
+    def covers(self, act: Act) -> bool:
+        """Whether it stands against the act."""
+        right_verb = self.verb in {"*", act.verb}
+        right_place = self.namespace in {"", act.namespace} and self.name in {"", act.name}
+        return right_verb and right_place and self.resource == act.resource
+
+
+class Grant(msgspec.Struct, frozen=True, rename="camel"):
+    """A rule of RBAC, of a ClusterRole or, where it has a namespace, of a Role."""
+
+    verbs: tuple[str, ...]
+    api_groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    resource_names: tuple[str, ...] = ()
+    namespace: str = ""
+
+    def covers(self, act: Act) -> bool:
+        """Whether it allows the act: a rule with names never allows what has none, as creating and listing have not."""
+        right_object = not self.resource_names or act.name in self.resource_names
+        right_place = self.namespace in {"", act.namespace} and right_object
+        right_kind = act.group in self.api_groups and act.resource in self.resources
+        return right_place and right_kind and act.verb in self.verbs
+
+
+def grants_of(roles: Iterable[Json]) -> tuple[Grant, ...]:
+    """The rules of ClusterRoles and Roles, each bound to everybody with a token."""
+    return tuple(
+        msgspec.convert({**rule, "namespace": role["metadata"].get("namespace", "")}, Grant)
+        for role in roles
+        for rule in role["rules"]
+    )
 
 
 class Access:
@@ -42,6 +86,7 @@ class Access:
     def __init__(self, tokens: Mapping[str, str], denials: Iterable[Denial] = ()) -> None:
         self._tokens = dict(tokens)
         self.denials = set(denials)
+        self.grants: tuple[Grant, ...] | None = None
         self._not_ready_for = 0
 
     def forget_roles(self, requests: int) -> None:
@@ -68,12 +113,16 @@ class Access:
             if user == ANONYMOUS and target.path not in _PUBLIC:
                 raise forbidden_path(user, target.verb, target.path)
             return
-        if user == ANONYMOUS or not self.allows(target.verb, target.plural, target.namespace):
+        act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
+        if user == ANONYMOUS or not self.allows(act):
             raise _refusal(user, target, target.resource)
 
-    def allows(self, verb: str, plural: str, namespace: str) -> bool:
-        """Whether no denial stands against it."""
-        return not any(denial.covers(verb, plural, namespace) for denial in self.denials)
+    def allows(self, act: Act) -> bool:
+        """Whether no denial stands against it, and a grant for it where there are any."""
+        if any(denial.covers(act) for denial in self.denials):
+            return False
+        # like every role of a real server's, asking for one's own rights is everybody's
+        return self.grants is None or act.resource == _SELF_REVIEW or any(grant.covers(act) for grant in self.grants)
 
     def review(self, review: Json) -> Json:
         """Answer a SelfSubjectAccessReview."""
@@ -81,7 +130,8 @@ class Access:
         plural = asked.get("resource", "")
         if asked.get("subresource"):
             plural = f"{plural}/{asked['subresource']}"
-        allowed = self.allows(asked.get("verb", ""), plural, asked.get("namespace", ""))
+        place = (asked.get("namespace", ""), asked.get("name", ""))
+        allowed = self.allows(Act(asked.get("verb", ""), asked.get("group", ""), plural, *place))
         return {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

@@ -10,6 +10,8 @@ from rollout.lab.api.store import Json
 
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _PREFIX_PART = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _PERCENTAGE = re.compile(r"[0-9]+%")
 _NAME_PART_LENGTH, _PREFIX_LENGTH = 63, 253
@@ -25,6 +27,11 @@ _BAD_PREFIX = (
     "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
     "must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_BAD_LABEL = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
+    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
+    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _BAD_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
@@ -61,6 +68,20 @@ def qualified_name_problems(key: str) -> Iterator[str]:
         yield f"name part must be no more than {_NAME_PART_LENGTH} bytes"
     if not _NAME_PART.fullmatch(name):
         yield _BAD_NAME_PART
+
+
+def label_value_problems(value: str) -> Iterator[str]:
+    """Why a text is no value of a label."""
+    if len(value) > _NAME_PART_LENGTH:
+        yield f"must be no more than {_NAME_PART_LENGTH} bytes"
+    elif not _LABEL_VALUE.fullmatch(value):
+        yield _BAD_LABEL
+
+
+def label_number(text: str | None) -> int | None:
+    """The 64-bit number that a server reads in a label's value to compare it; None where it reads none."""
+    number = int(text) if text and _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _key_causes(field: str, pairs: Mapping[str, object]) -> Iterator[Cause]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from rollout.lab.api.content import qualified_name_problems
+from rollout.lab.api.content import label_number, label_value_problems, qualified_name_problems
 from rollout.lab.api.resources import EVENTS, JOBS, NAMESPACES, NODES, PODS, REPLICASETS, SECRETS, Resource
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
@@ -58,9 +58,8 @@ class Requirement:
                 assert_never(self.operator)
 
     def _compares(self, value: str | None) -> bool:
-        try:
-            number, limit = int(value or ""), int(next(iter(self.values)))
-        except ValueError:
+        number, limit = label_number(value), label_number(next(iter(self.values)))
+        if number is None or limit is None:
             return False
         return number > limit if self.operator is Operator.GREATER else number < limit
 
@@ -133,13 +132,18 @@ class _LabelParser:
 
     def _set(self) -> frozenset[str]:
         self._expect({"("}, "'('")
+        if self._peek() == ")":
+            raise bad_request("unable to parse requirement: for 'in', 'notin' operators, values set can't be empty")
         values = {self._value()}
         while self._expect({",", ")"}, "',', or ')'") == ",":
             values.add(self._value())
         return frozenset(values)
 
     def _value(self) -> str:
-        return "" if self._peek() in {"", ",", ")"} else self._identifier()
+        value = "" if self._peek() in {"", ",", ")"} else self._identifier()
+        for problem in label_value_problems(value):
+            raise bad_request(f'unable to parse requirement: values: Invalid value: "{value}": {problem}')
+        return value
 
     def _key(self) -> str:
         key = self._identifier()
@@ -148,8 +152,8 @@ class _LabelParser:
         return key
 
     def _number(self) -> str:
-        text = self._identifier()
-        if not text.isdecimal():
+        text = self._value()
+        if label_number(text) is None:
             raise bad_request("unable to parse requirement: for 'Gt', 'Lt' operators, the value must be an integer")
         return text
 

@@ -6,20 +6,13 @@ Each rule yields causes; all of them are collected into one 422.
 import re
 from collections.abc import Iterator
 
-from rollout.lab.api.content import content_causes
+from rollout.lab.api.content import content_causes, label_value_problems
 from rollout.lab.api.resources import NODES, PODS, Resource
 from rollout.lab.api.statuses import Cause, bad_request, invalid
 from rollout.lab.api.store import Json
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-_LABEL_LENGTH = 63
 _NAME_LENGTH = 253
-_BAD_LABEL = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for "
-    "validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
 _BAD_NAME = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
     "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
@@ -84,12 +77,8 @@ def _name_causes(metadata: Json) -> Iterator[Cause]:
 
 def _label_causes(obj: Json) -> Iterator[Cause]:
     for value in (obj["metadata"].get("labels") or {}).values():
-        if len(value) > _LABEL_LENGTH:
-            message = f'Invalid value: "{value}": must be no more than {_LABEL_LENGTH} bytes'
-            yield Cause("FieldValueInvalid", message, field="metadata.labels")
-        elif not _LABEL_VALUE.fullmatch(value):
-            message = f'Invalid value: "{value}": {_BAD_LABEL}'
-            yield Cause("FieldValueInvalid", message, field="metadata.labels")
+        for problem in label_value_problems(value):
+            yield Cause("FieldValueInvalid", f'Invalid value: "{value}": {problem}', field="metadata.labels")
 
 
 def _taint_causes(node: Json) -> Iterator[Cause]:

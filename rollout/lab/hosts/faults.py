@@ -68,7 +68,8 @@ class SshFault(StrEnum):
 class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that is wrong with one host; seconds are simulated ones.
 
-    `inhibited`: somebody blocks its shutdown. `shuts_down_after_seconds`: a reboot is scheduled, counted from the boot.
+    `inhibited`: somebody blocks its shutdown, by a lock of mode `inhibitor_mode`. `shuts_down_after_seconds`: a reboot
+    is scheduled, counted from the boot.
     """
 
     reboot: RebootFault = RebootFault.NONE
@@ -83,6 +84,7 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     boot_seconds: float | None = None
     reboots_itself_after_seconds: float | None = None
     inhibited: bool = False
+    inhibitor_mode: str = "block"
     shuts_down_after_seconds: float | None = None
 
 

@@ -46,7 +46,8 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """What a kubelet registers its Node with, and how it misbehaves.
 
     `capacity` holds quantities by resource name; `flaps` lists (seconds after the kubelet became ready,
-    Ready from then on), played after every boot but the first.
+    Ready from then on), played after every boot but the first. `address` is what it reports as the host's InternalIP,
+    which a kubelet may set to anything; empty: the true one.
     """
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -59,3 +60,4 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kubelet_version: str = "v1.36.0"
     container_runtime: str = "containerd://2.1.4"
     flaps: tuple[tuple[float, bool], ...] = ()
+    address: str = ""

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from rollout.lab.api.deletion import begin_deletion
 from rollout.lab.api.resources import LEASES, NODES, PODS
 from rollout.lab.api.store import Change, ChangeType, Json
@@ -87,6 +89,12 @@ class Kubelet:
                 self._register(ready=self._ready)
             else:
                 self._put_node(reported(node, self._cluster.now(), ready=self._ready))
+
+    def report_address(self, address: str) -> None:
+        """From now on this is the address that its Node has, whatever its host's is."""
+        self._setting = msgspec.structs.replace(self._setting, address=address)
+        if self.alive:
+            self._register(ready=self._ready)
 
     def set_ready(self, *, ready: bool) -> None:
         """Become ready or not, and say so."""

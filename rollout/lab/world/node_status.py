@@ -41,7 +41,7 @@ def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:
     return with_status(
         node,
         addresses=[
-            {"type": "InternalIP", "address": host.address},
+            {"type": "InternalIP", "address": setting.address or host.address},
             {"type": "Hostname", "address": hostname},
         ],
         capacity=dict(setting.capacity),

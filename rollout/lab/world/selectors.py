@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from rollout.lab.api.content import label_number
 from rollout.lab.api.store import Json
 
 
@@ -24,11 +25,8 @@ def holds(expression: Json, labels: Mapping[str, str]) -> bool:
 
 def _compared(value: str | None, values: Sequence[str]) -> int:
     """The order of two whole numbers; 0 where either is none."""
-    try:
-        left, right = int(value or ""), int(values[0])
-    except (ValueError, IndexError):
-        return 0
-    return (left > right) - (left < right)
+    left, right = label_number(value), label_number(next(iter(values), None))
+    return 0 if left is None or right is None else (left > right) - (left < right)
 
 
 _OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {

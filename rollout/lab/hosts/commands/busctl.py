@@ -55,8 +55,9 @@ def _call_logind(process: Process) -> int:
 def _inhibitors(process: Process) -> int:
     """Who holds a shutdown up: (what, who, why, mode, uid, pid) each; a kubelet only ever delays one."""
     held = [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
-    if process.machine.faults.inhibited:
-        held.append(("shutdown:sleep", "backup", "nightly backup", "block"))
+    faults = process.machine.faults
+    if faults.inhibited:
+        held.append(("shutdown:sleep", "backup", "nightly backup", faults.inhibitor_mode))
     rows = " ".join(" ".join((*(f'"{word}"' for word in one), "0", "812")) for one in held)
     process.print(f"a(ssssuu) {len(held)} {rows}")
     return 0

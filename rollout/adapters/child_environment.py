@@ -1,0 +1,25 @@
+"""What programs that we start inherit of our environment: all but our own secrets.
+
+A gate command, a ProxyCommand or a playbook is the operator's own, but what it starts in turn, logs or prints is not.
+"""
+
+import os
+from collections.abc import Mapping
+
+_PREFIX = "ROLLOUT_"
+_SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN")
+
+
+def child_environment() -> dict[str, str]:
+    """This process's environment without its secrets."""
+    return without_secrets(os.environ)
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that hold no secret of ours."""
+    return {name: value for name, value in environment.items() if not is_secret(name)}
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable of this name is a secret of ours: the key's passphrase, the token of Prometheus."""
+    return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)

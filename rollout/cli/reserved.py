@@ -1,0 +1,78 @@
+"""Which settings count only from the operator: from a flag, the environment, or a file named with --config.
+
+A file that merely lies in the current folder may have come with a checkout or an archive. It may tune a rollout; it may
+not run programs, choose whom to trust, write files, or consent to anything in the operator's place. Every flag stands
+here in one of the two; a flag that stands in neither counts as reserved.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rollout.errors import UsageError
+
+_RUNS = "runs programs, or names files that do"
+_TRUSTS = "chooses keys, whom to trust, or where a secret goes"
+_WRITES = "writes a file"
+_CONSENTS = "agrees to what rollout would ask about, or stop at"
+
+RESERVED: Mapping[str, str] = {
+    "kubeconfig": _RUNS,
+    "executor": _RUNS,
+    "inventory": _RUNS,
+    "ssh-config": _RUNS,
+    "gate-command": _RUNS,
+    "reboot-command": _RUNS,
+    "pre-reboot-playbook": _RUNS,
+    "post-reboot-playbook": _RUNS,
+    "ssh-key": _TRUSTS,
+    "known-hosts": _TRUSTS,
+    "host-key-checking": _TRUSTS,
+    "prometheus-url": _TRUSTS,
+    "journal": _WRITES,
+    "out": _WRITES,
+    "yes": _CONSENTS,
+    "force": _CONSENTS,
+    "force-unlock": _CONSENTS,
+    "disable-eviction": _CONSENTS,
+    "pod-selector": _CONSENTS,
+    "skip-wait-for-delete-timeout": _CONSENTS,
+    "include-cordoned": _CONSENTS,
+    "ignore-rival": _CONSENTS,
+    "ignore-blockers": _CONSENTS,
+}
+TUNING = frozenset(
+    {
+        *("context", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
+        *("ssh-user", "ssh-port", "probe-timeout", "probe-concurrency"),
+        *("max-unavailable", "max-failures", "canary", "ramp", "spread-by", "control-plane", "soak", "health-checks"),
+        *("reboot-idle", "skip-blocked", "retry-failed", "delete-emptydir-data", "grace-period"),
+        *("drain-timeout", "reboot-timeout", "ready-timeout", "settle-timeout"),
+        *("window", "reboot-window-start", "reboot-window-length", "window-fit", "wait-window"),
+        *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
+        *("blocking-pod-selector", "gate-timeout", "interactive"),
+        *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
+        *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
+        *("run", "list", "host", "output", "verbose"),
+    }
+)
+
+
+def refuse_reserved(settings: Mapping[str, Any], origin: str) -> None:
+    """`UsageError` that names every reserved setting of a file that nobody named."""
+    reserved = {key: RESERVED.get(key, _RUNS) for key in _keys(settings) if key not in TUNING}
+    if not reserved:
+        return
+    settings_with_reasons = ", ".join(f"{key} ({reason})" for key, reason in reserved.items())
+    raise UsageError(
+        f"{origin} was found in the current folder, not named, and may not set {settings_with_reasons}",
+        hint=f"Where the file is yours, name it: --config {origin}, or ROLLOUT_CONFIG={origin}.",
+    )
+
+
+def _keys(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Every setting of the file, those of its tables included, as the flags write them."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _keys(value)
+        else:
+            yield key.replace("_", "-")

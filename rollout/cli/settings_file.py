@@ -1,0 +1,78 @@
+"""The settings file itself: named by the operator, or met in the current folder, and then nobody else's.
+
+A file that is named is the operator's word, as with `ssh -F` or ANSIBLE_CONFIG. One that merely lies where somebody
+stands is obeyed only where nobody else can have put it there.
+"""
+
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rollout.adapters.file_owners import current_reader, distrust, is_writable_by_all
+from rollout.errors import UsageError
+
+DEFAULT_FILE = Path("rollout.toml")
+_ANOTHER = "Name another file with --config."
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """A file with its content. `named`: by the operator, with --config or ROLLOUT_CONFIG. `warning` may be empty."""
+
+    path: Path
+    settings: Mapping[str, Any]
+    named: bool
+    warning: str = ""
+
+
+def named_file(path: Path) -> SettingsFile:
+    """The file that the operator names; `UsageError` where it cannot be read."""
+    try:
+        warning = f"any user may write {path}, which --config names" if is_writable_by_all(path) else ""
+        return SettingsFile(path, _parsed(path.read_bytes(), path), named=True, warning=warning)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint=_ANOTHER) from error
+
+
+def file_here() -> SettingsFile | None:
+    """`rollout.toml` of the current folder, None without one; `UsageError` where it may be somebody else's."""
+    try:
+        content = _content(DEFAULT_FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot read {DEFAULT_FILE}: {error.strerror}", hint=_ANOTHER) from error
+    return None if content is None else SettingsFile(DEFAULT_FILE, _parsed(content, DEFAULT_FILE), named=False)
+
+
+def _content(path: Path) -> bytes | None:
+    """What stands in a regular file, None for anything else; judged once it is open, so that it cannot be replaced."""
+    if not path.is_file():
+        return None
+    with open(path, "rb", opener=_without_waiting) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return None
+        if reason := distrust(path, current_reader()):
+            raise UsageError(
+                f"{path} of the current folder is not obeyed: {reason}",
+                hint=f"--config {path} uses it on purpose; --config /dev/null goes without it.",
+            )
+        if not os.path.samestat(path.stat(), os.fstat(stream.fileno())):
+            raise UsageError(f"{path} is being replaced", hint="Try again.")
+        return stream.read()
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that is put in its place meanwhile is not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _parsed(content: bytes, path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error

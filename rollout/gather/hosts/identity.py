@@ -1,0 +1,108 @@
+"""Whether the host that answered is the Node's machine: what its kubelet reports, held against what the host says.
+
+A Node's address is what its kubelet says it is, and an inventory, an `ssh_config` or an address translation may lead
+elsewhere. So an answer counts only where its boot id and its machine id are those of the Node's `nodeInfo`, and where
+no other Node has the same. What does not agree is no answer: nothing is planned, drained or rebooted on it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rollout.model.cluster import Node
+from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
+
+_Machine = tuple[str, str]
+
+
+def identified(nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> Mapping[str, HostObservation]:
+    """The observations by Node name; those that are not surely of their own Node's machine as failures.
+
+    `nodes` are all of the cluster, for another one may be the machine that answered.
+    """
+    machines = _Machines.of(nodes, observations)
+    return {
+        name: machines.judged(observation, name) if isinstance(observation, HostFacts) else observation
+        for name, observation in observations.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Machines:
+    """Who reports each machine, which is a machine id with a boot id, and who is reached there."""
+
+    nodes: Mapping[str, Node]
+    reported_by: Mapping[_Machine, tuple[str, ...]]
+    reached_as: Mapping[_Machine, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> "_Machines":
+        answered = ((name, seen) for name, seen in observations.items() if isinstance(seen, HostFacts))
+        return cls(
+            {node.name: node for node in nodes},
+            _by_machine((node.name, (node.machine_id, node.boot_id)) for node in nodes),
+            _by_machine((name, (seen.machine_id, seen.boot_id)) for name, seen in answered),
+        )
+
+    def judged(self, facts: HostFacts, name: str) -> HostObservation:
+        """The facts, or why they cannot be taken for the Node's."""
+        node = self.nodes.get(name)
+        if node is None or not (node.machine_id and node.boot_id):
+            return _unreported(
+                facts,
+                "its Node says nothing of its machine: nodeInfo has no machine id or no boot id",
+                f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}",
+            )
+        if not facts.machine_id:
+            return _unreported(
+                facts,
+                "the machine id of the host cannot be read",
+                "/etc/machine-id must be readable for the SSH user.",
+            )
+        return self._disagreement(node, facts) or self._shared(node, facts) or facts
+
+    def _disagreement(self, node: Node, facts: HostFacts) -> ProbeFailure | None:
+        if facts.machine_id != node.machine_id:
+            whose = self._whose(facts) or f"machine id {facts.machine_id}, the Node has {node.machine_id}"
+            return _wrong(facts, f"the host is another machine than this Node's: {whose}")
+        if facts.boot_id == node.boot_id:
+            return None
+        return _unreported(
+            facts,
+            f"its kubelet has not reported since its last boot: boot id {facts.boot_id}, the Node has {node.boot_id}",
+            f"Wait until it has; else see systemctl status kubelet on the host, and kubectl describe node {node.name}",
+        )
+
+    def _whose(self, facts: HostFacts) -> str:
+        others = self.reported_by.get((facts.machine_id, facts.boot_id), ())
+        return f"it is {', '.join(others)}" if others else ""
+
+    def _shared(self, node: Node, facts: HostFacts) -> ProbeFailure | None:
+        """Two Nodes at one machine: which of them it is nobody can say, so that neither is touched."""
+        machine = (facts.machine_id, facts.boot_id)
+        sharing = {*self.reported_by.get(machine, ()), *self.reached_as.get(machine, ())} - {node.name}
+        if not sharing:
+            return None
+        return _wrong(facts, f"one machine stands behind several Nodes: {', '.join(sorted({node.name, *sharing}))}")
+
+
+def _by_machine(found: Iterable[tuple[str, _Machine]]) -> Mapping[_Machine, tuple[str, ...]]:
+    """Names by machine; who says nothing of it shares it with nobody."""
+    names: defaultdict[_Machine, list[str]] = defaultdict(list)
+    for name, machine in found:
+        if all(machine):
+            names[machine].append(name)
+    return {machine: tuple(sorted(known)) for machine, known in names.items()}
+
+
+def _wrong(facts: HostFacts, why: str) -> ProbeFailure:
+    return ProbeFailure(
+        facts.host,
+        ProbeFailureKind.WRONG_HOST,
+        f"{facts.host.name} at {facts.host.address}: {why}",
+        "See where the Node's address, the inventory or ~/.ssh/config lead: kubectl get node -o wide, ssh -G HOST",
+    )
+
+
+def _unreported(facts: HostFacts, why: str, hint: str) -> ProbeFailure:
+    return ProbeFailure(facts.host, ProbeFailureKind.UNREPORTED, f"{facts.host.name}: {why}", hint)

@@ -1,0 +1,43 @@
+"""JSON as it goes to terminals and into files: the one place that writes it.
+
+A terminal obeys more characters than JSON has escaped: those of C1 (U+009B begins a sequence as ESC [ does), and those
+that turn the direction of text around. They stand in messages of hosts and webhooks. As numbered escapes they mean the
+same to programs, and nothing to terminals.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable
+
+import msgspec
+
+UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Of characters that a terminal obeys instead of showing them: controls, directions, separators of lines."""
+
+_BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
+_Hook = Callable[[object], object] | None
+
+
+def json_line(value: object, enc_hook: _Hook = None) -> bytes:
+    """One line, without its end."""
+    return _safe(msgspec.json.encode(value, enc_hook=enc_hook))
+
+
+def json_document(value: object, enc_hook: _Hook = None) -> bytes:
+    """Indented for people, ending in a newline."""
+    return msgspec.json.format(json_line(value, enc_hook), indent=2) + b"\n"
+
+
+def _safe(written: bytes) -> bytes:
+    """What is beyond ASCII stands within strings only, where it can be escaped."""
+    if written.isascii() and b"\x7f" not in written:
+        return written
+    return _BEYOND_ASCII.sub(_escaped, written.decode()).encode()
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    if unicodedata.category(character) not in UNSAFE_CATEGORIES:
+        return character
+    return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]

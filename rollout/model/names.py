@@ -1,0 +1,18 @@
+"""Names that come from elsewhere and end up in file names, request paths and Events: what they may look like."""
+
+import re
+
+_LONGEST_RUN = 63
+_LONGEST_OBJECT = 253
+_RUN = re.compile(r"[0-9a-z]+(?:-[0-9a-z]+)*")
+_OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
+
+
+def is_run_id(text: str) -> bool:
+    """Whether it can be the id of a rollout: lower-case letters, digits and single dashes, and never a path."""
+    return len(text) <= _LONGEST_RUN and _RUN.fullmatch(text) is not None
+
+
+def is_object_name(text: str) -> bool:
+    """Whether the API server would take it for the name of a Node, a workload or a namespace: a DNS subdomain."""
+    return len(text) <= _LONGEST_OBJECT and ".." not in text and _OBJECT.fullmatch(text) is not None

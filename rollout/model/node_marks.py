@@ -1,0 +1,78 @@
+"""The marks of a rollout on a Node, judged before anything is done by them.
+
+Whoever may change Nodes, a kubelet of its own included, can write there; so can another version of this program. What
+is not understood is neither a node that nobody has begun nor one that may be given back.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.names import is_run_id
+from rollout.model.progress import Phase
+
+_LONGEST = 256
+# Characters of a mark that go into the sentence on what is wrong with it.
+_TOLD = 60
+_BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
+# A mark is there from the cordon on, and goes with the node's success.
+_WRITTEN_PHASES = frozenset(Phase) - {Phase.PENDING, Phase.DONE}
+_CHECKS = ("/before-reboot", "/after-reboot")
+
+
+def is_begun(node: Node) -> bool:
+    """Whether any mark of a rollout under way, or of a failed one, stands on it."""
+    return any(name in node.annotations for name in marks.TRANSIENT)
+
+
+def misunderstanding(node: Node) -> str:
+    """Which annotation of ours is not understood; empty where all are, and where there is none."""
+    if stranger := _stranger_on(node):
+        return f"its annotation {stranger} is none that this program knows"
+    for name in marks.TRANSIENT if is_begun(node) else ():
+        value = node.annotations.get(name)
+        if value is None and name in _NEEDED:
+            return f"its annotation {name} is missing"
+        if value is not None and not _SOUND.get(name, _is_text)(value):
+            return f"its annotation {name} is {value[:_TOLD]!r}"
+    return ""
+
+
+def _stranger_on(node: Node) -> str:
+    """An annotation under our prefix that this version neither writes nor reads; empty where there is none."""
+    ours = (name for name in node.annotations if name.startswith(marks.PREFIX))
+    return min((name for name in ours if name not in marks.ON_NODE), default="")
+
+
+def _is_phase(value: str) -> bool:
+    return value in _WRITTEN_PHASES
+
+
+def _is_boot_id(value: str) -> bool:
+    return _BOOT_ID.fullmatch(value) is not None
+
+
+def _is_text(value: str) -> bool:
+    return len(value) <= _LONGEST and value.isprintable()
+
+
+def _is_yes(value: str) -> bool:
+    return value == "true"
+
+
+def _is_check(value: str) -> bool:
+    return len(value) <= _LONGEST and value.endswith(_CHECKS)
+
+
+_NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
+_SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
+    {
+        marks.RUN: is_run_id,
+        marks.PHASE: _is_phase,
+        marks.BOOT_ID_BEFORE: _is_boot_id,
+        marks.CORDONED_BY_US: _is_yes,
+        marks.HOOK_LABEL: _is_check,
+    }
+)

@@ -1,0 +1,63 @@
+"""What a policy gives up of what the defaults keep safe: shown before rules run that were not given just now.
+
+A plan file and the record on the cluster can be written by others than whoever runs them. Their digest tells slips from
+the rules that were meant, not a forger.
+"""
+
+from collections.abc import Iterator
+
+from rollout.model.gates import AlertPolicy, GatePolicy
+from rollout.model.policy import DrainPolicy, Policy
+
+_DEFAULT = Policy()
+
+
+def concessions(policy: Policy) -> tuple[str, ...]:
+    """A sentence each, beginning with the flag; none for the defaults, and for what is stricter."""
+    return (*_of_drain(policy.drain), *_of_nodes(policy), *_of_limits(policy), *_of_alerts(policy.gates.alerts))
+
+
+def _of_drain(drain: DrainPolicy) -> Iterator[str]:
+    if drain.disable_eviction:
+        yield "--disable-eviction: pods are deleted, whatever disruption budgets say"
+    if drain.force:
+        yield "--force: pods that nothing starts again are evicted"
+    if drain.pod_selector:
+        yield f"--pod-selector {drain.pod_selector}: other pods are not evicted, the reboot ends them"
+    if drain.skip_wait_for_delete_timeout:
+        seconds = drain.skip_wait_for_delete_timeout
+        yield f"--skip-wait-for-delete-timeout {seconds}: pods overdue by more seconds are not waited for"
+    if drain.grace_period is not None:
+        yield f"--grace-period {drain.grace_period}: seconds that a pod has to end, whatever it asks for"
+
+
+def _of_nodes(policy: Policy) -> Iterator[str]:
+    if policy.include_cordoned:
+        yield "--include-cordoned: nodes that an operator cordoned are rebooted too"
+    if policy.reboot_idle:
+        yield "--reboot-idle: nodes with no update staged are rebooted too"
+    if policy.gates.ignored_rivals:
+        yield f"--ignore-rival {','.join(policy.gates.ignored_rivals)}: it may reboot nodes at the same time"
+
+
+def _of_limits(policy: Policy) -> Iterator[str]:
+    if policy.max_unavailable != _DEFAULT.max_unavailable:
+        yield f"--max-unavailable {policy.max_unavailable}: nodes away at once"
+    if policy.max_failures != _DEFAULT.max_failures:
+        yield f"--max-failures {policy.max_failures}: failed nodes before no further one is begun"
+    if policy.settle_timeout < _DEFAULT.settle_timeout:
+        yield f"--settle-timeout {policy.settle_timeout}: moved pods are waited for no longer"
+    if policy.gates.health_checks < GatePolicy().health_checks:
+        yield f"--health-checks {policy.gates.health_checks}: good checks in a row that make a wave settled"
+
+
+def _of_alerts(alerts: AlertPolicy) -> Iterator[str]:
+    if not alerts.url:
+        return
+    yield f"--prometheus-url {alerts.url}: this machine asks there for alerts"
+    if alerts.match_only and alerts.pattern:
+        yield f"--alert-filter-match-only: only alerts that match {alerts.pattern} count"
+    elif alerts.pattern:
+        yield f"--alert-filter-regexp {alerts.pattern}: alerts that match do not count"
+    if alerts.firing_only:
+        yield "--alert-firing-only: pending alerts do not count"

@@ -1,0 +1,67 @@
+"""What it costs to follow an OpenSSH configuration for many hosts: by asking `ssh -G` for each, and without a client.
+
+Run: python tests/benchmarks/ssh_config.py [HOSTS]
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rollout.adapters.ssh.config import with_ssh_config
+from rollout.model.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOSTS = 1000
+LEADS = "Host worker-1?\n  HostName 192.0.2.1\nHost 10.*\n  User admin\n  IdentityFile /keys/nodes\n"
+LOCAL_USER = "Host bastion\n  User {user}\nHost 10.*\n  Port 2222\n"
+SAYS_NOTHING = "Host *\n  SendEnv LANG LC_*\n  HashKnownHosts yes\n  GSSAPIAuthentication yes\n"
+
+
+def hosts(number: int) -> Mapping[str, Host]:
+    """Hosts of which neither user nor port is told."""
+    return {f"worker-{i}": Host(f"worker-{i}", f"10.0.{i // 250}.{i % 250}", 0, "") for i in range(number)}
+
+
+@contextmanager
+def without_client() -> "Iterator[None]":
+    """No program is to be found."""
+    path, os.environ["PATH"] = os.environ["PATH"], "/nowhere"
+    yield
+    os.environ["PATH"] = path
+
+
+def measure(name: str, text: str, number: int) -> None:
+    """Print wall time, and CPU time of this process and of those that it started."""
+    with tempfile.NamedTemporaryFile("w", suffix=".conf") as file:
+        file.write(text)
+        file.flush()
+        asked, before, began = hosts(number), os.times(), time.perf_counter()
+        with_ssh_config(asked, Path(file.name))
+        wall, after = time.perf_counter() - began, os.times()
+    own = after.user + after.system - before.user - before.system
+    others = after.children_user + after.children_system - before.children_user - before.children_system
+    print(
+        f"{name:34} {wall:6.2f} s  CPU {own:5.2f} s here, {others:5.2f} s in ssh  {1000 * wall / number:5.2f} ms a host"
+    )
+
+
+def main() -> None:
+    """Each way once."""
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else HOSTS
+    print(f"{number} hosts, {os.cpu_count()} cores")
+    measure("nothing about connections", SAYS_NOTHING, number)
+    measure("Host blocks, ssh -G", LEADS, number)
+    measure("the local user is set somewhere", LOCAL_USER.format(user=os.environ.get("USER", "root")), number)
+    with without_client():
+        measure("Host blocks, no client", LEADS, number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Whatever stands in a plan's file, reading it gives a plan or one error of one kind."""
+
+import hashlib
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rollout.errors import PlanFileError
+from rollout.model.names import is_object_name, is_run_id
+from rollout.model.plan import RolloutPlan
+from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
+from rollout.planning.plan import build_plan
+from tests.planning.builders import inputs, node
+
+SAVED = encode_plan(build_plan(inputs([node("w-1"), node("w-2")])))
+DOCUMENT: dict[str, Any] = json.loads(SAVED)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=9),
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=9), children, max_size=3),
+    max_leaves=9,
+)
+
+
+def forged(document: dict[str, Any]) -> bytes:
+    """With the checksum that goes with what it says, as whoever forges one makes it."""
+    content = msgspec.json.encode({**document, "plan_id": ""})
+    return json.dumps({**document, "plan_id": hashlib.sha256(content).hexdigest()[:16]}, ensure_ascii=False).encode()
+
+
+def changed(rest: Any, path: list[int], value: Any) -> Any:
+    """The same, with another value at a place that these numbers lead to."""
+    if not path or not isinstance(rest, dict | list) or not rest:
+        return value
+    keys = list(rest) if isinstance(rest, dict) else list(range(len(rest)))
+    key = keys[path[0] % len(keys)]
+    items = {name: changed(rest[name], path[1:], value) if name == key else rest[name] for name in keys}
+    return items if isinstance(rest, dict) else list(items.values())
+
+
+def read(data: bytes) -> None:
+    """A plan that can be written again, or the one error, told in a line."""
+    plan, refused = attempt(data)
+    if refused:
+        assert refused.message.startswith("web.plan ")
+        assert len(refused.message) < 300
+        assert refused.hint
+    if plan:
+        assert is_run_id(plan.plan_id)
+        assert all(is_object_name(node.name) for node in plan.nodes)
+        again = sealed(plan)
+        assert decode_plan(encode_plan(again), "again") == again
+
+
+def attempt(data: bytes) -> tuple[RolloutPlan | None, PlanFileError | None]:
+    try:
+        return decode_plan(data, "web.plan"), None
+    except PlanFileError as error:
+        return None, error
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes(data: bytes) -> None:
+    read(data)
+
+
+@given(st.integers(0, len(SAVED)), st.integers(0, 60), st.binary(max_size=9))
+def test_a_plan_with_a_piece_of_something_else(at: int, length: int, piece: bytes) -> None:
+    read(SAVED[:at] + piece + SAVED[at + length :])
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=400)
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=7), VALUES)
+def test_a_forged_plan_with_any_value_anywhere(path: list[int], value: Any) -> None:
+    document = changed(DOCUMENT, path, value)
+    try:
+        data = forged(document)
+    except UnicodeEncodeError:
+        data = json.dumps(document).encode()
+    read(data)
+
+
+def with_rule(*names: str, value: Any) -> bytes:
+    document = json.loads(SAVED)
+    rules = document
+    for name in names[:-1]:
+        rules = rules[name]
+    rules[names[-1]] = value
+    return forged(document)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b" " * (LARGEST_DOCUMENT + 1), "larger than 32 MiB"),
+        (b'{"format_version":"1.0","x":[' + b"[]," * 600_000 + b"1]}", "more than 1000000 values"),
+        (b"[" * 300_000, "not a rollout plan"),
+        (b'{"format_version":"1.0","x":' + b'{"x":' * 300_000, "not a rollout plan"),
+        (SAVED + b"{}", "not a rollout plan"),
+        (SAVED.replace(b'"10m"', b"600"), "a Duration is written as text"),
+        (with_rule("policy", "quorum", value=3), "a rule that this program does not know: policy.quorum"),
+        (with_rule("policy", "gates", "hooks", "votes", value=3), "policy.gates.hooks.votes"),
+        (with_rule("selection", "zones", value=["a"]), "selection.zones"),
+        (with_rule("policy", "drain", "grace_period", value=-1), "policy.drain.grace_period is -1"),
+        (with_rule("policy", "canary", value=-3), "policy.canary is -3"),
+        (with_rule("policy", "gates", "windows", "windows", value=["at night"]), "'at night' is not a window"),
+        (with_rule("waves", value=[{**DOCUMENT["waves"][0], "nodes": DOCUMENT["waves"][0]["nodes"] * 2}]), "w-1"),
+        (
+            with_rule(
+                "waves",
+                value=[{**DOCUMENT["waves"][0], "nodes": [{**DOCUMENT["waves"][0]["nodes"][0], "name": "../x"}]}],
+            ),
+            "'../x' is no Node's name",
+        ),
+    ],
+)
+def test_each_is_told_what_is_wrong_with_it(data: bytes, says: str) -> None:
+    with pytest.raises(PlanFileError) as told:
+        decode_plan(data, "web.plan")
+    assert says in told.value.message
+
+
+def test_what_only_informs_may_be_newer() -> None:
+    """Fields may be added within a major version of the format."""
+    assert decode_plan(with_rule("colour", value="blue"), "web.plan").nodes
+
+
+@pytest.mark.parametrize("name", ["0123456789abcdef", "run-1", "a"])
+def test_an_id(name: str) -> None:
+    assert is_run_id(name)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a/b", "a.b", "a--b", "-a", "a\n", "A", "a" * 64, "\x1b[2J"])
+def test_no_id(name: str) -> None:
+    assert not is_run_id(name)

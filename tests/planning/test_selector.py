@@ -1,0 +1,101 @@
+import pytest
+
+from rollout.errors import UsageError
+from rollout.lab.api.selectors import matches_labels, parse_labels
+from rollout.lab.api.statuses import StatusError
+from rollout.planning.selector import checked_label, parse_selector
+
+LABELS = {"app": "web", "cores": "16", "odd": "1_6", "huge": "99999999999999999999", "debug": "", "in": "a"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("", True),
+        (" ", True),
+        ("app", True),
+        ("!app", False),
+        ("app=web", True),
+        ("app==web", True),
+        ("app!=web", False),
+        ("debug=", True),
+        ("absent=", False),
+        ("absent!=x", True),
+        ("app = web , cores", True),
+        ("example.com/role=worker,!gone", False),
+        ("app in (web, api),cores notin (8)", True),
+        ("app in(web)", True),
+        ("app in (,web)", True),
+        ("debug in (x,)", True),
+        ("in", True),
+        ("in in (a)", True),
+        ("node-role.kubernetes.io/control-plane", False),
+        ("cores>8", True),
+        ("cores > 8", True),
+        ("cores>16", False),
+        ("cores<17,app", True),
+        ("cores<016", False),
+        ("cores!=8,cores>8", True),
+        ("odd>1", False),
+        ("huge>1", False),
+        ("huge<1", False),
+        ("absent<1", False),
+        ("app>1", False),
+        (f"{'a' * 63}!={'b' * 63}", True),
+        (f"{'p' * 63}.{'q' * 63}/{'a' * 63}", False),
+    ],
+)
+def test_selectors_as_kubectl_takes_them(selector: str, *, matches: bool) -> None:
+    assert parse_selector(selector).matches(LABELS) is matches
+    # the lab's server reads them with a parser of its own
+    assert matches_labels(parse_labels(selector), {"metadata": {"labels": LABELS}}) is matches
+
+
+@pytest.mark.parametrize(
+    ("selector", "why"),
+    [
+        ("=", "from '='"),
+        ("a=b=c", "from '=c'"),
+        ("a in b", "from ' b'"),
+        ("a in (b", "its end"),
+        ("a b", "from ' b'"),
+        (",", "from ','"),
+        ("a,", "its end"),
+        ("a,,b", "from ',b'"),
+        ("a in ()", "from ')'"),
+        ("a in ()x", "from ')x'"),
+        ("!a=b", "from '=b'"),
+        ("-a", "from '-a'"),
+        ("a/b/c", "the prefix 'a/b'"),
+        ("Example.com/a", "the prefix 'Example.com'"),
+        ("/a", "the prefix ''"),
+        ("a/", "from 'a/'"),
+        (f"{'p' * 254}/a", "the prefix"),
+        ("a=b;c", "from 'b;c'"),
+        ("a>", "no whole number"),
+        ("a>b", "'b' is no whole number"),
+        ("a>1_0", "'1_0' is no whole number"),
+        ("a>1.5", "'1.5' is no whole number"),
+        ("a>-1", "from '-1'"),
+        ("a>9223372036854775808", "no whole number"),
+        ("a>=1", "from '=1'"),
+        ("a\u00e9", "from"),
+        (f"{'a' * 64}=b", "the name 'aaaaaaaaaaaaaaaaaaaa…' is 64 characters long, of at most 63"),
+        (f"a={'b' * 64}", "the value 'bbbbbbbbbbbbbbbbbbbb…' is 64 characters long, of at most 63"),
+        (f"a in (b,{'c' * 70})", "70 characters long"),
+    ],
+)
+def test_what_is_no_selector(selector: str, why: str) -> None:
+    with pytest.raises(UsageError, match="is not a label selector: ") as caught:
+        parse_selector(selector)
+    assert why in caught.value.message
+    assert "role=worker" in caught.value.hint
+    with pytest.raises(StatusError):
+        parse_labels(selector)
+
+
+def test_a_label_is_a_name_alone() -> None:
+    assert checked_label("topology.kubernetes.io/zone") == "topology.kubernetes.io/zone"
+    for text in ("zone=a", "!zone", "zone,rack", "zo ne", " zone", "a" * 64):
+        with pytest.raises(UsageError):
+            checked_label(text)

@@ -1,0 +1,160 @@
+"""The last lines of a run: figures first, then a few names, then the next step."""
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from rollout.cli import reference
+from rollout.errors import ExitCode
+from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_of
+from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
+from rollout.report.json_lines import JsonLines, summary
+from rollout.report.summary import rehearsal_ending, summary_text
+from rollout.report.tables import plan_text
+from tests.report.builders import AT, plan
+
+DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
+AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
+PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
+IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
+
+
+def last_lines(result: RunResult) -> list[str]:
+    return summary_text(plan(), result).split("\n\n")[-1].splitlines()
+
+
+def test_what_was_not_done_is_counted_named_and_followed_by_the_next_step() -> None:
+    assert last_lines(RunResult((DONE,), excluded=(AWAY, PAUSED, IDLE, IDLE))) == [
+        "1 node succeeded, 1 not done (1 unreachable); left out: 2 no-update, 1 paused.",
+        "  node-7: unreachable, the connection was refused\\x1b[2J",
+        "See: rollout doctor; then: rollout apply",
+    ]
+
+
+def test_what_was_left_out_rightly_is_counted_and_asks_for_nothing() -> None:
+    assert last_lines(RunResult((DONE,), excluded=(PAUSED, IDLE))) == [
+        "1 node succeeded; left out: 1 no-update, 1 paused."
+    ]
+
+
+def test_a_few_names_are_enough() -> None:
+    away = tuple(Exclusion(f"node-{number}", ExclusionReason.UNREACHABLE, "refused") for number in range(17))
+    lines = last_lines(RunResult((), excluded=away))
+    assert (lines[0], len(lines)) == ("0 nodes succeeded, 17 not done (17 unreachable).", 8)
+    assert lines[-2:] == ["  and 12 more: rollout status", "See: rollout doctor; then: rollout apply"]
+
+
+def test_a_skipped_node_is_named_once_with_its_reason() -> None:
+    away = NotStarted("node-2", "not begun: the connection was refused", ExclusionReason.UNREACHABLE)
+    held = NotStarted("node-3", "not begun: the gate command said no")
+    paused = NotStarted("node-4", "not begun: it has been paused", ExclusionReason.PAUSED)
+    result = RunResult((DONE,), (away, held, paused))
+    assert last_lines(result) == [
+        "1 node succeeded, 2 not done (1 unreachable, 1 skipped); left out: 1 paused.",
+        "  node-2: unreachable, not begun: the connection was refused",
+        "  node-3: skipped, not begun: the gate command said no",
+        "See: rollout doctor; then: rollout apply",
+    ]
+    assert "Not started, not begun: it has been paused: node-4" in summary_text(plan(), result)
+
+
+@pytest.mark.parametrize(
+    ("result", "step"),
+    [
+        (RunResult((DONE,)), "1 node succeeded."),
+        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "Go on: rollout resume"),
+        (
+            RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.DRAIN_FAILED, "failed before"),)),
+            "Go on: rollout resume --retry-failed",
+        ),
+        (
+            RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), excluded=(AWAY,)),
+            "See: rollout doctor; then: rollout resume",
+        ),
+        (
+            RunResult((NodeResult("node-1", Outcome.FENCED, Phase.DRAINING, 3.0, "the lock was lost"),)),
+            "See: rollout status --run; then: rollout resume",
+        ),
+    ],
+)
+def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
+    assert last_lines(result)[-1] == step
+
+
+@pytest.mark.parametrize(
+    ("result", "complete"),
+    [
+        (RunResult((DONE,), excluded=(PAUSED, IDLE)), True),
+        (RunResult((DONE,), (NotStarted("node-2", "paused since", ExclusionReason.PAUSED),)), True),
+        (RunResult((DONE,), excluded=(AWAY,)), False),
+        (RunResult((DONE,), (NotStarted("node-2", "the gate command said no"),)), False),
+        (RunResult((DONE,), failed_before=(NotDone("node-2", Outcome.FAILED, "failed before"),)), False),
+        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), False),
+    ],
+)
+def test_only_a_run_that_owes_nothing_is_complete(result: RunResult, *, complete: bool) -> None:
+    assert result.complete is complete
+
+
+def test_programs_are_told_the_same() -> None:
+    skipped = NotStarted("node-2", "not begun: no sudo", ExclusionReason.NO_SUDO)
+    told = summary(RunResult((DONE,), (skipped,), excluded=(AWAY, PAUSED, IDLE)))
+    assert told["skipped"] == ["node-2"]
+    assert told["not_done"] == [
+        {"node": "node-7", "reason": "unreachable", "message": AWAY.message},
+        {"node": "node-2", "reason": "no-sudo", "message": "not begun: no sudo"},
+    ]
+    assert told["left_out"] == {"no-update": 1, "paused": 1}
+    stream = io.StringIO()
+    JsonLines(stream).notify(RunFinished(AT, RunResult((), excluded=(AWAY,))))
+    assert '"reason":"unreachable"' in stream.getvalue()
+
+
+def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
+    assert rehearsal_ending(RunResult(())) == ""
+    assert rehearsal_ending(RunResult((), excluded=(AWAY, PAUSED))).splitlines() == [
+        "Of the nodes that were asked for: 1 cannot be taken (1 unreachable); left out: 1 paused.",
+        "  node-7: unreachable, the connection was refused\\x1b[2J",
+        "See: rollout doctor",
+    ]
+
+
+def test_a_plan_tells_what_it_will_not_do() -> None:
+    made = replace(plan(), excluded=(AWAY, PAUSED))
+    assert "3 nodes in 2 waves; 1 cannot be taken (1 unreachable), 1 node left out." in plan_text(made, zones={})
+    summary_of_none = replace(made.summary, nodes=0, waves=0, waves_lower_bound=0)
+    nobody = replace(made, waves=(), summary=summary_of_none)
+    assert plan_text(nobody, zones={}).endswith(
+        "No node takes part; 1 cannot be taken (1 unreachable); left out: 1 paused."
+    )
+    assert plan_text(replace(nobody, excluded=(PAUSED,)), zones={}).endswith(
+        "Nothing to do: no node takes part; left out: 1 paused."
+    )
+
+
+NOT_DONE = {
+    "not-ready",
+    "left-cordoned",
+    "unreachable",
+    "unknown-status",
+    "no-sudo",
+    "inhibited",
+    "shutdown-pending",
+    "rival",
+}
+LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked"}
+
+
+def test_every_reason_is_one_of_the_two_kinds() -> None:
+    kinds = {reason.value: kind_of(reason) for reason in ExclusionReason}
+    assert {reason for reason, kind in kinds.items() if kind is ExclusionKind.NOT_DONE} == NOT_DONE
+    assert {reason for reason, kind in kinds.items() if kind is ExclusionKind.LEFT_OUT} == LEFT_OUT
+
+
+def test_the_documented_reasons_say_how_a_run_ends() -> None:
+    """The README is held against this table; see the tests of the help."""
+    rows = [row.split(" | ") for row in reference.reasons().splitlines()[2:]]
+    documented = {row[0].strip("| `"): row[2].strip(" |") for row in rows}
+    not_done = dict.fromkeys(NOT_DONE, f"not done: {ExitCode.PARTIAL.value}")
+    assert documented == not_done | dict.fromkeys(LEFT_OUT, "left out: 0")

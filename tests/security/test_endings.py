@@ -1,0 +1,271 @@
+"""No ending hides what was not done.
+
+The mishap: of twelve nodes two hosts are silent, want a password for sudo, or show another key. The program takes the
+other ten, says `10 nodes succeeded.` and ends with 0; whoever reads the exit code believes the fleet to be on its new
+version. The rule: a node that was asked for and could not be reached, judged or rebooted stands in the last lines with
+its reason, in the summary for programs and in the history, and the exit code is 4, in whichever process the rollout
+ends. A node with nothing to do, or one that a flag, a cordon or a pause holds back, is counted there and ends with 0.
+`--require-all` begins nothing where one of the first kind would be left.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import pytest
+
+from rollout.lab.api.resources import LEASES, NODES
+from rollout.lab.hosts.faults import BusFault, HostFaults, HostKeyFault, RebootFault, SshFault, SudoFault
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import HostOverride, Scenario, Selection, Update, UpdateState, load_scenario
+from tests.conftest import StartLab
+from tests.ended import Ended, end_of, start
+
+Run = Callable[..., Ended]
+NODES_IN_ALL = 4  # a control-plane node and three workers
+TEXT = ("--yes", "--control-plane", "exclude", "--max-unavailable", "3", "--health-checks", "1")
+JSON = (*TEXT, "-o", "json")
+
+TROUBLE = {
+    "silent": (HostFaults(ssh=SshFault.CLOSED), "unreachable", "refused"),
+    "key-refused": (HostFaults(ssh=SshFault.KEY_REFUSED), "unreachable", "worker-2"),
+    "another-host-key": (HostFaults(host_key=HostKeyFault.OTHER), "unreachable", "host key"),
+    "garbage": (HostFaults(garbage=True), "unreachable", "worker-2"),
+    "no-sudo": (HostFaults(sudo=SudoFault.REFUSED), "no-sudo", "sudoers"),
+    "password": (HostFaults(sudo=SudoFault.PASSWORD), "no-sudo", "password"),
+    "bus-denied": (HostFaults(bus=BusFault.DENIED, sudo=SudoFault.REFUSED), "unknown-status", ""),
+    "inhibited": (HostFaults(inhibited=True), "inhibited", "backup"),
+    "shutdown-pending": (HostFaults(shuts_down_after_seconds=9000), "shutdown-pending", "scheduled"),
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """The real program on a lab, to its end."""
+
+    def on(lab: Lab, *arguments: str) -> Ended:
+        return end_of(start(tmp_path, lab.environment, arguments))
+
+    return on
+
+
+def with_hosts(**settings: Any) -> Scenario:
+    """The usual cluster, but for worker-2."""
+    override = HostOverride(select=Selection(names=("worker-2",)), **settings)
+    return msgspec.structs.replace(load_scenario("default"), hosts=(override,))
+
+
+def troubled(start_lab: StartLab, faults: HostFaults) -> Lab:
+    return start_lab(with_hosts(faults=faults), nodes=NODES_IN_ALL, speed=30)
+
+
+def untouched(lab: Lab) -> bool:
+    score = lab.scoreboard()
+    return not any(score.reboots.values()) and score.evictions == 0 and score.annotations_left == {}
+
+
+@pytest.mark.parametrize("case", TROUBLE)
+def test_trouble_that_nobody_decided_on_ends_with_4_and_is_named(case: str, start_lab: StartLab, run: Run) -> None:
+    faults, reason, said = TROUBLE[case]
+    ended = run(troubled(start_lab, faults), "apply", *JSON)
+    assert ended.code == 4, ended.stderr
+    assert sorted(ended.summary["succeeded"]) == ["worker-1", "worker-3"]
+    (left,) = ended.summary["not_done"]
+    assert (left["node"], left["reason"]) == ("worker-2", reason)
+    assert said in left["message"]
+    assert ended.summary["left_out"] == {"excluded": 1}
+    assert ended.summary["failed"] == ended.summary["skipped"] == ended.summary["not_started"] == []
+
+
+def test_people_read_it_in_the_last_lines_with_the_next_step(start_lab: StartLab, run: Run) -> None:
+    lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
+    ended = run(lab, "apply", *TEXT)
+    figures, name, step = ended.stdout.splitlines()[-3:]
+    assert (ended.code, figures) == (4, "2 nodes succeeded, 1 not done (1 unreachable); left out: 1 excluded.")
+    assert name.startswith("  worker-2: unreachable, ")
+    assert step == "See: rollout doctor; then: rollout apply"
+    assert "ended, 1 node left" in run(lab, "history").stdout
+    (told,) = json.loads(run(lab, "history", "-o", "json").stdout)
+    assert told["not_done"].keys() == {"worker-2"}
+    assert told["not_done"]["worker-2"].startswith("unreachable, ")
+    assert told["left_out"] == {"excluded": 1}
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags", "reason"),
+    [
+        ({"update": Update(state=UpdateState.IDLE, to=None)}, (), "no-update"),
+        ({}, (), "cordoned"),
+        ({"annotations": {"node-rollout.dev/paused": "true"}}, (), "paused"),
+        ({"faults": HostFaults(ssh=SshFault.CLOSED)}, ("--exclude", "worker-2"), "excluded"),
+    ],
+)
+def test_what_is_left_out_by_its_state_or_by_request_is_counted_and_ends_with_0(
+    settings: dict[str, Any], flags: tuple[str, ...], reason: str, start_lab: StartLab, run: Run
+) -> None:
+    lab = start_lab(with_hosts(**settings), nodes=NODES_IN_ALL, speed=30)
+    if reason == "cordoned":
+        lab.call(lambda: change(lab, "worker-2", cordoned=True))
+    ended = run(lab, "apply", *JSON, *flags, "--require-all")
+    assert ended.code == 0, ended.stderr
+    assert ended.summary["not_done"] == []
+    assert ended.summary["left_out"] == ({"excluded": 2} if reason == "excluded" else {"excluded": 1, reason: 1})
+
+
+def test_a_rollout_that_can_take_no_node_is_no_success(start_lab: StartLab, run: Run) -> None:
+    """Neither where all hosts are silent, nor where only those are that might have something to do."""
+    lab = troubled(start_lab, HostFaults(sudo=SudoFault.PASSWORD))
+    for flags in (("--node", "worker-2"), ("--ssh-port", "1")):
+        for command in ("apply", "--yes"), ("apply", "--dry-run"):
+            ended = run(lab, *command, *flags)
+            assert ended.code == 4, ended.stderr
+            assert "See: rollout doctor" in ended.stdout.splitlines()[-1]
+            assert "Nothing to do" not in ended.stdout
+    assert untouched(lab)
+
+
+def test_the_history_knows_of_a_run_that_could_begin_nothing(start_lab: StartLab, run: Run) -> None:
+    lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
+    assert run(lab, "apply", "--yes", "--node", "worker-2").code == 4
+    (told,) = json.loads(run(lab, "history", "-o", "json").stdout)
+    assert (told["planned"], told["not_done"].keys()) == ([], {"worker-2"})
+
+
+def test_the_demo_ends_as_its_rollout_does(tmp_path: Path) -> None:
+    demo = ("demo", "--nodes", str(NODES_IN_ALL), "--scenario", "unreachable", "--speed", "30")
+    ended = end_of(start(tmp_path, {}, demo))
+    assert ended.code == 4, ended.stderr
+    assert "2 nodes succeeded, 2 not done (2 unreachable)." in ended.stdout
+
+
+def test_a_plan_tells_nothing_to_do_from_nothing_that_can_be_judged(start_lab: StartLab, run: Run) -> None:
+    lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
+    silent, waiting = ("--node", "worker-2"), ("--node", "worker-1,worker-2")
+    assert run(lab, "plan", *silent).code == 0
+    assert run(lab, "plan", *silent, "--detailed-exitcode").code == 4
+    assert run(lab, "plan", *waiting, "--detailed-exitcode").code == 2
+    assert run(lab, "plan", *silent, "--exclude", "worker-2", "--detailed-exitcode").code == 0
+    asked = run(lab, "check-update", *silent)
+    assert asked.code == 4
+    assert "worker-2" in asked.stdout
+
+
+def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
+    """New and saved plans alike, and before anybody is asked: no consent, no lock, no cordon."""
+    lab = troubled(start_lab, HostFaults(host_key=HostKeyFault.OTHER))
+    lab.call(lambda: lab.machines["worker-3"].inflict(HostFaults(sudo=SudoFault.PASSWORD)))
+    saved, refused = tmp_path / "saved.plan", tmp_path / "refused.plan"
+    assert run(lab, "plan", "--out", str(saved)).code == 0
+    attempts = (
+        ("apply", *TEXT, "--require-all"),
+        ("apply", *JSON, "--require-all"),
+        ("apply", str(saved), "--require-all"),
+        ("apply", "--dry-run", "--require-all"),
+        ("plan", "--out", str(refused), "--require-all"),
+    )
+    for attempt in attempts:
+        ended = run(lab, *attempt)
+        assert ended.code == 4, ended.stderr
+        (error,) = [line for line in ended.stderr.splitlines() if line.startswith("rollout: error:")]
+        assert "--require-all is given, and 2 nodes cannot be taken" in error
+        assert "worker-2 (unreachable: " in error
+        assert "worker-3 (no-sudo: " in error
+        assert "hint: `rollout doctor` names the fix of each" in ended.stderr
+    assert not refused.exists()
+    assert untouched(lab)
+    assert run(lab, "apply", str(saved), "-o", "json").summary["not_done"][0]["node"] == "worker-2"
+
+
+def test_a_node_that_falls_silent_before_its_turn_counts(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
+    """It was planned; the plan's word for it would have been the same, had it been made a minute later."""
+    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    process = start(tmp_path, lab.environment, ("apply", *JSON, "--max-unavailable", "1"))
+    assert process.stdout is not None
+    head = []
+    for line in process.stdout:
+        head.append(line)
+        if json.loads(line)["type"] == "wave_started":
+            break
+    first = json.loads(head[-1])["nodes"][0]
+    waiting = sorted({"worker-1", "worker-2", "worker-3"} - {first})
+    lab.call(lambda: lab.machines[waiting[0]].inflict(HostFaults(ssh=SshFault.CLOSED)))
+    lab.call(lambda: change(lab, waiting[1], {"paused": "true"}))
+    ended = end_of(process)
+    assert ended.code == 4, ended.stderr
+    assert sorted(ended.summary["skipped"]) == waiting
+    assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [(waiting[0], "unreachable")]
+    assert ended.summary["left_out"] == {"excluded": 1, "paused": 1}
+
+
+def change(lab: Lab, name: str, marks: Mapping[str, str] = MappingProxyType({}), *, cordoned: bool = False) -> None:
+    """Somebody's hands on a Node."""
+    node = lab.store.get(NODES, name)
+    assert node is not None
+    annotations = {f"node-rollout.dev/{key}": value for key, value in marks.items()}
+    metadata = {**node["metadata"], "annotations": {**node["metadata"].get("annotations", {}), **annotations}}
+    spec = {**node["spec"], "unschedulable": True} if cordoned else node["spec"]
+    lab.store.put(NODES, {**node, "metadata": metadata, "spec": spec})
+
+
+def test_whoever_resumes_accounts_for_what_the_plan_could_not_take(
+    start_lab: StartLab, run: Run, tmp_path: Path
+) -> None:
+    lab = troubled(start_lab, HostFaults(ssh=SshFault.CLOSED))
+    killed_at(lab, tmp_path, "draining")
+    refused = run(lab, "resume", "--yes", "--require-all")
+    assert (refused.code, "worker-2 (unreachable: when the rollout was planned: " in refused.stderr) == (4, True)
+    ended = run(lab, "resume", "--yes", "-o", "json", "--force-unlock", unlock(lab))
+    assert ended.code == 4, ended.stderr
+    assert sorted(ended.summary["succeeded"]) == ["worker-1", "worker-3"]
+    (left,) = ended.summary["not_done"]
+    assert (left["node"], left["reason"]) == ("worker-2", "unreachable")
+    assert ended.summary["left_out"] == {"excluded": 1}
+
+
+def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
+    """And can still try it again: the record stays for as long as the rollout owes a node."""
+    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    lab.call(lambda: inflict_all(lab, HostFaults(reboot=RebootFault.IGNORED)))
+    first = run(lab, "apply", *JSON, "--max-unavailable", "1", "--reboot-timeout", "4s")
+    (failed,) = first.failures
+    assert (first.code, first.failures[failed]["left_cordoned"]) == (4, False)
+    lab.call(lambda: inflict_all(lab, HostFaults()))
+    second = run(lab, "resume", "--yes", "-o", "json")
+    assert second.code == 4, second.stderr
+    assert len(second.summary["succeeded"]) == 2
+    assert [(one["node"], one["reason"]) for one in second.summary["not_done"]] == [(failed, "not-rebooted")]
+    third = run(lab, "resume", "--yes", "-o", "json", "--retry-failed")
+    assert (third.code, third.summary["succeeded"]) == (0, [failed])
+
+
+def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(start_lab: StartLab, run: Run) -> None:
+    """Only what somebody else cordoned is left out by its own state."""
+    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    marks = {"run": "an-earlier-one", "phase": "failed", "cordoned-by-us": "true"}
+    lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
+    ended = run(lab, "apply", *JSON)
+    assert ended.code == 4, ended.stderr
+    assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
+
+
+def inflict_all(lab: Lab, faults: HostFaults) -> None:
+    for machine in lab.machines.values():
+        machine.inflict(faults)
+
+
+def killed_at(lab: Lab, home: Path, phase: str) -> None:
+    process = start(home, lab.environment, ("apply", *JSON, "--max-unavailable", "1"))
+    assert process.stdout is not None
+    reached = (json.loads(line).get("phase") == phase for line in process.stdout)
+    assert any(reached)
+    process.kill()
+    process.communicate()
+
+
+def unlock(lab: Lab) -> str:
+    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
+    assert lease is not None
+    return str(lease["metadata"]["annotations"]["node-rollout.dev/run"])

@@ -1,0 +1,113 @@
+"""A host that is asked to reboot under pods, because somebody undid the drain between two asks.
+
+A node is marked as rebooting, and its host cannot be reached; meanwhile somebody uncordons it, or pods come. The last
+look (cordoned, empty of what had to go, our marks, the lock) precedes every ask, in this process and in any other:
+where it does not hold the node is drained again, or given back, and never rebooted as it stands.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout, command
+from tests.conftest import StartLab
+from tests.security.hands import at_phase, close_ssh, cordon, later, marks, open_ssh, refill
+
+APPLY = (
+    *("apply", "--yes", "-o", "json", "--node", "worker-2", "--control-plane", "exclude"),
+    *("--drain-timeout", "20s", "--reboot-timeout", "16s"),
+)
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab("default", nodes=5, speed=30)
+
+
+def unreachable_when_asked(lab: Lab, *, uncordoned: bool, back_after: float | None) -> None:
+    """The host is away when it is to be asked; then somebody fills its node, and may uncordon it before."""
+
+    def meddle(node: str) -> None:
+        if uncordoned:
+            cordon(lab, node, cordoned=False)
+        refill(lab, node)
+        if back_after is not None:
+            later(lab, back_after, lambda: open_ssh(lab, node))
+
+    at_phase(lab, "drained", lambda node: close_ssh(lab, node))
+    at_phase(lab, "rebooting", meddle)
+
+
+def test_a_node_that_was_uncordoned_between_two_asks_is_given_back(lab: Lab, rollout: Rollout) -> None:
+    unreachable_when_asked(lab, uncordoned=True, back_after=1.0)
+    ended = rollout(lab, *APPLY)
+    assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
+    assert "was uncordoned by someone else before its reboot was asked for" in ended.failures["worker-2"]["message"]
+    score = lab.scoreboard()
+    assert (score.reboots["worker-2"], score.killed, score.cordons_left) == (0, (), ())
+    assert set(marks(lab, "worker-2")) == {"last-result"}
+
+
+def test_a_node_that_was_refilled_between_two_asks_is_drained_again(lab: Lab, rollout: Rollout) -> None:
+    unreachable_when_asked(lab, uncordoned=False, back_after=1.0)
+    ended = rollout(lab, *APPLY)
+    assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
+    details = [detail for phase, detail in ended.steps("worker-2") if phase == "draining"]
+    assert any("draining again: default/late-" in detail for detail in details)
+    score = lab.scoreboard()
+    assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
+
+
+def killed_at_its_ask(lab: Lab, home: Path, *, uncordoned: bool) -> None:
+    """kill -9 once the node is marked as rebooting and its host was found away; then SSH comes back."""
+    unreachable_when_asked(lab, uncordoned=uncordoned, back_after=None)
+    process = command(lab, home, *APPLY)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "cannot be asked to reboot yet" in line:
+            break
+    process.kill()
+    process.communicate()
+    assert marks(lab, "worker-2")["phase"] == "rebooting"
+    lab.call(lambda: open_ssh(lab, "worker-2"))
+
+
+def test_resume_gives_back_what_was_uncordoned_meanwhile(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+    killed_at_its_ask(lab, tmp_path, uncordoned=True)
+    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
+    assert any("only watched whether it was" in detail for _phase, detail in ended.steps("worker-2"))
+    score = lab.scoreboard()
+    assert (score.reboots["worker-2"], score.killed, score.cordons_left) == (0, (), ())
+
+
+def test_resume_drains_again_what_was_refilled_meanwhile(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+    killed_at_its_ask(lab, tmp_path, uncordoned=False)
+    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
+    score = lab.scoreboard()
+    assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
+
+
+def test_an_api_server_that_is_away_when_the_host_is_to_be_asked_is_waited_for(lab: Lab, rollout: Rollout) -> None:
+    """Nothing is sent to a host while the last look cannot be taken."""
+    asked: list[float] = []
+
+    def begin_outage(node: str) -> None:
+        outages.append(asyncio.create_task(lab.api.outage(90)))
+        asked.append(time.monotonic())
+
+    outages: list[asyncio.Task[None]] = []
+    at_phase(lab, "rebooting", begin_outage)
+    ended = rollout(lab, *APPLY)
+    assert (ended.code, ended.outcomes) == (0, {"worker-2": "succeeded"}), ended.stderr
+    assert asked
+    score = lab.scoreboard()
+    assert (score.reboots["worker-2"], score.killed, score.rebooted_undrained) == (1, (), ())
+
+
+def run_of(lab: Lab) -> str:
+    return marks(lab, "worker-2")["run"]

@@ -1,0 +1,118 @@
+"""Without a folder for temporary files the program works, or says so in a sentence; it is no bug of its own.
+
+The mishap: a container with a read-only root has no /tmp that can be written. The rule: what has to lie in a file for a
+while goes into memory there (/dev/shm) or into the user's runtime folder; where those are missing, too, what takes a
+folder is refused with what it is for, and the rest works. Mounts of a namespace of its own make places read-only for
+root, too.
+"""
+
+import base64
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rollout.errors import ExitCode
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.conftest import StartLab
+from tests.ended import Ended
+
+TINY = str(Path(__file__).parents[1] / "cli" / "tiny.yaml")
+UNSHARE = ("unshare", "--map-root-user", "--mount")
+USUAL = ("/tmp", "/var/tmp", "/usr/tmp")  # noqa: S108 - they are closed here
+MEMORY = "/dev/shm"  # noqa: S108 - the same
+
+
+def may_mount() -> bool:
+    try:
+        return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not may_mount(), reason="takes a mount namespace of its own")
+
+
+def rollout(lab: Lab, *arguments: str, closed: tuple[str, ...], kubeconfig: Path | None = None) -> Ended:
+    """The real program where these places are read-only, in a folder that is so for everybody."""
+    mounts = [
+        f"mount --bind {place} {place} && mount -o remount,bind,ro {place}" for place in closed if Path(place).is_dir()
+    ]
+    command = shlex.join([sys.executable, "-m", "rollout", *arguments])
+    environment = {"PATH": os.environ["PATH"], "HOME": "/proc", **lab.environment}
+    if kubeconfig is not None:
+        environment["KUBECONFIG"] = str(kubeconfig)
+    script = " && ".join([*mounts, "cd /proc", f"exec {command}"])
+    ended = subprocess.run(
+        [*UNSHARE, "sh", "-c", script], env=environment, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert "a bug" not in ended.stderr, ended.stderr
+    assert "Traceback" not in ended.stderr, ended.stderr
+    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def without_certificates_in_it(lab: Lab, folder: Path) -> Path:
+    """The lab's kubeconfig with the certificates in files beside it, as a pod's account has them."""
+    content = yaml.safe_load(lab.kubeconfig.read_text(encoding="utf-8"))
+    for entries, fields in (("clusters", ("certificate-authority",)), ("users", ("client-certificate", "client-key"))):
+        for entry in content[entries]:
+            inner = entry[entries[:-1]]
+            for field in fields:
+                if f"{field}-data" in inner:
+                    (folder / field).write_bytes(base64.b64decode(inner.pop(f"{field}-data")))
+                    inner[field] = str(folder / field)
+    (folder / "kubeconfig").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return folder / "kubeconfig"
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab(load_scenario(TINY))
+
+
+def test_memory_will_do(lab: Lab) -> None:
+    if not Path(MEMORY).is_dir():
+        pytest.skip("this system has no /dev/shm")
+    ended = rollout(lab, "status", closed=USUAL)
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert "worker-1" in ended.stdout
+
+
+def test_where_there_is_none_at_all_that_is_said(lab: Lab) -> None:
+    for arguments, purpose in (
+        (("status",), "a kubeconfig with certificates in it"),
+        (("demo", "--nodes", "3"), "the demo"),
+        (("lab", "up"), "the lab"),
+    ):
+        ended = rollout(lab, *arguments, closed=(*USUAL, MEMORY))
+        assert ended.code == ExitCode.ERROR, ended
+        error, hint = ended.stderr.splitlines()
+        assert error.startswith(
+            f"rollout: error: {purpose} takes a folder for temporary files, and none can be written"
+        )
+        assert "TMPDIR" in hint
+
+
+def test_ansible_says_it_too(lab: Lab, tmp_path: Path) -> None:
+    pytest.importorskip("ansible_runner")
+    kubeconfig = without_certificates_in_it(lab, tmp_path)
+    ended = rollout(lab, "status", "--executor", "ansible", closed=(*USUAL, MEMORY), kubeconfig=kubeconfig)
+    assert ended.code == ExitCode.ERROR
+    assert "Ansible takes a folder for temporary files" in ended.stderr
+
+
+def test_what_takes_no_folder_works(lab: Lab, tmp_path: Path) -> None:
+    """The gate's words are read although they lie in no folder; the journal is missed by a warning."""
+    kubeconfig = without_certificates_in_it(lab, tmp_path)
+    gate = ("--gate-command", "sh -c 'echo not tonight; exit 1'", "--gate-timeout", "1s")
+    held = rollout(lab, "apply", "--yes", *gate, closed=(*USUAL, MEMORY), kubeconfig=kubeconfig)
+    assert held.code == ExitCode.BLOCKED, held.stderr
+    assert "not tonight" in held.stdout + held.stderr
+    ended = rollout(lab, "apply", "--yes", "-o", "json", closed=(*USUAL, MEMORY), kubeconfig=kubeconfig)
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert len(ended.summary["succeeded"]) == 3

@@ -1,0 +1,237 @@
+"""A rollout's record on the cluster is lost, garbled, replaced or of another version.
+
+Whoever may write ConfigMaps in the Lease's namespace can put anything there, and `resume` once went on with what it
+could make of it: without the checks, the reboot command and the nodes that it did not know of, and to the end, where it
+took the record away and ended with 0. The rule: what is not understood is never dropped. A record is understood as a
+whole or not at all, reading it takes bounded memory, nothing in it becomes a path, and without one nothing is resumed
+but begun nodes, by their own marks, where their operator asks for that by name.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.kube.api import connect
+from rollout.execution.unfinished.record import read_record
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_resume import APPLY, Start, marks, record, run_of, stopped_at, wait_until
+from tests.ended import end_of
+from tests.security.records import PACKED, PLAIN, mark, put_record, sealed
+
+# Nodes stay begun until the process is dead, however late the machine is to kill it.
+UNPASSED = ("--after-reboot-annotations", "checks.example/after")
+TYPICAL = ("edited", "a newer format", "a newer rule", "a path as id", "deep", "no health", "no gzip", "a bomb")
+MEASURED = (
+    "import resource, subprocess, sys;"
+    "ended = subprocess.run([sys.executable, '-m', 'rollout', *sys.argv[1:]], capture_output=True, check=False);"
+    "print(ended.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10)"
+)
+
+
+@contextmanager
+def interrupted(started: Start, home: Path, *flags: str, nodes: int = 5) -> Iterator[tuple[Lab, str]]:
+    """A rollout that was killed with a node in its reboot, or past it."""
+    lab = started("default", nodes)
+    with stopped_at(lab, home, "booted", *UNPASSED, "--lease-duration", "3s", *flags) as node:
+        yield lab, node
+
+
+def peak(lab: Lab, home: Path, *arguments: str) -> tuple[int, int]:
+    """What a command ended with, and the most memory that it took, in MiB."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **lab.environment}
+    words = [sys.executable, "-c", MEASURED, *arguments]
+    told = subprocess.run(words, env=environment, cwd=home, capture_output=True, text=True, timeout=100, check=True)
+    code, megabytes = told.stdout.split()
+    return int(code), int(megabytes)
+
+
+def test_a_record_is_understood_as_a_whole_or_not_at_all(started: Start, tmp_path: Path) -> None:
+    with interrupted(started, tmp_path) as (lab, _node):
+        whole, api = record(lab), connect(lab.kubeconfig, None)
+        assert whole is not None
+        for name, (damage, says) in {**PLAIN, **PACKED}.items():
+            put_record(lab, damage(whole))
+            read = read_record(api, "kube-system")
+            assert read is not None, name
+            assert says in read.problem, name
+            assert (name, read.plan, read.health) == (name, None, None)
+        put_record(lab, whole)
+        read = read_record(api, "kube-system")
+        assert read is not None
+        assert (read.problem, read.plan is None) == ("", False)
+
+
+@pytest.mark.parametrize("names", [TYPICAL[:4], TYPICAL[4:]], ids=["written", "packed"])
+def test_a_record_that_is_not_understood_is_not_gone_on_with(
+    started: Start, rollout: Rollout, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    with interrupted(started, tmp_path) as (lab, node):
+        whole, on_node, unlock = record(lab), marks(lab, node), ("--force-unlock", run_of(lab))
+        assert whole is not None
+        for name in names:
+            damage, says = {**PLAIN, **PACKED}[name]
+            put_record(lab, damage(whole))
+            standing = record(lab)
+            ended = rollout(lab, "resume", "--yes", *unlock)
+            assert (name, ended.code) == (name, 6), ended.stderr
+            assert says in ended.stderr, name
+            assert "rollout abort" in ended.stderr, name
+            assert "rollout resume --finish-begun" in ended.stderr, name
+            assert "bug" not in ended.stderr, ended.stderr
+            assert (name, record(lab), marks(lab, node)) == (name, standing, on_node)
+        assert not list(tmp_path.rglob("evil*"))
+
+
+@pytest.mark.parametrize("name", ["deep", "no health"])
+def test_whoever_only_looks_is_told_why(started: Start, rollout: Rollout, tmp_path: Path, name: str) -> None:
+    damage, says = PLAIN[name]
+    with interrupted(started, tmp_path) as (lab, node):
+        whole = record(lab)
+        assert whole is not None
+        put_record(lab, damage(whole))
+        shown = json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)
+        assert says in shown["problem"]
+        assert node in shown["nodes"]
+        for words in (("status",), ("plan",), ("doctor",)):
+            ended = rollout(lab, *words)
+            assert "bug" not in ended.stderr, (words, ended.stderr)
+        refused = rollout(lab, "apply", "--yes")
+        assert (refused.code, "--finish-begun" in refused.stderr) == (6, True)
+
+
+def test_a_bomb_takes_little_memory_and_abort_takes_it_away(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    """It stands for 600 MB, which took 1,223 MiB to read."""
+    with interrupted(started, tmp_path) as (lab, node):
+        whole, unlock = record(lab), ("--force-unlock", run_of(lab))
+        assert whole is not None
+        put_record(lab, PACKED["a bomb"][0](whole))
+        for words, code in ((("status",), 0), (("status", "--run"), 0), (("resume", "--yes"), 6)):
+            ended, megabytes = peak(lab, tmp_path, *words)
+            assert (words, ended) == (words, code)
+            assert megabytes < 300, words
+        undone = rollout(lab, "abort", "--yes", *unlock)
+        assert undone.code == 0, undone.stderr
+        assert "its record is taken away, with whatever stands in it that is not understood" in undone.stdout
+        assert (record(lab), lab.scoreboard().cordons_left, "run" in marks(lab, node)) == (None, (), False)
+
+
+def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("never-returns", 5)
+    assert rollout(lab, *APPLY, "--reboot-timeout", "4s").code == 4
+    whole = record(lab)
+    assert whole is not None
+    assert whole["metadata"]["annotations"]["node-rollout.dev/ended"] == "true"
+    put_record(lab, PLAIN["edited"][0](whole))
+    standing = record(lab)
+    for words in (("apply", "--yes"), ("resume", "--yes"), ("resume", "--yes", "--retry-failed")):
+        ended = rollout(lab, *words)
+        assert (words, ended.code) == (words, 6), ended.stderr
+    finished = rollout(lab, "resume", "--yes", "--finish-begun")
+    assert (finished.code, record(lab)) == (0, standing)
+    assert "Nothing to finish" in finished.stdout
+    assert "rollout abort takes it away" in finished.stdout
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "garbled"])
+def test_begun_nodes_are_finished_by_their_marks_on_request_and_no_other(
+    started: Start, rollout: Rollout, tmp_path: Path, *, is_gone: bool
+) -> None:
+    with interrupted(started, tmp_path, nodes=6) as (lab, node):
+        run, whole = run_of(lab), record(lab)
+        assert whole is not None
+        put_record(lab, None if is_gone else PLAIN["edited"][0](whole))
+        standing = record(lab)
+        assert rollout(lab, "resume", "--yes", "--force-unlock", run).code == 6
+        unasked = rollout(lab, "resume", "--finish-begun", "--force-unlock", run)
+        assert unasked.code == 3
+        ended = rollout(lab, "resume", "--finish-begun", "--yes", "-o", "json", "--force-unlock", run)
+        assert ended.code == 0, ended.stderr
+        assert "its rules are not known, and not applied: checks" in ended.stderr
+        assert node in ended.summary["succeeded"]
+        rules = next(line["plan"]["policy"] for line in ended.lines if line["type"] == "plan")
+        assert rules["drain"]["delete_emptydir_data"] is False
+        assert record(lab) == standing
+        assert is_gone or "stays as it is: rollout abort takes it away" in ended.stderr
+        score = lab.scoreboard()
+        assert {name for name, reboots in score.reboots.items() if reboots} == set(ended.summary["succeeded"])
+        assert (score.cordons_left, score.annotations_left) == ((), {})
+
+
+def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    with interrupted(started, tmp_path) as (lab, _node):
+        ended = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
+        assert ended.code == 64
+        assert "this one's is whole" in ended.stderr
+
+
+def test_a_saved_plan_of_an_earlier_version_leaves_a_whole_record(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """What is run is the saved plan, with what later versions have added and what stands in its way today."""
+    lab = started("default", 4)
+    plan = json.loads(rollout(lab, "plan", "--max-unavailable", "1", "-o", "json").stdout)
+    del plan["estimate"]
+    saved = tmp_path / "web.plan"
+    saved.write_text(sealed(plan))
+    process = command(lab, tmp_path, "apply", str(saved), "-o", "json", "--lease-duration", "3s")
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"draining"' in line)
+    process.kill()
+    process.communicate()
+    read = read_record(connect(lab.kubeconfig, None), "kube-system")
+    assert read is not None
+    assert (read.problem, read.plan and read.plan.plan_id) == ("", run_of(lab))
+    ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert ended.code == 0, ended.stderr
+    assert set(lab.scoreboard().reboots.values()) == {1}
+
+
+def test_a_record_that_goes_after_it_was_read_is_not_made_anew(started: Start, tmp_path: Path) -> None:
+    """Somebody aborts, or deletes it, while the gate command is asked: the lock is held by then."""
+    with interrupted(started, tmp_path) as (lab, node):
+        on_node, asked, gate = marks(lab, node), tmp_path / "asked", tmp_path / "gate.py"
+        gate.write_text(f"import pathlib, time\npathlib.Path({str(asked)!r}).touch()\ntime.sleep(4)\n")
+        words = ("resume", "--yes", "--force-unlock", run_of(lab), "--gate-command", f"{sys.executable} {gate}")
+        process = command(lab, tmp_path, *words)
+        wait_until(asked.exists)
+        put_record(lab, None)
+        ended = end_of(process)
+        assert ended.code == 6, ended.stderr
+        assert "has been changed, or taken away, since it was read" in ended.stderr
+        assert (record(lab), marks(lab, node)) == (None, on_node)
+
+
+def test_an_id_on_a_node_is_no_path_either(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    """Where the record is gone, the marks alone tell the run's id, and a kubelet may write on its own Node."""
+    with interrupted(started, tmp_path, "--max-unavailable", "1") as (lab, node):
+        put_record(lab, None)
+        mark(lab, node, run="../../../../evil")
+        ended = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
+        assert ended.code == 6, ended.stderr
+        assert "no node's marks are understood" in ended.stderr
+        undone = rollout(lab, "abort", "--yes")
+        assert undone.code == 4, undone.stderr
+        assert f"{node}: its marks are not understood" in undone.stdout
+        assert not list(tmp_path.rglob("evil*"))
+        assert marks(lab, node)["run"] == "../../../../evil"
+
+
+def test_a_journal_that_holds_anything_keeps_nobody_from_planning(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    runs = tmp_path / ".local/state/rollout/runs"
+    runs.mkdir(parents=True)
+    for name, text in (("deep", b'{"x":' * 200_000), ("binary", b"\xff\xfe\x00"), ("text", b'{"a":"\xff"}')):
+        (runs / f"{name}.jsonl").write_bytes(text + b"\n")
+    assert rollout(lab, "history").code == 0
+    assert rollout(lab, "plan").code == 0

@@ -1,0 +1,145 @@
+"""The roles that the README gives are enough, and no right of them is wider than what is used.
+
+The attack: whoever gets hold of the program's account may do what its roles allow. A cluster-wide right to write
+ConfigMaps is a way to cluster-admin. The rule: the Lease and the ConfigMap are written in one namespace and by name,
+Events in `default`; access reviews ask for just that, so that rights limited to it are found sufficient, and each that
+is missing is named before anything is touched. Played by the lab's API server, which judges by the very roles.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from rollout.adapters.kube.api import connect
+from rollout.cli.reference import roles
+from rollout.errors import ExitCode
+from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
+from rollout.lab.api.access import Denial, Grant, grants_of
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.conftest import StartLab
+from tests.ended import Ended, end_of, start
+
+ROOT = Path(__file__).parents[2]
+MANIFEST = ROOT / "rollout" / "manifests" / "cronjob.yaml"
+TINY = str(ROOT / "tests" / "cli" / "tiny.yaml")
+Run = Callable[..., Ended]
+
+
+def documented() -> list[dict[str, Any]]:
+    block = re.search(r"<!-- begin roles -->\n+```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block
+    return list(yaml.safe_load_all(block[1]))
+
+
+def grant(lab: Lab, grants: Iterable[Grant]) -> None:
+    lab.call(lambda: setattr(lab.api.access, "grants", tuple(grants)))
+
+
+def without_each(grants: tuple[Grant, ...]) -> Iterator[tuple[Grant, ...]]:
+    """All of them but for one verb of one rule."""
+    for rule in grants:
+        for verb in rule.verbs:
+            rest = tuple(kept for kept in rule.verbs if kept != verb)
+            yield tuple(msgspec.structs.replace(rule, verbs=rest) if one is rule else one for one in grants)
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    lab = start_lab(load_scenario(TINY))
+    grant(lab, grants_of(documented()))
+    return lab
+
+
+@pytest.fixture
+def run(lab: Lab, tmp_path: Path) -> Run:
+    return lambda *arguments: end_of(start(tmp_path, lab.environment, arguments))
+
+
+def rights(ended: Ended, verdict: str) -> list[str]:
+    checks = json.loads(ended.stdout)["checks"]
+    return [check["subject"] for check in checks if check["check"] == "right" and check["verdict"] == verdict]
+
+
+def test_a_rollout_works_with_the_roles_of_the_readme_alone(lab: Lab, run: Run) -> None:
+    doctor = run("doctor", "-o", "json")
+    assert doctor.code == ExitCode.OK, doctor.stdout
+    assert rights(doctor, "pass") == [str(right) for right in apply_rights("kube-system")]
+    applied = run("apply", "--yes", "-o", "json")
+    assert applied.code == ExitCode.OK, applied.stderr
+    assert len(applied.summary["succeeded"]) == 3
+    asked = lab.call(lambda: list(lab.requests))
+    assert not [record.path for record in asked if record.status == 403]
+    assert any(record.target.plural == "events" for record in asked)
+
+
+def test_no_rule_of_them_writes_everywhere() -> None:
+    (cluster_role,) = (role for role in documented() if role["kind"] == "ClusterRole")
+    writing = {"create", "update", "patch", "delete"}
+    wide = {res for rule in cluster_role["rules"] if writing & {*rule["verbs"]} for res in rule["resources"]}
+    assert wide == {"nodes", "pods/eviction"}
+    for role in (role for role in documented() if role["kind"] == "Role"):
+        for rule in role["rules"]:
+            named = rule.get("resourceNames") == ["node-rollout"]
+            assert named or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
+
+
+def test_the_manifest_has_the_same_roles_and_binds_each() -> None:
+    documents = list(yaml.safe_load_all(MANIFEST.read_text()))
+    found = [document for document in documents if document["kind"] in ("ClusterRole", "Role")]
+    assert found == documented() == list(yaml.safe_load_all(roles().removeprefix("```yaml\n").removesuffix("```")))
+    (account,) = (document["metadata"] for document in documents if document["kind"] == "ServiceAccount")
+    bindings = [document for document in documents if document["kind"].endswith("Binding")]
+    for role, binding in zip(found, bindings, strict=True):
+        assert binding["kind"] == f"{role['kind']}Binding"
+        assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (role["kind"], role["metadata"]["name"])
+        assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
+
+
+def test_each_right_is_needed_and_missed(lab: Lab) -> None:
+    """Over the real wire; what is asked is what `doctor` and `apply` ask."""
+    api, needs = connect(lab.kubeconfig, None), apply_rights("kube-system")
+    missed: list[Right] = []
+    for fewer in without_each(grants_of(documented())):
+        grant(lab, fewer)
+        missed += missing_rights(api, needs)
+    assert sorted(map(str, missed)) == sorted(map(str, needs))
+
+
+@pytest.mark.parametrize(
+    ("denial", "missing", "verdict"),
+    [
+        (Denial("update", "configmaps", "kube-system", "node-rollout"), "update configmaps node-rollout", "fail"),
+        (Denial("create", "leases", "kube-system"), "create leases.coordination.k8s.io", "fail"),
+        (Denial("patch", "events", "default"), "patch events", "warn"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_doctor_names_what_is_missing(denial: Denial, missing: str, verdict: str, lab: Lab, run: Run) -> None:
+    lab.call(lambda: lab.api.access.denials.add(denial))
+    doctor = run("doctor", "-o", "json")
+    assert doctor.code == (ExitCode.ERROR if verdict == "fail" else ExitCode.OK)
+    (subject,) = rights(doctor, verdict)
+    assert subject == f"{missing} in namespace {denial.namespace}"
+
+
+def test_rights_in_another_namespace_or_to_another_name_do_not_count(lab: Lab, run: Run) -> None:
+    elsewhere = run("apply", "--yes", "--lease-namespace", "ops")
+    assert elsewhere.code == ExitCode.ERROR
+    assert "update configmaps node-rollout in namespace ops (to be resumable from any machine)" in elsewhere.stderr
+    other = [
+        msgspec.structs.replace(rule, resource_names=("another",)) if "configmaps" in rule.resources else rule
+        for rule in grants_of(documented())
+    ]
+    grant(lab, other)
+    refused = run("apply", "--yes")
+    assert refused.code == ExitCode.ERROR
+    assert "get configmaps node-rollout in namespace kube-system" in refused.stderr
+    assert not any(lab.scoreboard().reboots.values())

@@ -1,0 +1,362 @@
+"""A plan is saved in one place and run in another, and a rollout is resumed by the rules that stand
+on the cluster: both can be written by whoever may write there, and a digest can be reckoned again.
+The rule: neither chooses where a secret goes; the token of Prometheus is sent only where this
+process's own settings point. What such rules give up of what the defaults keep is shown before they
+run. And saving a plan writes what the operator named, as `>` would: it replaces no device, pipe or
+link, and takes mode and umask as they are.
+"""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from rollout.cli.files import write_whole
+from rollout.errors import ExitCode, InputError
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.model.gates import AlertPolicy
+from rollout.model.policy import ControlPlaneOrder, Policy
+from rollout.model.quantity import Count, Duration
+from rollout.planning.concessions import concessions
+from rollout.planning.document import _identity_as_written
+from tests.conftest import StartLab
+from tests.ended import Ended, end_of, start
+
+TOKEN = "s3cr3t-t0ken"
+ONE = ("--node", "worker-1", "--health-checks", "1", "--gate-timeout", "1s")
+FIRING = {"metric": {"alertname": "DiskFull", "alertstate": "firing"}, "value": [1.5, "1"]}
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One lab for all that is to be refused, held up or only planned: nothing may have happened to it."""
+    with Lab.start(scale(load_scenario("default"), 5), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+        score = lab.scoreboard()
+        assert (sum(score.reboots.values()), score.evictions, score.cordons_left) == (0, 0, ())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "home"
+    made.mkdir()
+    return made
+
+
+def rollout(home: Path, lab: Lab, *arguments: str, **variables: str) -> Ended:
+    return end_of(start(home, {**lab.environment, **variables}, arguments))
+
+
+class Prometheus(ThreadingHTTPServer):
+    """Records what each request carries as its login, and has `alerts`."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Query)
+        self.logins: list[str | None] = []
+        self.alerts: list[object] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class _Query(BaseHTTPRequestHandler):
+    server: Prometheus
+
+    def do_GET(self) -> None:
+        self.server.logins.append(self.headers.get("Authorization"))
+        body = json.dumps({"status": "success", "data": {"resultType": "vector", "result": self.server.alerts}})
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def serving() -> Iterator[Prometheus]:
+    with Prometheus() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def saved_plan(home: Path, lab: Lab, *flags: str) -> Path:
+    ended = rollout(home, lab, "plan", "--out", "saved.plan", *flags)
+    assert ended.code == 0, ended.stderr
+    return home / "saved.plan"
+
+
+def forge(plan: Path, url: str) -> None:
+    """Another Prometheus in a saved plan, with its digest reckoned again."""
+    document = json.loads(plan.read_bytes())
+    document["policy"]["gates"]["alerts"]["url"] = url
+    document["plan_id"] = _identity_as_written(json.dumps(document).encode())
+    plan.write_text(json.dumps(document))
+
+
+def test_a_forged_plan_gets_no_token(untouched: Lab, home: Path) -> None:
+    with serving() as ours, serving() as theirs:
+        ours.alerts = theirs.alerts = [FIRING]
+        plan = saved_plan(home, untouched, *ONE, "--prometheus-url", ours.url)
+        forge(plan, theirs.url)
+        for own in ({}, {"ROLLOUT_PROMETHEUS_URL": ours.url}):
+            ended = rollout(home, untouched, "apply", str(plan), ROLLOUT_PROMETHEUS_TOKEN=TOKEN, **own)
+            assert ended.code == ExitCode.USAGE
+            assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
+            assert TOKEN not in ended.stdout + ended.stderr
+        flag = rollout(home, untouched, "apply", str(plan), "--prometheus-url", ours.url)
+        assert flag.code == ExitCode.USAGE
+        assert (ours.logins, theirs.logins) == ([], [])
+        without = rollout(home, untouched, "apply", str(plan), "-o", "json")
+        assert without.summary["not_started"] == ["worker-1"]
+        assert set(theirs.logins) == {None}
+
+
+@pytest.mark.parametrize("by_flag", [True, False])
+def test_the_token_goes_where_our_own_settings_point(untouched: Lab, home: Path, *, by_flag: bool) -> None:
+    with serving() as ours:
+        ours.alerts = [FIRING]
+        plan = saved_plan(home, untouched, *ONE, "--prometheus-url", ours.url)
+        flags = ("--prometheus-url", ours.url) if by_flag else ()
+        variables = {} if by_flag else {"ROLLOUT_PROMETHEUS_URL": ours.url + "/"}
+        command = ("apply", str(plan), "-o", "json", *flags)
+        ended = rollout(home, untouched, *command, ROLLOUT_PROMETHEUS_TOKEN=f"{TOKEN}\n", **variables)
+        assert ended.summary["not_started"] == ["worker-1"], ended.stderr
+        assert set(ours.logins) == {f"Bearer {TOKEN}"}
+
+
+def test_a_rollout_that_is_resumed_gets_no_token_for_its_own_prometheus(start_lab: StartLab, home: Path) -> None:
+    """Whoever may write ConfigMaps there chooses the rules that the record holds."""
+    lab = start_lab("default", nodes=5)
+    with serving() as theirs:
+        flags = ("apply", "--yes", "-o", "json", *ONE, "--prometheus-url", theirs.url)
+        process = start(home, lab.environment, flags)
+        assert process.stdout is not None
+        while '"draining"' not in (line := process.stdout.readline()):
+            assert line, process.communicate()
+        process.kill()
+        process.communicate()
+        theirs.logins.clear()
+        for own in ({}, {"ROLLOUT_PROMETHEUS_URL": "http://127.0.0.1:1"}):
+            ended = rollout(home, lab, "resume", "--yes", ROLLOUT_PROMETHEUS_TOKEN=TOKEN, **own)
+            assert ended.code == ExitCode.USAGE
+            assert f"ROLLOUT_PROMETHEUS_TOKEN is not sent to {theirs.url}" in ended.stderr
+        wrong = rollout(home, lab, "resume", "--yes", "--prometheus-url", "http://127.0.0.1:1")
+        assert wrong.code == ExitCode.USAGE
+        assert theirs.logins == []
+        assert sum(lab.scoreboard().reboots.values()) == 0
+        command = ("resume", "--yes", "-o", "json", "--prometheus-url", theirs.url)
+        resumed = rollout(home, lab, *command, ROLLOUT_PROMETHEUS_TOKEN=TOKEN)
+        assert resumed.code == 0, resumed.stderr
+        assert f"warning: the interrupted rollout has --prometheus-url {theirs.url}" in resumed.stderr
+        assert lab.scoreboard().clean
+
+
+WEAK = (
+    *("--disable-eviction", "--force", "--pod-selector", "app!=db", "--skip-wait-for-delete-timeout", "5"),
+    *("--ignore-rival", "kured", "--max-unavailable", "3", "--max-failures", "50%", "--include-cordoned"),
+)
+
+
+def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(untouched: Lab, home: Path) -> None:
+    plan = saved_plan(home, untouched, *WEAK)
+    ended = rollout(home, untouched, "apply", str(plan), "--yes", "--dry-run", "-o", "json")
+    assert ended.code == 0, ended.stderr
+    notices = [line["message"] for line in ended.lines if line["type"] == "notice"]
+    for flag in WEAK:
+        if flag.startswith("--"):
+            assert f"warning: the saved plan has {flag}" in ended.stderr
+            assert any(notice.startswith(f"the saved plan has {flag}") for notice in notices)
+    types = [line["type"] for line in ended.lines]
+    assert types.index("notice") < types.index("plan")
+
+
+def test_a_plan_by_the_defaults_warns_of_nothing(untouched: Lab, home: Path) -> None:
+    plan = saved_plan(home, untouched)
+    assert "warning: the saved plan" not in rollout(home, untouched, "apply", str(plan), "--dry-run").stderr
+
+
+# Every rule there is, with a value of each that is weaker than the default; None where no value is.
+WEAKER: dict[str, Any] = {
+    "max_unavailable": Count(2),
+    "canary": None,
+    "spread_by": None,
+    "control_plane": None,
+    "include_cordoned": True,
+    "reboot_idle": True,
+    "skip_blocked": None,
+    "drain.timeout": None,
+    "drain.grace_period": 0,
+    "drain.force": True,
+    "drain.delete_emptydir_data": None,
+    "drain.disable_eviction": True,
+    "drain.pod_selector": "app=web",
+    "drain.skip_wait_for_delete_timeout": 1,
+    "reboot_timeout": None,
+    "ready_timeout": None,
+    "settle_timeout": Duration(0),
+    "max_failures": Count(100, percent=True),
+    "reboot_command": None,
+    "ramp": None,
+    "gates.windows.windows": None,
+    "gates.windows.fit": None,
+    "gates.windows.wait": None,
+    "gates.hooks.before": None,
+    "gates.hooks.after": None,
+    "gates.hooks.prefix": None,
+    "gates.hooks.timeout": None,
+    "gates.alerts.url": "http://prometheus:9090",
+    "gates.alerts.pattern": "^Disk",
+    "gates.alerts.match_only": True,
+    "gates.alerts.firing_only": True,
+    "gates.blocking_pods": None,
+    "gates.timeout": None,
+    "gates.health_checks": 1,
+    "gates.soak": None,
+    "gates.ignored_rivals": ("kured",),
+}
+
+
+def rules(value: object, prefix: str = "") -> Iterator[str]:
+    assert is_dataclass(value)
+    for item in fields(value):
+        inner = getattr(value, item.name)
+        if is_dataclass(inner) and not isinstance(inner, Count | Duration):
+            yield from rules(inner, f"{prefix}{item.name}.")
+        else:
+            yield prefix + item.name
+
+
+def changed(policy: Any, path: str, value: object) -> Any:
+    name, _, rest = path.partition(".")
+    return replace(policy, **{name: changed(getattr(policy, name), rest, value) if rest else value})
+
+
+def test_every_rule_is_judged() -> None:
+    assert set(rules(Policy())) == set(WEAKER)
+    assert concessions(Policy()) == ()
+    assert concessions(Policy(control_plane=ControlPlaneOrder.EXCLUDE, settle_timeout=Duration(900))) == ()
+
+
+@pytest.mark.parametrize("path", [path for path, value in WEAKER.items() if value is not None])
+def test_every_weaker_rule_is_told(path: str) -> None:
+    watched = AlertPolicy("http://prometheus:9090", "^Disk") if path.startswith("gates.alerts") else AlertPolicy()
+    before = changed(Policy(), "gates.alerts", watched if path != "gates.alerts.url" else AlertPolicy())
+    if path == "gates.alerts.pattern":
+        before = changed(before, "gates.alerts.pattern", "")
+    assert set(concessions(changed(before, path, WEAKER[path]))) - set(concessions(before))
+
+
+def test_a_plan_is_written_to_a_standard_stream(untouched: Lab, home: Path) -> None:
+    """Into the pipe, and into the middle of a file that the shell has opened: neither is replaced."""
+    log = home / "log"
+    with log.open("w") as stream:
+        stream.write("before\n")
+        stream.flush()
+        command = [sys.executable, "-m", "rollout", "plan", "-o", "json", "--out", "/dev/stdout"]
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), **untouched.environment}
+        subprocess.run(command, env=environment, cwd=home, stdout=stream, check=True)
+        stream.write("after\n")
+    text = log.read_text()
+    assert (text[:7], text[-6:], text.count('"plan_id"')) == ("before\n", "after\n", 2)
+    assert rollout(home, untouched, "plan", "--out", "/dev/stdout").stdout.count('"plan_id"') == 1
+
+
+def test_a_plan_is_written_through_a_pipe(untouched: Lab, home: Path) -> None:
+    pipe = home / "pipe"
+    os.mkfifo(pipe)
+    process = start(home, untouched.environment, ("plan", "--out", "pipe"))
+    assert json.loads(pipe.read_text())["plan_id"]
+    assert end_of(process).code == 0
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_device_stays_a_device(untouched: Lab, home: Path) -> None:
+    full = rollout(home, untouched, "plan", "--out", "/dev/full")
+    assert (full.code, "cannot write /dev/full: No space left" in full.stderr) == (ExitCode.ERROR, True)
+    assert rollout(home, untouched, "plan", "--out", os.devnull).code == 0
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)  # noqa: PTH116 - the device itself
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_links_target_is_written(untouched: Lab, home: Path, *, there: bool) -> None:
+    (home / "kept").mkdir()
+    target, link = home / "kept" / "web.plan", home / "link"
+    link.symlink_to("kept/web.plan")
+    if there:
+        target.write_text("old")
+    assert rollout(home, untouched, "plan", "--out", "link").code == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["plan_id"]
+    assert [path.name for path in target.parent.iterdir()] == ["web.plan"]
+
+
+def test_mode_and_umask_are_respected(untouched: Lab, home: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        made = saved_plan(home, untouched)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o640
+    made.chmod(0o604)
+    assert stat.S_IMODE(saved_plan(home, untouched).stat().st_mode) == 0o604
+
+
+@contextmanager
+def not_as_root() -> Iterator[None]:
+    """Root may write everything, so it is somebody else for the while."""
+    was = os.geteuid()
+    os.seteuid(was or 65534)
+    try:
+        yield
+    finally:
+        os.seteuid(was)
+
+
+def test_a_file_that_may_not_be_written_is_not_replaced() -> None:
+    with TemporaryDirectory() as folder:
+        kept = Path(folder) / "kept.plan"
+        kept.write_text("kept")
+        kept.chmod(0o444)
+        Path(folder).chmod(0o777)
+        with not_as_root(), pytest.raises(InputError, match=r"cannot write .*: Permission denied"):
+            write_whole(kept, b"new")
+        assert kept.read_text() == "kept"
+
+
+def test_a_file_in_a_folder_of_others_is_written_in_place() -> None:
+    with TemporaryDirectory() as folder:
+        shared = Path(folder) / "shared.plan"
+        shared.write_text("what was there before")
+        shared.chmod(0o666)
+        Path(folder).chmod(0o555)
+        with not_as_root():
+            write_whole(shared, b"new")
+        assert (shared.read_text(), list(Path(folder).iterdir())) == ("new", [shared])
+        Path(folder).chmod(0o755)
+
+
+def test_a_journal_is_written_through_too(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab("default", nodes=4)
+    flags = ("apply", "--yes", *ONE, "--journal", "/dev/stdout")
+    ended = rollout(home, lab, *flags)
+    assert ended.code == 0, ended.stderr
+    assert "no journal is written" not in ended.stderr
+    assert '{"type":"run",' in ended.stdout

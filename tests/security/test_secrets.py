@@ -1,0 +1,238 @@
+"""Tokens, passwords and passphrases leave by the back door: a token file that ends in a newline
+makes the HTTP client print the whole header, a server sends back what it was sent, a kubeconfig's
+URL with a password in it is saved with each plan, a gate command hands its environment on. The
+rule: header values are trimmed and checked before a client sees them and never shown, credentials
+are taken out of addresses, and no program that we start inherits a secret of ours. What a gate
+command is told is no flag's name, so that it may run `rollout` itself.
+"""
+
+import ast
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rollout.adapters.ansible.inventory import read_inventory
+from rollout.adapters.ansible.settings import AnsibleSettings
+from rollout.adapters.child_environment import is_secret
+from rollout.adapters.prometheus import TOKEN_VARIABLE
+from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
+from rollout.adapters.ssh.sockets import through
+from rollout.cli.reference import options
+from rollout.errors import ExitCode
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.model.gates import GateVariable
+from tests.conftest import StartLab
+from tests.ended import Ended, end_of, start
+from tests.scripted_api import Exchange, Kubeconfig, scripted
+
+SECRET = "s3cr3t-t0ken"
+SECRETS = {TOKEN_VARIABLE: SECRET, PASSPHRASE_VARIABLE: SECRET}
+SOURCES = Path(__file__).parents[2] / "rollout"
+ANSIBLE = Path(sys.executable).with_name("ansible-inventory")
+needs_ansible = pytest.mark.skipif(not ANSIBLE.exists(), reason="ansible-core is not installed")
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(scale(load_scenario("default"), 5), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+        assert sum(lab.scoreboard().reboots.values()) == 0
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    made = tmp_path / "home"
+    made.mkdir()
+    return made
+
+
+def rollout(home: Path, *arguments: str, **variables: str) -> Ended:
+    return end_of(start(home, variables, arguments))
+
+
+def assert_unshown(ended: Ended) -> None:
+    assert "s3cr3t" not in ended.stdout + ended.stderr
+    assert "this is a bug" not in ended.stderr
+
+
+def changed_kubeconfig(lab: Lab, home: Path, user: dict[str, str], server: str = "") -> dict[str, str]:
+    """The lab's environment with another login, or another way to write its address."""
+    document = yaml.safe_load(Path(lab.environment["KUBECONFIG"]).read_text())
+    document["users"][0]["user"] = user or document["users"][0]["user"]
+    if server:
+        address = document["clusters"][0]["cluster"]["server"]
+        document["clusters"][0]["cluster"]["server"] = address.replace("://", f"://{server}@")
+    path = home / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return {**lab.environment, "KUBECONFIG": str(path)}
+
+
+def lab_token(lab: Lab) -> str:
+    return str(yaml.safe_load(Path(lab.environment["KUBECONFIG"]).read_text())["users"][0]["user"]["token"])
+
+
+def test_a_token_file_may_end_in_a_newline(untouched: Lab, home: Path) -> None:
+    (home / "token").write_text(f"{lab_token(untouched)}\n")
+    ended = rollout(home, "status", **changed_kubeconfig(untouched, home, {"tokenFile": "token"}))
+    assert ended.code == 0, ended.stderr
+
+
+@pytest.mark.parametrize("token", [f"{SECRET}\nX-Other: {SECRET}", f"{SECRET}\x07", f"{SECRET}\u20ac"])
+def test_a_token_that_no_header_can_carry_is_not_shown(token: str, untouched: Lab, home: Path) -> None:
+    (home / "token").write_text(token)
+    ended = rollout(home, "status", "-v", **changed_kubeconfig(untouched, home, {"tokenFile": "token"}))
+    assert ended.code == ExitCode.ERROR
+    assert "the credentials of the kubeconfig cannot be sent" in ended.stderr
+    assert_unshown(ended)
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_a_server_that_sends_the_login_back_is_not_quoted(status: int, home: Path) -> None:
+    def script(exchange: Exchange) -> None:
+        exchange.answer(status, f"you sent {exchange.headers['Authorization']}".encode(), Retry_After="0")
+
+    with scripted(script) as server:
+        Kubeconfig(server.url, user={"token": SECRET}).write(home / "kubeconfig")
+        ended = end_of(start(home, {"KUBECONFIG": "kubeconfig"}, ("doctor", "-o", "json", "-v")))
+    assert ended.code == ExitCode.ERROR
+    assert_unshown(ended)
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_not_quoted(home: Path) -> None:
+    (home / "kubeconfig").write_text(f"users:\n- user:\n    token: {SECRET}: x\n")
+    ended = rollout(home, "status", KUBECONFIG="kubeconfig")
+    assert "kubeconfig is not YAML: line 3: " in ended.stderr
+    assert_unshown(ended)
+
+
+def test_a_password_in_the_servers_address_is_kept_nowhere(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab("default", nodes=4)
+    environment = changed_kubeconfig(lab, home, {}, server="admin:s3cr3t%40")
+    commands = (
+        ("doctor", "-v"),
+        ("plan", "-o", "json", "--out", "saved.plan"),
+        ("apply", "saved.plan", "-o", "json", "--journal", "journal"),
+        ("history", "--journal", "journal", "-o", "json"),
+    )
+    for arguments in commands:
+        ended = rollout(home, *arguments, **environment)
+        assert ended.code == 0, ended.stderr
+        assert_unshown(ended)
+    for name in ("saved.plan", "journal"):
+        written = (home / name).read_text()
+        assert "127.0.0.1" in written
+        assert "s3cr3t" not in written
+        assert "admin" not in written
+
+
+def test_no_error_shows_the_servers_password(home: Path) -> None:
+    for server in ("https://admin:s3cr3t@127.0.0.1:1", "https://admin:s3cr3t/@127.0.0.1:1", "https://admin:s3cr3t@["):
+        Kubeconfig(server, user={}).write(home / "kubeconfig")
+        ended = rollout(home, "status", "-v", KUBECONFIG="kubeconfig")
+        assert ended.code == ExitCode.ERROR
+        assert_unshown(ended)
+
+
+def test_the_password_in_the_address_logs_in_as_with_kubectl(home: Path) -> None:
+    with scripted(lambda exchange: exchange.answer(403, b"{}")) as server:
+        Kubeconfig(server.url.replace("://", "://admin:pa%40ss@"), user={}).write(home / "kubeconfig")
+        rollout(home, "status", KUBECONFIG="kubeconfig")
+        assert server.exchanges
+        logins = {exchange.headers["Authorization"] for exchange in server.exchanges}
+    assert logins == {"Basic YWRtaW46cGFAc3M="}
+
+
+GATE = """
+import json, os, subprocess, sys
+asked = subprocess.run([sys.executable, "-m", "rollout", "status", "-o", "json"], capture_output=True, text=True)
+with open("environment", "w") as file:
+    json.dump({"variables": dict(os.environ), "code": asked.returncode, "stderr": asked.stderr,
+               "nodes": len(json.loads(asked.stdout or "[]"))}, file)
+sys.exit(os.environ["ROLLOUT_GATE_STAGE"] == "node")
+"""
+
+
+def test_a_gate_command_inherits_no_secret_and_may_run_rollout(untouched: Lab, home: Path) -> None:
+    (home / "gate.py").write_text(GATE)
+    command = shlex.join([sys.executable, "gate.py"])
+    flags = ("apply", "--yes", "-o", "json", "--node", "worker-1", "--gate-command", command)
+    ended = rollout(home, *flags, **untouched.environment, **SECRETS)
+    assert ended.summary["skipped"] == ["worker-1"], ended.stderr
+    written = json.loads((home / "environment").read_text())
+    inherited = written["variables"]
+    assert inherited["ROLLOUT_GATE_NODE"] == "worker-1"
+    assert {name for name in inherited if name.startswith("ROLLOUT_")} - set(untouched.environment) == set(GateVariable)
+    assert SECRET not in inherited.values()
+    assert (written["code"], written["nodes"]) == (0, 5), written["stderr"]
+
+
+def test_what_gates_are_told_is_no_flags_name() -> None:
+    names = {option.envvar for _command, option in options() if option.envvar}
+    assert names >= {"ROLLOUT_NODE", "ROLLOUT_GATE_COMMAND"}
+    assert not names & set(GateVariable)
+
+
+def test_a_proxy_command_inherits_no_secret(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**SECRETS, "OTHER": "value"}.items():
+        monkeypatch.setenv(name, value)
+    written = home / "environment"
+    stream, relay = through(["sh", "-c", f"env > {written}.new; mv {written}.new {written}"], time.monotonic() + 20, 1)
+    with stream:
+        while not written.exists():
+            time.sleep(0.02)
+    relay.end()
+    assert "OTHER=value" in written.read_text()
+    assert SECRET not in written.read_text()
+
+
+@needs_ansible
+def test_ansibles_programs_inherit_no_secret(home: Path) -> None:
+    program = home / "hosts"
+    told = {"all": {"hosts": ["a"]}, "_meta": {"hostvars": {}}}
+    program.write_text(f"#!/bin/sh\nenv > {home}/environment\ncat <<END\n{json.dumps(told)}\nEND\n")
+    program.chmod(0o755)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LC_ALL": "C.UTF-8", **SECRETS}
+    read_inventory(program, AnsibleSettings(inventory=program, folder=home, environment=environment))
+    assert SECRET not in (home / "environment").read_text()
+
+
+def test_ansible_runner_is_told_to_pass_no_secret_on(home: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **SECRETS}
+    variables = AnsibleSettings(folder=home, environment=environment).variables()
+    assert [variables[name] for name in SECRETS] == ["", ""]
+
+
+def test_every_program_is_started_with_an_environment_of_its_own() -> None:
+    """Whoever starts another one later has to say what it inherits."""
+    calls = [
+        (path, call)
+        for path in SOURCES.rglob("*.py")
+        if "lab" not in path.relative_to(SOURCES).parts
+        for call in ast.walk(ast.parse(path.read_text()))
+        if isinstance(call, ast.Call) and _starts_a_program(call.func)
+    ]
+    assert len(calls) >= 4
+    inheriting = [f"{path}:{call.lineno}" for path, call in calls if "env" not in {word.arg for word in call.keywords}]
+    assert inheriting == []
+
+
+def _starts_a_program(function: ast.expr) -> bool:
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and (function.value.id, function.attr) in {("subprocess", word) for word in ("Popen", "run", "check_output")}
+    )
+
+
+def test_our_secrets_are_known_by_their_names() -> None:
+    assert all(is_secret(name) for name in (TOKEN_VARIABLE, PASSPHRASE_VARIABLE))
+    assert not any(is_secret(name) for name in ("ROLLOUT_SSH_KEY", "ROLLOUT_PROMETHEUS_URL", "VAULT_TOKEN"))

@@ -1,0 +1,154 @@
+"""A setting that is wrong is told by its place, before anything is asked; a misspelt one does not pass for a default.
+
+The mishap: `ROLLOUT_MAX_UNAVAILBLE=1` does nothing, a bad window is found only after the cluster was read, and the
+message names a flag that nobody gave. The rule: every value of every flag, variable and setting is judged before the
+first connection, ends with 64, and is named as it was written; the API server here is a closed port.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from rollout.cli.main import app
+from rollout.errors import ExitCode
+from tests.ended import Ended, end_of, start
+
+CLOSED = "http://127.0.0.1:1"
+FREE_TEXT = {
+    "--context": "a name in the operator's kubeconfig",
+    "--exclude": "any pattern",
+    "--explain": "a Node, which the cluster has or has not",
+    "--force-unlock": "what the Lease says",
+    "--host": "a Node",
+    "--node": "a Node",
+    "--scenario": "a scenario's name, or a file",
+    "--ssh-user": "a user's name has no rules that hold everywhere",
+}
+"""Flags of which no text can be malformed: those that name what is there or not."""
+WORST = "\x01 b/c/d=: é'("
+
+
+def commands(command: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*names, name))
+    if names and not hasattr(command, "commands"):
+        yield names, command
+
+
+def judged() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every flag with the first command that has it."""
+    seen = set[str]()
+    for names, command in commands(typer.main.get_command(app)):
+        for option in command.params:
+            flag = next((name for name in option.opts if name.startswith("--")), "")
+            is_path = "Path" in str(option.type_descriptor.annotation)
+            if flag and flag not in seen and not (option.is_flag or is_path or flag in FREE_TEXT):
+                seen.add(flag)
+                yield names, flag
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home whose kubeconfig leads to a closed port: whoever asks it ends with 1."""
+    cluster = {"name": "c", "cluster": {"server": CLOSED}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    users = [{"name": "u", "user": {"token": "t"}}]
+    content = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "x"}
+    (tmp_path / ".kube").mkdir()
+    (tmp_path / ".kube" / "config").write_text(json.dumps(content), encoding="utf-8")
+    return tmp_path
+
+
+def rollout(home: Path, *arguments: str, variables: dict[str, str] | None = None) -> Ended:
+    return end_of(start(home, variables or {}, arguments))
+
+
+def test_a_closed_port_is_what_these_tests_would_see(home: Path) -> None:
+    for command in ("plan", "resume", "abort", "status"):
+        ended = rollout(home, command, *(["--yes"] if command == "resume" else []))
+        assert (ended.code, CLOSED.removeprefix("http://") in ended.stderr) == (ExitCode.ERROR, True), ended
+
+
+@pytest.mark.parametrize(("names", "flag"), list(judged()), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_flag_is_judged_before_anything_is_asked(names: tuple[str, ...], flag: str, home: Path) -> None:
+    ended = rollout(home, *names, flag, WORST)
+    assert ended.code == ExitCode.USAGE, (names, flag, ended)
+    assert flag in ended.stderr
+    assert "\x01" not in ended.stderr
+
+
+BAD = [
+    (("plan", "--window", "mon 25:00 1h"), "--window"),
+    (("plan", "--window", "02:00 3h localtime"), "--window"),
+    (("plan", "--reboot-window-start", "14:00"), "--reboot-window-length"),
+    (("apply", "--yes", "--reboot-window-length", "1h"), "--reboot-window-start"),
+    (("apply", "--yes", "--gate-command", "'open"), "--gate-command"),
+    (("resume", "--yes", "--gate-command", "'open"), "--gate-command"),
+    (("resume", "--yes", "--reboot-command", "a\nb"), "--reboot-command"),
+    (("doctor", "--reboot-command", "a\nb"), "--reboot-command"),
+    (("abort", "--yes", "--lease-namespace", "../../x"), "--lease-namespace"),
+    (("plan", "--after-reboot-annotations", "a/b/c"), "--after-reboot-annotations"),
+    (("plan", "--hook-prefix", "example..com/"), "--hook-prefix"),
+    (("inventory", "--list", "--host", "x"), "--host"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"), BAD, ids=lambda value: value if isinstance(value, str) else " ".join(value)[:40]
+)
+def test_what_looks_well_and_is_not(arguments: tuple[str, ...], named: str, home: Path) -> None:
+    ended = rollout(home, *arguments)
+    assert ended.code == ExitCode.USAGE, ended
+    assert named in ended.stderr
+
+
+def test_a_bad_value_is_named_by_its_variable(home: Path) -> None:
+    for name, value in (
+        ("ROLLOUT_DRAIN_TIMEOUT", "10x"),
+        ("ROLLOUT_SSH_PORT", "tcp://10.0.0.1:22"),
+        ("ROLLOUT_WINDOW", "mon 25:00 1h"),
+        ("ROLLOUT_SELECTOR", "a=b=c"),
+        ("ROLLOUT_FORCE", "perhaps"),
+    ):
+        ended = rollout(home, "plan", variables={name: value})
+        assert ended.code == ExitCode.USAGE, ended
+        assert f"Invalid value for the variable {name}: " in ended.stderr
+        assert "--" not in ended.stderr.splitlines()[0]
+
+
+def test_a_bad_value_is_named_by_its_file_and_key(home: Path) -> None:
+    for written, key in (
+        ('drain-timeout = "10x"', "drain-timeout"),
+        ('[plan]\nwindow = ["02:00 3h localtime"]', "window"),
+        ("ssh-port = 65536", "ssh-port"),
+        ('[plan]\nreboot_command = "a\\nb"', "reboot-command"),
+    ):
+        (home / "own.toml").write_text(written, encoding="utf-8")
+        ended = rollout(home, "plan", "--config", "own.toml")
+        assert ended.code == ExitCode.USAGE, ended
+        assert f"own.toml: Invalid value for {key}: " in ended.stderr
+
+
+def test_a_misspelt_variable_is_told_of(home: Path) -> None:
+    variables = {
+        "ROLLOUT_MAX_UNAVAILBLE": "secret-value",
+        "ROLLOUT_WHATEVER_THIS_MAY_BE": "x",
+        # none of these is a slip of the pen
+        "ROLLOUT_DRAIN_TIMEOUT": "10m",
+        "ROLLOUT_PROMETHEUS_TOKEN": "t",
+        "ROLLOUT_SSH_KEY_PASSPHRASE": "p",
+        "ROLLOUT_GATE_NODE": "worker-1",
+        "ROLLOUT_SERVICE_HOST": "10.0.0.1",
+        "ROLLOUT_PORT_8080_TCP_ADDR": "10.0.0.1",
+    }
+    ended = rollout(home, "plan", variables=variables)
+    warnings = [line for line in ended.stderr.splitlines() if line.startswith("warning: ")]
+    assert warnings == [
+        "warning: ROLLOUT_MAX_UNAVAILBLE is no setting of rollout: did you mean ROLLOUT_MAX_UNAVAILABLE?",
+        "warning: ROLLOUT_WHATEVER_THIS_MAY_BE is no setting of rollout: settings have the names of flags, see --help",
+    ]
+    assert "secret-value" not in ended.stderr

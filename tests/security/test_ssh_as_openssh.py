@@ -1,0 +1,392 @@
+"""SSH leads where `ssh` leads: to the same machine, by the same way, as the same user, trusting the same keys.
+
+A configuration that is understood in another way than OpenSSH understands it takes a plan to another machine, or has it
+trust a key that its operator does not trust. So OpenSSH's own client is asked what its configuration means, keys on
+file count as they count for it, and what comes from the cluster never becomes an option, or a word of a command, of
+anything that is run here.
+"""
+
+import getpass
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.ssh.known_hosts import HostKeyChecking
+from rollout.adapters.ssh.shell import ParamikoShell
+from rollout.errors import ExitCode, HostKeyError
+from rollout.lab.api.resources import NODES
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.model.host import HostKeyFiles
+from tests.adapters.openssh import MISSING, Sshd, certify, is_here, keygen, new_key, public, sshd
+from tests.ended import Ended, end_of, start
+
+needs_openssh = pytest.mark.skipif(not is_here(), reason=MISSING)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    scenario = Path(__file__).parents[1] / "cli" / "tiny.yaml"
+    with Lab.start(scale(load_scenario(str(scenario)), 4), directory=tmp_path_factory.mktemp("lab")) as started:
+        yield started
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home" / ".ssh").mkdir(parents=True)
+    return tmp_path / "home"
+
+
+def status(lab: Lab, home: Path, *flags: str, without: tuple[str, ...] = (), **variables: str) -> Ended:
+    """The real program, which goes by ~/.ssh/config; `without` are variables of the lab's that it does not see."""
+    hidden = ("ROLLOUT_SSH_CONFIG", *without)
+    told = {name: value for name, value in lab.environment.items() if name not in hidden} | variables
+    return end_of(start(home, told, ("status", "-o", "json", *flags)))
+
+
+def errors(ended: Ended) -> dict[str, str]:
+    """What keeps each node from answering; empty where it answers."""
+    assert ended.stdout, ended.stderr
+    return {row["node"]: row["error"] for row in json.loads(ended.stdout)}
+
+
+def write_config(home: Path, text: str) -> None:
+    (home / ".ssh" / "config").write_text(text)
+
+
+AWAY = "ProxyCommand echo taken >&2; false"
+# Blocks that ssh does not take for these hosts. Read twice, the first two are taken: our own user is core.
+NOT_TAKEN = [
+    "Match user core\n  {away}",
+    "Match host 127.0.0.1 user core\n  {away}\nMatch host 127.0.0.1\n  HostName %h",
+    "Match originalhost worker-1 user core\n  {away}",
+    "Match final user nobody-here\n  {away}",
+    "Match canonical\n  {away}",
+    "Host worker-[1]\n  {away}",
+    "Host work?r-[123]\n  {away}",
+    "Host 127.0.0.[1]\n  {away}",
+    "Host * !127.*\n  {away}",
+    "Match exec false\n  {away}",
+]
+
+
+@needs_openssh
+@pytest.mark.parametrize("block", NOT_TAKEN)
+def test_no_way_is_taken_that_ssh_does_not_take(lab: Lab, home: Path, block: str) -> None:
+    write_config(home, f"{block.format(away=AWAY)}\nHost *\n  ConnectTimeout 10\n")
+    assert set(errors(status(lab, home)).values()) == {""}
+
+
+TAKEN = [
+    "Match final\n  {away}",
+    "Match final all\n  {away}",
+    'Match exec "test %h = %n"\n  {away}',
+    "Match user {user}\n  {away}",
+]
+
+
+@needs_openssh
+@pytest.mark.parametrize("block", TAKEN)
+def test_each_way_is_taken_that_ssh_takes(lab: Lab, home: Path, block: str) -> None:
+    write_config(home, f"{block.format(away=AWAY, user=getpass.getuser())}\nHost *\n  ConnectTimeout 10\n")
+    assert all("taken" in error for error in errors(status(lab, home)).values())
+
+
+@needs_openssh
+def test_match_user_sees_the_user_of_the_flag(lab: Lab, home: Path) -> None:
+    write_config(home, f"Match user core\n  {AWAY}\n")
+    assert all("taken" in error for error in errors(status(lab, home, "--ssh-user", "core")).values())
+    assert set(errors(status(lab, home)).values()) == {""}
+
+
+@needs_openssh
+def test_quotes_and_tokens(lab: Lab, home: Path) -> None:
+    keys = home / "our keys 100%"
+    keys.mkdir()
+    for file in (lab.key, lab.known_hosts):
+        (keys / file.name).write_bytes(file.read_bytes())
+        (keys / file.name).chmod(0o600)
+    where = str(keys).replace("%", "%%")
+    write_config(
+        home,
+        f"Host 'nobody' 127.*\n  IdentityFile '{where}/{lab.key.name}' # ours\n  IdentitiesOnly 'yes'\n"
+        f'  UserKnownHostsFile "{where}/known_hosts"\n',
+    )
+    without = ("ROLLOUT_SSH_KEY", "ROLLOUT_KNOWN_HOSTS")
+    assert set(errors(status(lab, home, without=without)).values()) == {""}
+
+
+@needs_openssh
+@pytest.mark.parametrize("port", ["0", "65536"])
+def test_ports_that_are_none_are_refused_wherever_they_stand(lab: Lab, home: Path, port: str) -> None:
+    write_config(home, f"Host *\n  Port {port}\n")
+    refused = status(lab, home, without=("ROLLOUT_SSH_PORT",))
+    assert (refused.code, f"Bad port '{port}'" in refused.stderr) == (ExitCode.ERROR, True)
+    write_config(home, "")
+    for told in (status(lab, home, "--ssh-port", port), status(lab, home, ROLLOUT_SSH_PORT=port)):
+        assert told.code == ExitCode.USAGE
+        assert "Invalid value for '--ssh-port'" in told.stderr
+    (home / "rollout.toml").write_text(f"ssh-port = {port}\n")
+    told = status(lab, home, "--config", "rollout.toml", without=("ROLLOUT_SSH_PORT",))
+    assert (told.code, "ssh-port" in told.stderr) == (ExitCode.USAGE, True)
+    for line in (f"worker-1 ansible_host=127.0.0.1 ansible_port={port}", f"worker-1:{port} ansible_host=127.0.0.1"):
+        (home / "hosts.ini").write_text(f"{line}\n")
+        told = status(lab, home, "-i", str(home / "hosts.ini"))
+        assert (told.code, "not a port" in told.stderr) == (ExitCode.ERROR, True)
+
+
+@needs_openssh
+def test_of_no_file_of_the_users_nothing_is_trusted_and_nothing_written_elsewhere(lab: Lab, home: Path) -> None:
+    trusted = home / ".ssh" / "known_hosts"
+    trusted.write_bytes(lab.known_hosts.read_bytes())
+    everybodys = home / "global"
+    everybodys.write_text("")
+    without = ("ROLLOUT_KNOWN_HOSTS",)
+    assert set(errors(status(lab, home, without=without)).values()) == {""}
+    write_config(home, f"UserKnownHostsFile none\nGlobalKnownHostsFile {everybodys}\n")
+    refused = errors(status(lab, home, without=without))
+    assert all("its host key is unknown" in error for error in refused.values())
+    accepted = status(lab, home, "--host-key-checking", "accept-new", without=without)
+    assert set(errors(accepted).values()) == {""}
+    assert (everybodys.read_text(), trusted.read_bytes()) == ("", lab.known_hosts.read_bytes())
+
+
+@needs_openssh
+def test_a_key_without_a_port_speaks_for_every_port(lab: Lab, home: Path) -> None:
+    known = home / ".ssh" / "known_hosts"
+    lines = {line.replace(f"]:{lab.ssh_port}", "").lstrip("[") for line in lab.known_hosts.read_text().splitlines()}
+    assert lab.ssh_port is not None
+    assert not any(f":{lab.ssh_port} " in line for line in lines)
+    known.write_text("".join(f"{line}\n" for line in sorted(lines)))
+    assert set(errors(status(lab, home, without=("ROLLOUT_KNOWN_HOSTS",))).values()) == {""}
+
+
+ODD = ["-oProxyCommand=touch {folder}/ran", "$(touch {folder}/ran)", "a;touch {folder}/ran", "127.0.0.1 -p 22", "a\nb"]
+
+
+@needs_openssh
+@pytest.mark.parametrize("address", ODD)
+def test_an_address_that_a_node_makes_up_runs_nothing_and_stops_nobody_else(
+    tmp_path: Path, home: Path, address: str
+) -> None:
+    scenario = load_scenario(str(Path(__file__).parents[1] / "cli" / "tiny.yaml"))
+    with Lab.start(scale(scenario, 4), directory=tmp_path / "lab") as lab:
+
+        def lie() -> None:
+            (node,) = (node for node in lab.store.items(NODES) if node["metadata"]["name"] == "worker-1")
+            told = {**node, "status": {**node["status"], "addresses": [{"type": "InternalIP", "address": made_up}]}}
+            lab.store.put(NODES, told)
+
+        made_up = address.format(folder=tmp_path)
+        lab.call(lie)
+        write_config(home, 'Match exec "true %h %n"\n  ConnectTimeout 10\nMatch originalhost nobody\n  User nobody\n')
+        answers = errors(status(lab, home))
+    assert "no address is known for it" in answers.pop("worker-1")
+    assert set(answers.values()) == {""}
+    assert not (tmp_path / "ran").exists()
+
+
+@needs_openssh
+def test_without_a_client_what_it_takes_one_to_follow_is_refused(lab: Lab, home: Path, tmp_path: Path) -> None:
+    write_config(home, f"Match user core\n  {AWAY}\n")
+    (tmp_path / "bin").mkdir()
+    refused = status(lab, home, PATH=str(tmp_path / "bin"))
+    assert refused.code == ExitCode.ERROR
+    assert f"{home}/.ssh/config:1: match takes OpenSSH's own client to follow" in refused.stderr
+    assert "--ssh-config none" in refused.stderr
+    write_config(home, "Host 127.*\n  User core\nHost *\n  User nobody\n")
+    assert set(errors(status(lab, home, PATH=str(tmp_path / "bin"))).values()) == {""}
+
+
+def may_mount() -> bool:
+    """Whether a file of the system's can be another one for a single process."""
+    has_file = Path("/etc/ssh/ssh_config").is_file() and shutil.which("unshare") is not None
+    return has_file and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+
+
+@needs_openssh
+@pytest.mark.skipif(not may_mount(), reason="needs a mount namespace")
+def test_the_systems_configuration_counts_as_for_ssh(lab: Lab, tmp_path: Path) -> None:
+    own, system = tmp_path / "config", tmp_path / "system"
+    own.write_text("Host nobody\n  User nobody\n")
+    system.write_text(f"Host 127.*\n  {AWAY}\n")
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    mounted = f"mkdir -p {home}/.ssh && mount -t tmpfs none {home}/.ssh && cp {own} {home}/.ssh/config"
+    command = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f'{mounted} && mount --bind {system} /etc/ssh/ssh_config && exec "$@"',
+        "sh",
+    ]
+    told = {name: value for name, value in lab.environment.items() if name != "ROLLOUT_SSH_CONFIG"}
+
+    def run(*flags: str) -> Ended:
+        started = subprocess.Popen(
+            [*command, sys.executable, "-m", "rollout", "status", "-o", "json", *flags],
+            env={"PATH": os.environ["PATH"], "HOME": home, **told},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return end_of(started)
+
+    assert all("taken" in error for error in errors(run()).values())
+    assert set(errors(run("--ssh-config", str(own))).values()) == {""}
+
+
+# Keys on file against OpenSSH's own client and server. HOST is [address]:port, PLAIN the address alone.
+
+KEYS_ON_FILE = {
+    "for the port": ["HOST {right}"],
+    "for no port": ["PLAIN {right}"],
+    "for no port, by pattern": ["127.0.0.? {right}"],
+    "for no port, among others": ["other,PLAIN {right}"],
+    "another for the port": ["HOST {wrong}", "PLAIN {right}"],
+    "another for no port": ["PLAIN {wrong}"],
+    "another for no port, but for the port": ["PLAIN {wrong}", "HOST {right}"],
+    "of another type for the port": ["HOST {other}", "PLAIN {right}"],
+    "of another type for no port": ["PLAIN {other}"],
+    "for another port": ["[127.0.0.1]:1 {right}"],
+    "for another address": ["127.0.0.2 {right}"],
+    "brackets are no class": ["127.0.0.[1] {right}"],
+    "for no port, but not for this one": ["!HOST,127.* {right}"],
+    "for no port, but not for this address": ["!PLAIN,127.* {right}"],
+    "revoked for no port": ["@revoked PLAIN {right}", "HOST {right}"],
+    "revoked": ["@revoked * {right}", "PLAIN {right}"],
+    "none": [],
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sshd, Path]]:
+    folder = tmp_path_factory.mktemp("server")
+    key = new_key(folder / "id")
+    with sshd(folder / "sshd", f"AuthorizedKeysFile {key}.pub") as started:
+        yield started, key
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("strangers")
+    return {"wrong": public(new_key(folder / "wrong")), "other": public(new_key(folder / "other", "ecdsa"))}
+
+
+@needs_openssh
+@pytest.mark.parametrize("hashed", [False, True])
+@pytest.mark.parametrize("checking", [HostKeyChecking.STRICT, HostKeyChecking.ACCEPT_NEW])
+@pytest.mark.parametrize("lines", KEYS_ON_FILE.values(), ids=KEYS_ON_FILE)
+def test_keys_on_file_count_as_for_ssh(
+    server: tuple[Sshd, Path], strangers: dict[str, str], lines: list[str], checking: HostKeyChecking, *, hashed: bool
+) -> None:
+    known = on_file(server[0], [line.format(right=public(server[0].host_keys[0]), **strangers) for line in lines])
+    if hashed:
+        keygen("-H", "-f", known)
+    before = known.read_text()
+    trusts = ssh_trusts(server, known, checking)
+    written = known.read_text()
+    known.write_text(before)
+    # OpenSSH looks for a revoked key among those of this name; here it is refused from any.
+    is_stricter = any("@revoked" in line for line in lines)
+    assert we_trust(server, known, checking) in {trusts, trusts and not is_stricter}
+    assert len(known.read_text().splitlines()) == len(written.splitlines()) or is_stricter
+
+
+def on_file(server: Sshd, lines: list[str]) -> Path:
+    path = server.folder / "known_hosts"
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_text(text.replace("HOST", f"[127.0.0.1]:{server.port}").replace("PLAIN", "127.0.0.1"))
+    return path
+
+
+def ssh_trusts(server: tuple[Sshd, Path], known: Path, checking: HostKeyChecking, *options: str) -> bool:
+    """Whether OpenSSH's own client logs in."""
+    strict = "yes" if checking is HostKeyChecking.STRICT else "accept-new"
+    files = ("-o", f"UserKnownHostsFile={known}", "-o", "GlobalKnownHostsFile=none")
+    asked = ("-F", "none", "-o", f"StrictHostKeyChecking={strict}", "-o", "UpdateHostKeys=no", "-o", "BatchMode=yes")
+    where = ("-i", str(server[1]), "-p", str(server[0].port), *options, "127.0.0.1", "true")
+    return subprocess.run(["ssh", *asked, *files, *where], capture_output=True, check=False).returncode == 0
+
+
+def we_trust(server: tuple[Sshd, Path], known: Path, checking: HostKeyChecking, alias: str = "") -> bool:
+    shell = ParamikoShell(known_hosts=known, host_key_checking=checking, key_file=server[1])
+    try:
+        shell.run(replace(server[0].host(), known_as=alias), "true", timeout=30)
+    except HostKeyError:
+        return False
+    return True
+
+
+@needs_openssh
+def test_an_alias_has_no_port_to_go_without(server: tuple[Sshd, Path]) -> None:
+    right = public(server[0].host_keys[0])
+    for line, expected in ((f"node {right}", True), (f"PLAIN {right}", False), (f"HOST {right}", False)):
+        known = on_file(server[0], [line])
+        assert ssh_trusts(server, known, HostKeyChecking.STRICT, "-o", "HostKeyAlias=Node") is expected
+        assert we_trust(server, known, HostKeyChecking.STRICT, "node") is expected
+
+
+AUTHORITIES = {
+    "for the port": (["@cert-authority HOST {ca}"], True),
+    "for no port": (["@cert-authority PLAIN {ca}"], True),
+    "for no port, beside a key for the port": (["HOST {wrong}", "@cert-authority PLAIN {ca}"], True),
+    "another for the port": (["@cert-authority HOST {wrong}", "@cert-authority PLAIN {ca}"], True),
+    "another for no port": (["@cert-authority PLAIN {wrong}"], False),
+    "another, and the key for no port": (["@cert-authority PLAIN {wrong}", "PLAIN {right}"], True),
+    "for another address": (["@cert-authority 127.0.0.2 {ca}"], False),
+}
+
+
+@needs_openssh
+@pytest.mark.parametrize(("lines", "expected"), AUTHORITIES.values(), ids=AUTHORITIES)
+def test_authorities_on_file_count_as_for_ssh(
+    tmp_path: Path, strangers: dict[str, str], lines: list[str], *, expected: bool
+) -> None:
+    authority, host_key, key = (new_key(tmp_path / name) for name in ("ca", "host", "id"))
+    certificate = certify(authority, host_key, "-h", "-n", "127.0.0.1")
+    with ExitStack() as stack:
+        options = (f"AuthorizedKeysFile {key}.pub", f"HostCertificate {certificate}")
+        server = stack.enter_context(sshd(tmp_path / "sshd", *options, host_keys=(host_key,))), key
+        known = on_file(
+            server[0], [line.format(ca=public(authority), right=public(host_key), **strangers) for line in lines]
+        )
+        assert ssh_trusts(server, known, HostKeyChecking.STRICT) is expected
+        assert we_trust(server, known, HostKeyChecking.STRICT) is expected
+
+
+@needs_openssh
+@pytest.mark.parametrize("own", [(), ("none-such",)])
+def test_new_keys_go_to_a_file_of_the_users_or_to_none(
+    server: tuple[Sshd, Path], tmp_path: Path, own: tuple[str, ...]
+) -> None:
+    system = tmp_path / "system"
+    system.write_text("")
+    files = HostKeyFiles(tuple(str(tmp_path / name) for name in own), (str(system),))
+    shell = ParamikoShell(host_key_checking=HostKeyChecking.ACCEPT_NEW, key_file=server[1])
+    host = replace(server[0].host(), known_hosts=files)
+    for _ in range(2):
+        assert shell.run(host, "true", timeout=30).exit_status == 0
+    assert system.read_text() == ""
+    assert [file.name for file in tmp_path.iterdir() if file.name in own] == list(own)
+
+
+@needs_openssh
+def test_another_key_for_the_address_is_told_of(server: tuple[Sshd, Path], strangers: dict[str, str]) -> None:
+    known = on_file(server[0], [f"PLAIN {strangers['wrong']}"])
+    shell = ParamikoShell(known_hosts=known, key_file=server[1])
+    with pytest.raises(
+        HostKeyError, match=rf"unknown: .*; on file without its port is ssh-ed25519 SHA256:\S+ \({known}:1\)"
+    ):
+        shell.run(server[0].host(), "true", timeout=30)
