@@ -238,7 +238,7 @@ class Misfortunes(RuleBasedStateMachine):
     @noted
     def somebody_goes_on(self, flags: tuple[str, ...]) -> None:
         self.witness.retries += bool(flags)
-        self.operators.start(resuming=flags)
+        self.operators.start(resuming=("--finish-begun",) if self.trouble.record_is_garbled else flags)
 
     @rule(node=NODE)
     @noted
@@ -295,7 +295,9 @@ class Misfortunes(RuleBasedStateMachine):
         """Each planned node in one list, and in the one where the cluster has it."""
         failed = [entry["node"] for entry in told.summary["failed"]] if told.summary else []
         lists = [*summary["succeeded"], *failed, *summary["skipped"], *summary["not_started"]]
-        assert sorted(lists) == sorted(told.planned), self.told([lists, sorted(told.planned)])
+        # Whoever goes on without a begun node's host plans nothing for it, and says so.
+        stranded = {name for name, end in told.ends.items() if end["outcome"] == "stranded"}
+        assert sorted(lists) == sorted(told.planned | stranded), self.told([lists, sorted(told.planned), stranded])
         standing = marked(self.running).keys()
         fenced = {name for name, end in told.ends.items() if end["outcome"] == "fenced"}
         left = {name for name, end in told.ends.items() if end["left_cordoned"]} | fenced
@@ -341,10 +343,12 @@ class Misfortunes(RuleBasedStateMachine):
                 break
             self.operators.start()
             self.conclude()
-        assert not self.unfinished(), self.told("it cannot be gone on with")
-        if marked(self.running):
+        is_lost = self.trouble.record_is_garbled
+        assert is_lost or not self.unfinished(), self.told("it cannot be gone on with")
+        if marked(self.running) or is_lost:
             self.operators.run_one("abort")
             self.conclude()
+        assert not self.unfinished(), self.told("it cannot be undone")
         self.judge_end()
 
     def conclude(self) -> None:

@@ -28,6 +28,7 @@ _ANSWERS = (
     FaultAnswer.SLOW,
     FaultAnswer.HANG,
 )
+_HALF_A_PLAN = '{"format_version":'
 STORMS = tuple(answer.value for answer in _ANSWERS)
 SICKNESSES = {
     "slow to answer": HostFaults(answer_delay_seconds=20),
@@ -158,11 +159,15 @@ class Trouble:
         def do() -> None:
             found = self._lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")
             if found is not None:
-                self._lab.store.put(
-                    CONFIGMAPS, {**found, "data": {"plan.json": '{"format_version":'}, "binaryData": {}}
-                )
+                self._lab.store.put(CONFIGMAPS, {**found, "data": {"plan.json": _HALF_A_PLAN}, "binaryData": {}})
 
         self._lab.call(do)
+
+    @property
+    def record_is_garbled(self) -> bool:
+        """Whether a record stands that nobody can understand."""
+        found = self._lab.call(lambda: self._lab.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
+        return found is not None and found.get("data", {}).get("plan.json") == _HALF_A_PLAN
 
     def inventory_without(self, node: str) -> Path:
         """An inventory of all hosts but this one."""
