@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from rollout.model import marks
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 
@@ -105,12 +104,19 @@ def test_a_node_is_not_empty_because_an_answer_is(start_lab: StartLab, rollout: 
 def test_taking_the_place_of_an_old_record_may_be_garbled(
     start_lab: StartLab, rollout: Run, answer: FaultAnswer
 ) -> None:
-    lab = start_lab(nodes=4, speed=30)
-    annotations = {marks.RUN: "old", marks.ENDED: "true"}
-    metadata = {"name": marks.LEASE_NAME, "namespace": marks.LEASE_NAMESPACE, "annotations": annotations}
-    record = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}}
-    lab.call(lambda: lab.store.create(CONFIGMAPS, record))
+    lab = start_lab(nodes=5, speed=30)
+    inflict(lab, HostFaults(reboot=RebootFault.ROLLS_BACK))
+    assert rollout(lab, *APPLY, "--max-unavailable", "1").code == 4
+    inflict(lab, HEALTHY)
     lab.inflict(ApiFault(answer=answer, verb="update", resource="configmaps", requests=1, done=True))
-    ended = rollout(lab, *APPLY)
+    ended = rollout(lab, *APPLY, *PATIENT)
     assert ended.code == 0, ended.stderr
     assert lab.scoreboard().clean
+
+
+def inflict(lab: Lab, faults: HostFaults) -> None:
+    def on_all() -> None:
+        for machine in lab.machines.values():
+            machine.inflict(faults)
+
+    lab.call(on_all)
