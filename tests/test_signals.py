@@ -1,4 +1,4 @@
-"""Background jobs and some CI runners start pytest with SIGINT ignored; the programs that tests start get the default."""
+"""Background jobs and some CI runners start pytest with SIGINT ignored; programs that tests start get the default."""
 
 import subprocess
 import sys
