@@ -1,21 +1,19 @@
-"""The README's tables, made from the code: `python -m rollout.cli.reference README.md` writes them anew.
+"""The tables of the documents, made from the code: flags, fixed words, rights, scenarios.
 
-A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test holds the README against this.
+`python -m tests.docs.pages` writes them into the pages; the tests hold the pages against them.
 """
 
-import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import typer.main
 
 from rollout.cli.main import app
+from rollout.cli.reserved import RESERVED
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
+from rollout.lab.scenario import load_scenario, scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
@@ -203,6 +201,21 @@ def _rule(group: str, resource: str, name: str, verbs: Iterable[str]) -> str:
     return f'  - {{apiGroups: ["{group}"], resources: [{resource}], {names}verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
 
 
+def reserved() -> str:
+    """The settings that a found `rollout.toml` may not make, and why each of them may not."""
+    by_reason: dict[str, list[str]] = {}
+    for setting, reason in RESERVED.items():
+        by_reason.setdefault(reason, []).append(f"`{setting}`")
+    return _table(("settings", "because each"), [(", ".join(names), reason) for reason, names in by_reason.items()])
+
+
+def scenarios() -> str:
+    """What the lab can play."""
+    return _table(
+        ("scenario", "what is wrong"), [(f"`{name}`", load_scenario(name).description) for name in scenario_names()]
+    )
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "flags": flags,
     "exit codes": lambda: words(_EXIT_CODES, "exit code"),
@@ -211,21 +224,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "warnings": lambda: words(_WARNINGS, "kind"),
     "roles": roles,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
+    "reserved": reserved,
+    "scenarios": scenarios,
 }
-
-
-def rewritten(text: str) -> str:
-    """The document with every table made anew."""
-    for name, make in TABLES.items():
-        block = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        text = block.sub(partial(_filled, make()), text)
-    return text
-
-
-def _filled(table: str, found: re.Match[str]) -> str:
-    return f"{found[1]}\n{table}\n\n{found[2]}"
-
-
-if __name__ == "__main__":
-    readme = Path(sys.argv[1])
-    readme.write_text(rewritten(readme.read_text(encoding="utf-8")), encoding="utf-8")
