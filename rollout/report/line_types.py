@@ -118,7 +118,7 @@ class NodeFinishedLine(TypedDict):
 
 
 class NoticeLine(TypedDict):
-    """Something about the whole run: an outage, a stop request, a protection that was given up."""
+    """Something about the whole run: an outage, a stop request, a protection given up."""
 
     type: Literal["notice"]
     at: str

@@ -107,7 +107,7 @@ def flags() -> str:
         title = getattr(parameter, "rich_help_panel", None) or f"Only `rollout {command}`"
         known = sections.setdefault(title, {}).setdefault(parameter.opts[-1], (parameter, []))
         known[1].append(command)
-    return "\n\n".join(_section(title, list(found.values())) for title, found in sections.items())
+    return "\n\n".join(_section(title, list(known.values())) for title, known in sections.items())
 
 
 def options() -> Iterable[tuple[str, Any]]:
@@ -128,11 +128,16 @@ def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:
         yield from _commands(f"{path} {name}".strip(), child)
 
 
-def _section(title: str, found: Sequence[tuple[Any, Sequence[str]]]) -> str:
-    rows = [(_names(flag), _default(flag), flag.help or "", ", ".join(commands)) for flag, commands in found]
+def _section(title: str, known: Sequence[tuple[Any, Sequence[str]]]) -> str:
+    rows = [(_names(flag), _meaning(flag), ", ".join(commands)) for flag, commands in known]
     if title.startswith("Only"):
-        return f"**{title}**\n\n" + _table(("flag", "default", ""), [row[:3] for row in rows])
-    return f"**{title}**\n\n" + _table(("flag", "default", "", "commands"), rows)
+        return f"**{title}**\n\n" + _table(("flag", "means"), [row[:2] for row in rows])
+    return f"**{title}**\n\n" + _table(("flag", "means", "commands"), rows)
+
+
+def _meaning(flag: Any) -> str:
+    default = _default(flag)
+    return " ".join(part for part in (flag.help, f"Default: {default}." if default else "") if part)
 
 
 def _names(flag: Any) -> str:
