@@ -163,7 +163,8 @@ class Played:
             self.plans,
             bind_hosts(len(self.plans)),
             clock=LabClock(SPEED),
-            rng=random.Random(1),  # noqa: S311 - no secrets are drawn
+            # machine and boot ids are drawn: those of one run must not be those of another on the same server
+            rng=random.Random(self.cluster.run),  # noqa: S311 - no secrets are drawn
             timings=HostTimings(),
             authorized=key,
         )
