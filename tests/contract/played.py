@@ -163,7 +163,7 @@ class Played:
             self.plans,
             bind_hosts(len(self.plans)),
             clock=LabClock(SPEED),
-            # machine and boot ids are drawn: those of one run must not be those of another on the same server
+            # Of its own: two labs of one seed have hosts of the same machine ids.
             rng=random.Random(self.cluster.run),  # noqa: S311 - no secrets are drawn
             timings=HostTimings(),
             authorized=key,
