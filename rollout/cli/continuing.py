@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from rollout.cli import wiring
 from rollout.cli.gathering import Connections, Targets, ask_named, read_cluster
-from rollout.cli.options import LeaseOptions, SshOptions
+from rollout.cli.options.general import LeaseOptions, SshOptions
+from rollout.cli.options.run import LeftoverOptions, LockOptions, StopMode
 from rollout.cli.permitting import refuse_without_rights
 from rollout.cli.recording import past_runs
 from rollout.cli.requiring import MEND_FOR_RESUME, refuse_incomplete
-from rollout.cli.run_options import LeftoverOptions, LockOptions, StopMode
 from rollout.cli.running import Run, refuse_blocked, run_options, tell_conceded
 from rollout.cli.terminal import say, show, width
 from rollout.errors import BlockedError, UsageError

@@ -15,22 +15,22 @@ import typer
 
 from rollout import __version__
 from rollout.cli import failures
-from rollout.cli.abort import abort
-from rollout.cli.apply import apply
-from rollout.cli.check_update import check_update
-from rollout.cli.demo import demo
-from rollout.cli.doctor import doctor
-from rollout.cli.flattening import flattened
+from rollout.cli.commands.abort import abort
+from rollout.cli.commands.apply import apply
+from rollout.cli.commands.check_update import check_update
+from rollout.cli.commands.demo import demo
+from rollout.cli.commands.doctor import doctor
+from rollout.cli.commands.history import history
+from rollout.cli.commands.inventory import inventory
+from rollout.cli.commands.lab import lab_app
+from rollout.cli.commands.plan import plan
+from rollout.cli.commands.resume import resume
+from rollout.cli.commands.status import status
 from rollout.cli.help import SectionedCommand
-from rollout.cli.history import history
-from rollout.cli.inventory import inventory
-from rollout.cli.lab import lab_app
-from rollout.cli.plan import plan
-from rollout.cli.resume import resume
-from rollout.cli.status import status
+from rollout.cli.options.flattening import flattened
+from rollout.cli.settings.variables import unknown_variables
 from rollout.cli.streams import discard_output, flush_or_discard, prepare_streams
 from rollout.cli.terminal import say
-from rollout.cli.variables import unknown_variables
 from rollout.errors import ExitCode
 
 _EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."

@@ -2,9 +2,9 @@
 
 from rollout.cli.deciding import Intent, decide, zones
 from rollout.cli.gathering import ask_hosts, connect, read_cluster
-from rollout.cli.options import ClusterOptions, LeaseOptions, SshOptions
+from rollout.cli.options.general import ClusterOptions, LeaseOptions, SshOptions
+from rollout.cli.options.run import LockOptions
 from rollout.cli.permitting import refuse_without_rights
-from rollout.cli.run_options import LockOptions
 from rollout.cli.running import Run, run_options, selected_by, tell_conceded
 from rollout.cli.terminal import show, width
 from rollout.cli.unfinished import refuse_unfinished

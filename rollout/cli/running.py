@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rollout.cli import wiring
-from rollout.cli.gate_options import LocalGateOptions
 from rollout.cli.gathering import Connections, Targets
 from rollout.cli.interruption import stopped_by_signals
-from rollout.cli.options import LeaseOptions, SshOptions
+from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.general import LeaseOptions, SshOptions
+from rollout.cli.options.run import LockOptions, StopMode
 from rollout.cli.recording import journalled
-from rollout.cli.run_options import LockOptions, StopMode
 from rollout.cli.terminal import error_console, say, show
 from rollout.errors import BlockedError, ExitCode
 from rollout.execution.node.context import StopRequest

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rollout.cli.gate_options import LocalGateOptions
-from rollout.cli.options import ClusterOptions, Executor, SshOptions
-from rollout.cli.playbook_options import PlaybookOptions
+from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.general import ClusterOptions, Executor, SshOptions
+from rollout.cli.options.playbooks import PlaybookOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host

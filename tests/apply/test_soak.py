@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rollout.cli.deciding import Intent
-from rollout.cli.options import ClusterOptions, LeaseOptions, SshOptions
+from rollout.cli.options.general import ClusterOptions, LeaseOptions, SshOptions
+from rollout.cli.options.run import LockOptions
 from rollout.cli.preparing import prepared
-from rollout.cli.run_options import LockOptions
 from rollout.cli.wiring import system_clock
 from rollout.execution.rollout import Ports, StopRequest, execute
 from rollout.lab.lab import Lab

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import typer
 
-from rollout.cli.check_update import CheckOptions
-from rollout.cli.flattening import flattened
-from rollout.cli.gate_options import GateOptions, LocalGateOptions
-from rollout.cli.options import (
+from rollout.cli.commands.check_update import CheckOptions
+from rollout.cli.options.flattening import flattened
+from rollout.cli.options.gates import GateOptions, LocalGateOptions
+from rollout.cli.options.general import (
     ClusterOptions,
     Executor,
     GeneralOptions,
@@ -21,9 +21,9 @@ from rollout.cli.options import (
     SelectionOptions,
     SshOptions,
 )
-from rollout.cli.playbook_options import PlaybookOptions
-from rollout.cli.policy_options import PolicyOptions
-from rollout.cli.reboot_options import RebootOptions
+from rollout.cli.options.playbooks import PlaybookOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.reboot import RebootOptions
 from rollout.errors import UsageError
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Count, Duration

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli import quantities
-from rollout.cli.options import CLUSTER, GENERAL, NODES
-from rollout.cli.policy_options import SkipBlockedOption
+from rollout.cli.options import values
+from rollout.cli.options.general import CLUSTER, GENERAL, NODES
+from rollout.cli.options.policy import SkipBlockedOption
 from rollout.model.quantity import Duration
 
 STOPPING = "Stopping"
@@ -55,7 +55,7 @@ class LockOptions:
             envvar="ROLLOUT_LEASE_DURATION",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="How long the Lease goes unrenewed before another process may take it; whole seconds.",
             rich_help_panel=CLUSTER,
         ),

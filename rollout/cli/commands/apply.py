@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.alert_options import is_flag_given, refuse_another_address
-from rollout.cli.gate_options import GateOptions, LocalGateOptions
-from rollout.cli.options import (
+from rollout.cli.options.alerts import is_flag_given, refuse_another_address
+from rollout.cli.options.gates import GateOptions, LocalGateOptions
+from rollout.cli.options.general import (
     ClusterOptions,
     GeneralOptions,
     LeaseOptions,
     SelectionOptions,
     SshOptions,
 )
-from rollout.cli.playbook_options import PlaybookOptions
-from rollout.cli.policy_options import PolicyOptions
-from rollout.cli.reboot_options import RebootOptions
-from rollout.cli.run_options import IgnoreOption, JournalOptions, LockOptions, RequireAllOption, StopOptions
+from rollout.cli.options.playbooks import PlaybookOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.run import IgnoreOption, JournalOptions, LockOptions, RequireAllOption, StopOptions
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:

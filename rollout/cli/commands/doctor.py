@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.cli.options import (
+from rollout.cli.options.general import (
     ClusterOptions,
     GeneralOptions,
     HostKeys,
@@ -14,8 +14,8 @@ from rollout.cli.options import (
     SelectionOptions,
     SshOptions,
 )
-from rollout.cli.policy_options import PolicyOptions
-from rollout.cli.reboot_options import RebootOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.reboot import RebootOptions
 from rollout.errors import ExitCode, RolloutError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options import GeneralOptions
-from rollout.cli.run_options import JournalOptions
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.run import JournalOptions
 
 if TYPE_CHECKING:
     from rollout.report.history import RunHistory

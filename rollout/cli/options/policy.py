@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli import quantities
-from rollout.cli.options import DRAIN, NODES, PATIENCE, WAVES
+from rollout.cli.options import values
+from rollout.cli.options.general import DRAIN, NODES, PATIENCE, WAVES
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy
 from rollout.model.quantity import LONGEST, Count, Duration
 
@@ -37,7 +37,7 @@ class PolicyOptions:
             envvar="ROLLOUT_MAX_UNAVAILABLE",
             show_envvar=False,
             metavar="COUNT",
-            parser=quantities.at_least_one,
+            parser=values.at_least_one,
             help="Most nodes away at once, counting those that are away already: 3, or 25% of the selected ones.",
             rich_help_panel=WAVES,
         ),
@@ -61,7 +61,7 @@ class PolicyOptions:
             envvar="ROLLOUT_SPREAD_BY",
             show_envvar=False,
             metavar="LABEL",
-            parser=quantities.label_name,
+            parser=values.label_name,
             help="Keep a wave within one value of this label: one zone at a time.",
             show_default=False,
             rich_help_panel=WAVES,
@@ -105,7 +105,7 @@ class PolicyOptions:
             envvar="ROLLOUT_MAX_FAILURES",
             show_envvar=False,
             metavar="COUNT",
-            parser=quantities.at_least_one,
+            parser=values.at_least_one,
             help="Start no further node once this many failed.",
             rich_help_panel=WAVES,
         ),
@@ -117,7 +117,7 @@ class PolicyOptions:
             envvar="ROLLOUT_DRAIN_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="How long a node's pods may take to leave.",
             rich_help_panel=DRAIN,
         ),
@@ -172,7 +172,7 @@ class PolicyOptions:
             envvar="ROLLOUT_POD_SELECTOR",
             show_envvar=False,
             metavar="SELECTOR",
-            parser=quantities.label_selector,
+            parser=values.label_selector,
             help="Evict only pods with these labels; the reboot ends all others without asking.",
             show_default=False,
             rich_help_panel=DRAIN,
@@ -198,7 +198,7 @@ class PolicyOptions:
             envvar="ROLLOUT_REBOOT_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="How long a host may take to come back.",
             rich_help_panel=PATIENCE,
         ),
@@ -210,7 +210,7 @@ class PolicyOptions:
             envvar="ROLLOUT_READY_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="How long it may then take to be Ready.",
             rich_help_panel=PATIENCE,
         ),
@@ -222,7 +222,7 @@ class PolicyOptions:
             envvar="ROLLOUT_SETTLE_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.duration,
+            parser=values.duration,
             help="How long the moved pods may take to be available before the next wave.",
             rich_help_panel=PATIENCE,
         ),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
+from rollout.cli.options.general import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
 from rollout.errors import InputError, UsageError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli import quantities
+from rollout.cli.options import values
 from rollout.errors import UsageError
 from rollout.model.policy import Policy
 
@@ -18,7 +18,7 @@ PrometheusUrl = Annotated[
         envvar="ROLLOUT_PROMETHEUS_URL",
         show_envvar=False,
         metavar="URL",
-        parser=quantities.prometheus_url,
+        parser=values.prometheus_url,
         show_default=False,
         help="Begin no node while this Prometheus has alerts, or cannot be asked.",
         rich_help_panel=GATES,

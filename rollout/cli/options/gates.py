@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli import quantities
-from rollout.cli.alert_options import GATES, PrometheusUrl
-from rollout.cli.options import NODES, WAVES
+from rollout.cli.options import values
+from rollout.cli.options.alerts import GATES, PrometheusUrl
+from rollout.cli.options.general import NODES, WAVES
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count, Duration
@@ -30,7 +30,7 @@ class GateOptions:
             envvar="ROLLOUT_WINDOW",
             show_envvar=False,
             metavar="WINDOW",
-            callback=quantities.windows,
+            callback=values.windows,
             help="Begin nodes only in this window: [DAYS] HH:MM DURATION [TIMEZONE] (default UTC). Repeatable.",
             rich_help_panel=WINDOWS,
         ),
@@ -86,7 +86,7 @@ class GateOptions:
             envvar="ROLLOUT_BEFORE_REBOOT_ANNOTATIONS",
             show_envvar=False,
             metavar="NAMES",
-            parser=quantities.label_names,
+            parser=values.label_names,
             help="Drain a node only once its checks have set these annotations to true. Comma-separated, repeatable.",
             rich_help_panel=GATES,
         ),
@@ -98,7 +98,7 @@ class GateOptions:
             envvar="ROLLOUT_AFTER_REBOOT_ANNOTATIONS",
             show_envvar=False,
             metavar="NAMES",
-            parser=quantities.label_names,
+            parser=values.label_names,
             help="Give a rebooted node back only once its checks have set these to true.",
             rich_help_panel=GATES,
         ),
@@ -110,7 +110,7 @@ class GateOptions:
             envvar="ROLLOUT_HOOK_PREFIX",
             show_envvar=False,
             metavar="PREFIX",
-            parser=quantities.label_prefix,
+            parser=values.label_prefix,
             help="Prefix of the labels before-reboot and after-reboot that ask for checks.",
             rich_help_panel=GATES,
         ),
@@ -122,7 +122,7 @@ class GateOptions:
             envvar="ROLLOUT_HOOK_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="How long checks may take.",
             rich_help_panel=GATES,
         ),
@@ -134,7 +134,7 @@ class GateOptions:
             envvar="ROLLOUT_BLOCKING_POD_SELECTOR",
             show_envvar=False,
             metavar="SELECTOR",
-            parser=quantities.label_selector,
+            parser=values.label_selector,
             help="Do not begin a node while a pod with these labels runs there. Repeatable.",
             rich_help_panel=GATES,
         ),
@@ -147,7 +147,7 @@ class GateOptions:
             envvar="ROLLOUT_ALERT_FILTER_REGEXP",
             show_envvar=False,
             metavar="REGEXP",
-            parser=quantities.pattern,
+            parser=values.pattern,
             show_default=False,
             help="Alerts whose names match do not count.",
             rich_help_panel=GATES,
@@ -180,7 +180,7 @@ class GateOptions:
             envvar="ROLLOUT_GATE_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="How long pods, alerts or the gate command may hold a node up.",
             rich_help_panel=GATES,
         ),
@@ -204,7 +204,7 @@ class GateOptions:
             envvar="ROLLOUT_RAMP",
             show_envvar=False,
             metavar="COUNTS",
-            parser=quantities.ramp,
+            parser=values.ramp,
             show_default=False,
             help="Sizes of the first waves, the last for all that follow: 1,10%,25%; never above --max-unavailable.",
             rich_help_panel=WAVES,
@@ -217,7 +217,7 @@ class GateOptions:
             envvar="ROLLOUT_SOAK",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.duration,
+            parser=values.duration,
             help="How long to let a wave run before the next.",
             rich_help_panel=WAVES,
         ),
@@ -229,7 +229,7 @@ class GateOptions:
             envvar="ROLLOUT_IGNORE_RIVAL",
             show_envvar=False,
             metavar="NAME",
-            parser=quantities.rival,
+            parser=values.rival,
             help="Go on beside it: locksmithd, fluo, cluo, kured or system-upgrade-controller. Repeatable.",
             rich_help_panel=NODES,
         ),
@@ -287,7 +287,7 @@ class LocalGateOptions:
             envvar="ROLLOUT_GATE_COMMAND",
             show_envvar=False,
             metavar="COMMAND",
-            parser=quantities.command_words,
+            parser=values.command_words,
             show_default=False,
             help="A command to run before the rollout, each wave and each node; anything but success holds it up.",
             rich_help_panel=GATES,

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli import quantities
-from rollout.cli.configuration import load_defaults
+from rollout.cli.options import values
+from rollout.cli.settings.defaults import load_defaults
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.policy import DrainPolicy, Policy, Selection
@@ -134,7 +134,7 @@ class SelectionOptions:
             envvar="ROLLOUT_SELECTOR",
             show_envvar=False,
             metavar="SELECTOR",
-            parser=quantities.label_selector,
+            parser=values.label_selector,
             help="Nodes with these labels, as kubectl takes them.",
             show_default=False,
             rich_help_panel=NODES,
@@ -275,7 +275,7 @@ class SshOptions:
             envvar="ROLLOUT_PROBE_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="How long one host may take to answer.",
             rich_help_panel=SSH,
         ),
@@ -305,7 +305,7 @@ class LeaseOptions:
             envvar="ROLLOUT_LEASE_NAMESPACE",
             show_envvar=False,
             metavar="NAMESPACE",
-            parser=quantities.namespace,
+            parser=values.namespace,
             help="Namespace of the Lease that keeps rollouts from running side by side.",
             rich_help_panel=CLUSTER,
         ),

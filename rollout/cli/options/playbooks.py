@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.options import SSH
+from rollout.cli.options.general import SSH
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.gate_options import GateOptions
-from rollout.cli.options import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
-from rollout.cli.policy_options import PolicyOptions
-from rollout.cli.reboot_options import RebootOptions
-from rollout.cli.run_options import RequireAllOption
+from rollout.cli.options.gates import GateOptions
+from rollout.cli.options.general import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.run import RequireAllOption
 from rollout.errors import ExitCode
 
 OutOption = Annotated[

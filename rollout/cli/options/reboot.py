@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli import quantities
-from rollout.cli.options import SSH
+from rollout.cli.options import values
+from rollout.cli.options.general import SSH
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.policy import Policy
@@ -31,7 +31,7 @@ class RebootOptions:
             envvar="ROLLOUT_REBOOT_COMMAND",
             show_envvar=False,
             metavar="COMMAND",
-            parser=quantities.one_line,
+            parser=values.one_line,
             help="What to run on a host to reboot it, as the SSH user. Default: systemctl reboot, through sudo -n.",
             show_default=False,
             rich_help_panel=SSH,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli import quantities, wiring
-from rollout.cli.options import PATIENCE, ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
+from rollout.cli import wiring
+from rollout.cli.options import values
+from rollout.cli.options.general import PATIENCE, ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
 from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
@@ -41,7 +42,7 @@ class CheckOptions:
             envvar="ROLLOUT_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="With --wait: how long all of it may take.",
             rich_help_panel=PATIENCE,
         ),
@@ -53,7 +54,7 @@ class CheckOptions:
             envvar="ROLLOUT_STALL_TIMEOUT",
             show_envvar=False,
             metavar="DURATION",
-            parser=quantities.some_time,
+            parser=values.some_time,
             help="With --wait: how long a host may stay at one point.",
             rich_help_panel=PATIENCE,
         ),

@@ -5,7 +5,7 @@
     yes = true                   # for apply alone
 
 The file is the lowest layer: the environment goes before it, flags go before both. A key that no command knows
-is an error, not a silent default. A file that nobody named may only tune: see `reserved`.
+is an error, not a silent default. A file that nobody named may only tune: see `settings.reserved`.
 """
 
 import difflib
@@ -15,8 +15,8 @@ from typing import Any
 
 import typer
 
-from rollout.cli.reserved import refuse_reserved
-from rollout.cli.settings_file import SettingsFile, file_here, named_file
+from rollout.cli.settings.file import SettingsFile, file_here, named_file
+from rollout.cli.settings.reserved import refuse_reserved
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli import quantities
-from rollout.cli.apply import YesOption
-from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
-from rollout.cli.run_options import LockOptions
+from rollout.cli.commands.apply import YesOption
+from rollout.cli.options import values
+from rollout.cli.options.general import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
+from rollout.cli.options.run import LockOptions
 from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
@@ -18,7 +18,7 @@ WaitOption = Annotated[
         envvar="ROLLOUT_WAIT",
         show_envvar=False,
         metavar="DURATION",
-        parser=quantities.duration,
+        parser=values.duration,
         help="How long to watch a node whose reboot may have been asked for.",
     ),
 ]

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.cli.alert_options import AlertAddressOptions, refuse_another_address
-from rollout.cli.apply import YesOption
-from rollout.cli.gate_options import LocalGateOptions
-from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
-from rollout.cli.playbook_options import PlaybookOptions
-from rollout.cli.reboot_options import RebootOptions
-from rollout.cli.run_options import JournalOptions, LeftoverOptions, LockOptions, StopOptions
+from rollout.cli.commands.apply import YesOption
+from rollout.cli.options.alerts import AlertAddressOptions, refuse_another_address
+from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.general import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
+from rollout.cli.options.playbooks import PlaybookOptions
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.run import JournalOptions, LeftoverOptions, LockOptions, StopOptions
 
 if TYPE_CHECKING:
     from rollout.execution.unfinished.recovery import Unfinished

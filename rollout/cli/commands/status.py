@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.options import ClusterOptions, GeneralOptions, LeaseOptions, SelectionOptions, SshOptions
+from rollout.cli.options.general import ClusterOptions, GeneralOptions, LeaseOptions, SelectionOptions, SshOptions
 
 RunOption = Annotated[
     bool,
