@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from rollout.cli import wiring
 from rollout.cli.gathering import Connections, Targets, ask_named, read_cluster
-from rollout.cli.options.general import LeaseOptions, SshOptions
-from rollout.cli.options.run import LeftoverOptions, LockOptions, StopMode
+from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.run import LeftoverOptions, StopMode
+from rollout.cli.options.ssh import SshOptions
 from rollout.cli.permitting import refuse_without_rights
 from rollout.cli.recording import past_runs
 from rollout.cli.requiring import MEND_FOR_RESUME, refuse_incomplete

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rollout.cli import wiring
-from rollout.cli.options.general import ClusterOptions, SshOptions
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.ssh import SshOptions
 from rollout.cli.selecting import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node

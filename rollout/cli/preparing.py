@@ -2,8 +2,8 @@
 
 from rollout.cli.deciding import Intent, decide, zones
 from rollout.cli.gathering import ask_hosts, connect, read_cluster
-from rollout.cli.options.general import ClusterOptions, LeaseOptions, SshOptions
-from rollout.cli.options.run import LockOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.ssh import SshOptions
 from rollout.cli.permitting import refuse_without_rights
 from rollout.cli.running import Run, run_options, selected_by, tell_conceded
 from rollout.cli.terminal import show, width

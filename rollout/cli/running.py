@@ -9,9 +9,10 @@ from pathlib import Path
 from rollout.cli import wiring
 from rollout.cli.gathering import Connections, Targets
 from rollout.cli.interruption import stopped_by_signals
+from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.gates import LocalGateOptions
-from rollout.cli.options.general import LeaseOptions, SshOptions
-from rollout.cli.options.run import LockOptions, StopMode
+from rollout.cli.options.run import StopMode
+from rollout.cli.options.ssh import SshOptions
 from rollout.cli.recording import journalled
 from rollout.cli.terminal import error_console, say, show
 from rollout.errors import BlockedError, ExitCode

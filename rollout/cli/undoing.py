@@ -4,8 +4,8 @@ import sys
 
 from rollout.cli import wiring
 from rollout.cli.gathering import Connections, ask_named, read_nodes
-from rollout.cli.options.general import LeaseOptions, SshOptions
-from rollout.cli.options.run import LockOptions
+from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.ssh import SshOptions
 from rollout.cli.running import run_options
 from rollout.cli.terminal import show, show_bytes
 from rollout.execution.rollout import Ports

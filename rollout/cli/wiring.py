@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import LocalGateOptions
-from rollout.cli.options.general import ClusterOptions, Executor, SshOptions
-from rollout.cli.options.playbooks import PlaybookOptions
+from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host

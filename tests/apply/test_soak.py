@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rollout.cli.deciding import Intent
-from rollout.cli.options.general import ClusterOptions, LeaseOptions, SshOptions
-from rollout.cli.options.run import LockOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.ssh import SshOptions
 from rollout.cli.preparing import prepared
 from rollout.cli.wiring import system_clock
 from rollout.execution.rollout import Ports, StopRequest, execute

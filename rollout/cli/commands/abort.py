@@ -4,23 +4,18 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.commands.apply import YesOption
 from rollout.cli.options import values
-from rollout.cli.options.general import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
-from rollout.cli.options.run import LockOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.run import YesOption
+from rollout.cli.options.ssh import SshOptions
 from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
 WaitOption = Annotated[
     Duration,
-    typer.Option(
-        "--wait",
-        envvar="ROLLOUT_WAIT",
-        show_envvar=False,
-        metavar="DURATION",
-        parser=values.duration,
-        help="How long to watch a node whose reboot may have been asked for.",
-    ),
+    Flag(OWN, "How long to watch a node whose reboot may have been asked for.", "DURATION", read=values.duration),
 ]
 
 

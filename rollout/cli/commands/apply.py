@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.alerts import is_flag_given, refuse_another_address
-from rollout.cli.options.gates import GateOptions, LocalGateOptions
-from rollout.cli.options.general import (
-    ClusterOptions,
-    GeneralOptions,
-    LeaseOptions,
-    SelectionOptions,
-    SshOptions,
-)
-from rollout.cli.options.playbooks import PlaybookOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.gates import GateOptions, LocalGateOptions, is_flag_given, refuse_another_address
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import IgnoreOption, JournalOptions, LockOptions, RequireAllOption, StopOptions
+from rollout.cli.options.run import JournalOptions, StopOptions, YesOption
+from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,15 +26,8 @@ FileArgument = Annotated[
         metavar="[FILE]", help="A plan saved with `rollout plan --out FILE`: exactly this is run.", show_default=False
     ),
 ]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", envvar="ROLLOUT_YES", show_envvar=False, help="Do not ask.")]
 DryRunOption = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        envvar="ROLLOUT_DRY_RUN",
-        show_envvar=False,
-        help="Change nothing: show the plan, and what the API server would say to each cordon and eviction.",
-    ),
+    bool, Flag(OWN, "Change nothing: show the plan, and what the API server would say to each cordon and eviction.")
 ]
 # what a saved plan has decided already
 _PLANNED = tuple(

@@ -9,7 +9,11 @@ import typer
 
 from rollout.cli import wiring
 from rollout.cli.options import values
-from rollout.cli.options.general import PATIENCE, ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.declaration import PATIENCE, Flag
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.ssh import SshOptions
 from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
@@ -26,38 +30,18 @@ class CheckOptions:
 
     wait: Annotated[
         bool,
-        typer.Option(
-            "--wait",
-            # ROLLOUT_WAIT is how long `rollout abort` waits
-            envvar="ROLLOUT_CHECK_UPDATE_WAIT",
-            show_envvar=False,
-            help="Follow each host until an update is staged, or none was found.",
-            rich_help_panel=PATIENCE,
+        Flag(
+            PATIENCE,
+            "Follow each host until an update is staged, or none was found.",
+            variable="ROLLOUT_CHECK_UPDATE_WAIT",
         ),
     ] = False
     timeout: Annotated[
-        Duration,
-        typer.Option(
-            "--timeout",
-            envvar="ROLLOUT_TIMEOUT",
-            show_envvar=False,
-            metavar="DURATION",
-            parser=values.some_time,
-            help="With --wait: how long all of it may take.",
-            rich_help_panel=PATIENCE,
-        ),
+        Duration, Flag(PATIENCE, "With --wait: how long all of it may take.", "DURATION", read=values.some_time)
     ] = Duration(1800)
     stall_timeout: Annotated[
         Duration,
-        typer.Option(
-            "--stall-timeout",
-            envvar="ROLLOUT_STALL_TIMEOUT",
-            show_envvar=False,
-            metavar="DURATION",
-            parser=values.some_time,
-            help="With --wait: how long a host may stay at one point.",
-            rich_help_panel=PATIENCE,
-        ),
+        Flag(PATIENCE, "With --wait: how long a host may stay at one point.", "DURATION", read=values.some_time),
     ] = Duration(300)
 
     @property

@@ -6,16 +6,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.cli.options.general import (
-    ClusterOptions,
-    GeneralOptions,
-    HostKeys,
-    LeaseOptions,
-    SelectionOptions,
-    SshOptions,
-)
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.ssh import HostKeys, SshOptions
 from rollout.errors import ExitCode, RolloutError
 
 if TYPE_CHECKING:

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.general import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.ssh import SshOptions
 from rollout.errors import InputError, UsageError
 
 if TYPE_CHECKING:

@@ -5,41 +5,26 @@ from typing import Annotated
 
 import typer
 
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions
-from rollout.cli.options.general import ClusterOptions, GeneralOptions, SelectionOptions, SshOptions
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import RequireAllOption
+from rollout.cli.options.ssh import SshOptions
 from rollout.errors import ExitCode
 
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        envvar="ROLLOUT_OUT",
-        show_envvar=False,
-        metavar="FILE",
-        help="Save the plan, for `rollout apply FILE`.",
-    ),
-]
+OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`.", "FILE")]
 ExitCodeOption = Annotated[
     bool,
-    typer.Option(
-        "--detailed-exitcode",
-        envvar="ROLLOUT_DETAILED_EXITCODE",
-        show_envvar=False,
-        help="Exit with 2 when nodes wait to be taken; with 4 when none does, and some could not be reached or judged.",
+    Flag(
+        OWN, "Exit with 2 when nodes wait to be taken; with 4 when none does, and some could not be reached or judged."
     ),
 ]
 ExplainOption = Annotated[
     str | None,
-    typer.Option(
-        "--explain",
-        envvar="ROLLOUT_EXPLAIN",
-        show_envvar=False,
-        metavar="NODE",
-        help="Instead of the plan, show why this node is in its wave, and what becomes of its pods.",
-    ),
+    Flag(OWN, "Instead of the plan, show why this node is in its wave, and what becomes of its pods.", "NODE"),
 ]
 
 

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.cli.commands.apply import YesOption
-from rollout.cli.options.alerts import AlertAddressOptions, refuse_another_address
-from rollout.cli.options.gates import LocalGateOptions
-from rollout.cli.options.general import ClusterOptions, GeneralOptions, LeaseOptions, SshOptions
-from rollout.cli.options.playbooks import PlaybookOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.gates import AlertAddressOptions, LocalGateOptions, refuse_another_address
+from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import JournalOptions, LeftoverOptions, LockOptions, StopOptions
+from rollout.cli.options.run import JournalOptions, LeftoverOptions, StopOptions, YesOption
+from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 
 if TYPE_CHECKING:
     from rollout.execution.unfinished.recovery import Unfinished

@@ -2,19 +2,13 @@
 
 from typing import Annotated
 
-import typer
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.ssh import SshOptions
 
-from rollout.cli.options.general import ClusterOptions, GeneralOptions, LeaseOptions, SelectionOptions, SshOptions
-
-RunOption = Annotated[
-    bool,
-    typer.Option(
-        "--run",
-        envvar="ROLLOUT_RUN",
-        show_envvar=False,
-        help="Show the rollout that is under way or was interrupted, instead of the nodes.",
-    ),
-]
+RunOption = Annotated[bool, Flag(OWN, "Show the rollout that is under way or was interrupted, instead of the nodes.")]
 
 
 def status(

@@ -3,27 +3,14 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
 from rollout.cli.options import values
-from rollout.cli.options.general import DRAIN, NODES, PATIENCE, WAVES
+from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
+from rollout.cli.options.nodes import SkipBlockedOption
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy
 from rollout.model.quantity import LONGEST, Count, Duration
 
 _DRAIN = DrainPolicy()
 _POLICY = Policy()
-
-
-SkipBlockedOption = Annotated[
-    bool,
-    typer.Option(
-        "--skip-blocked",
-        envvar="ROLLOUT_SKIP_BLOCKED",
-        show_envvar=False,
-        help="Leave out nodes whose drain is bound to fail, instead of not starting.",
-        rich_help_panel=NODES,
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,199 +19,78 @@ class PolicyOptions:
 
     max_unavailable: Annotated[
         Count,
-        typer.Option(
-            "--max-unavailable",
-            envvar="ROLLOUT_MAX_UNAVAILABLE",
-            show_envvar=False,
-            metavar="COUNT",
-            parser=values.at_least_one,
-            help="Most nodes away at once, counting those that are away already: 3, or 25% of the selected ones.",
-            rich_help_panel=WAVES,
+        Flag(
+            WAVES,
+            "Most nodes away at once, counting those that are away already: 3, or 25% of the selected ones.",
+            "COUNT",
+            read=values.at_least_one,
         ),
     ] = _POLICY.max_unavailable
-    canary: Annotated[
-        int,
-        typer.Option(
-            "--canary",
-            envvar="ROLLOUT_CANARY",
-            show_envvar=False,
-            metavar="N",
-            min=0,
-            help="Take this many nodes alone first, one at a time.",
-            rich_help_panel=WAVES,
-        ),
-    ] = _POLICY.canary
+    canary: Annotated[int, Flag(WAVES, "Take this many nodes alone first, one at a time.", "N", least=0)] = (
+        _POLICY.canary
+    )
     spread_by: Annotated[
         str,
-        typer.Option(
-            "--spread-by",
-            envvar="ROLLOUT_SPREAD_BY",
-            show_envvar=False,
-            metavar="LABEL",
-            parser=values.label_name,
-            help="Keep a wave within one value of this label: one zone at a time.",
-            show_default=False,
-            rich_help_panel=WAVES,
-        ),
+        Flag(WAVES, "Keep a wave within one value of this label: one zone at a time.", "LABEL", read=values.label_name),
     ] = _POLICY.spread_by
     control_plane: Annotated[
-        ControlPlaneOrder,
-        typer.Option(
-            "--control-plane",
-            envvar="ROLLOUT_CONTROL_PLANE",
-            show_envvar=False,
-            help="When control-plane nodes take their turn, one at a time.",
-            rich_help_panel=WAVES,
-        ),
+        ControlPlaneOrder, Flag(WAVES, "When control-plane nodes take their turn, one at a time.")
     ] = _POLICY.control_plane
     include_cordoned: Annotated[
-        bool,
-        typer.Option(
-            "--include-cordoned",
-            envvar="ROLLOUT_INCLUDE_CORDONED",
-            show_envvar=False,
-            help="Take nodes that somebody else cordoned too; they stay cordoned.",
-            rich_help_panel=NODES,
-        ),
+        bool, Flag(NODES, "Take nodes that somebody else cordoned too; they stay cordoned.")
     ] = _POLICY.include_cordoned
-    reboot_idle: Annotated[
-        bool,
-        typer.Option(
-            "--reboot-idle",
-            envvar="ROLLOUT_REBOOT_IDLE",
-            show_envvar=False,
-            help="Take nodes with no update staged too: a rolling reboot.",
-            rich_help_panel=NODES,
-        ),
-    ] = _POLICY.reboot_idle
+    reboot_idle: Annotated[bool, Flag(NODES, "Take nodes with no update staged too: a rolling reboot.")] = (
+        _POLICY.reboot_idle
+    )
     skip_blocked: SkipBlockedOption = _POLICY.skip_blocked
     max_failures: Annotated[
-        Count,
-        typer.Option(
-            "--max-failures",
-            envvar="ROLLOUT_MAX_FAILURES",
-            show_envvar=False,
-            metavar="COUNT",
-            parser=values.at_least_one,
-            help="Start no further node once this many failed.",
-            rich_help_panel=WAVES,
-        ),
+        Count, Flag(WAVES, "Start no further node once this many failed.", "COUNT", read=values.at_least_one)
     ] = _POLICY.max_failures
     drain_timeout: Annotated[
-        Duration,
-        typer.Option(
-            "--drain-timeout",
-            envvar="ROLLOUT_DRAIN_TIMEOUT",
-            show_envvar=False,
-            metavar="DURATION",
-            parser=values.some_time,
-            help="How long a node's pods may take to leave.",
-            rich_help_panel=DRAIN,
-        ),
+        Duration, Flag(DRAIN, "How long a node's pods may take to leave.", "DURATION", read=values.some_time)
     ] = _DRAIN.timeout
     grace_period: Annotated[
-        int | None,
-        typer.Option(
-            "--grace-period",
-            envvar="ROLLOUT_GRACE_PERIOD",
-            show_envvar=False,
-            metavar="SECONDS",
-            min=0,
-            max=LONGEST,
-            help="Seconds a pod has to end. Default: the pod's own.",
-            rich_help_panel=DRAIN,
-        ),
+        int | None, Flag(DRAIN, "Seconds a pod has to end. Default: the pod's own.", "SECONDS", least=0, most=LONGEST)
     ] = _DRAIN.grace_period
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            envvar="ROLLOUT_FORCE",
-            show_envvar=False,
-            help="Evict pods that nothing will start again.",
-            rich_help_panel=DRAIN,
-        ),
-    ] = _DRAIN.force
-    delete_emptydir_data: Annotated[
-        bool,
-        typer.Option(
-            "--delete-emptydir-data/--no-delete-emptydir-data",
-            envvar="ROLLOUT_DELETE_EMPTYDIR_DATA",
-            show_envvar=False,
-            help="Evict pods that keep data on the node.",
-            rich_help_panel=DRAIN,
-        ),
-    ] = _DRAIN.delete_emptydir_data
+    force: Annotated[bool, Flag(DRAIN, "Evict pods that nothing will start again.")] = _DRAIN.force
+    delete_emptydir_data: Annotated[bool, Flag(DRAIN, "Evict pods that keep data on the node.", negated=True)] = (
+        _DRAIN.delete_emptydir_data
+    )
     disable_eviction: Annotated[
-        bool,
-        typer.Option(
-            "--disable-eviction",
-            envvar="ROLLOUT_DISABLE_EVICTION",
-            show_envvar=False,
-            help="Delete pods instead of evicting them: disruption budgets do not count.",
-            rich_help_panel=DRAIN,
-        ),
+        bool, Flag(DRAIN, "Delete pods instead of evicting them: disruption budgets do not count.")
     ] = _DRAIN.disable_eviction
     pod_selector: Annotated[
         str,
-        typer.Option(
-            "--pod-selector",
-            envvar="ROLLOUT_POD_SELECTOR",
-            show_envvar=False,
-            metavar="SELECTOR",
-            parser=values.label_selector,
-            help="Evict only pods with these labels; the reboot ends all others without asking.",
-            show_default=False,
-            rich_help_panel=DRAIN,
+        Flag(
+            DRAIN,
+            "Evict only pods with these labels; the reboot ends all others without asking.",
+            "SELECTOR",
+            read=values.label_selector,
         ),
     ] = _DRAIN.pod_selector
     skip_wait_for_delete_timeout: Annotated[
         int,
-        typer.Option(
-            "--skip-wait-for-delete-timeout",
-            envvar="ROLLOUT_SKIP_WAIT_FOR_DELETE_TIMEOUT",
-            show_envvar=False,
-            metavar="SECONDS",
-            min=0,
-            max=LONGEST,
-            help="Do not wait for pods that should have been gone for longer than this; 0 waits for all.",
-            rich_help_panel=DRAIN,
+        Flag(
+            DRAIN,
+            "Do not wait for pods that should have been gone for longer than this; 0 waits for all.",
+            "SECONDS",
+            least=0,
+            most=LONGEST,
         ),
     ] = _DRAIN.skip_wait_for_delete_timeout
     reboot_timeout: Annotated[
-        Duration,
-        typer.Option(
-            "--reboot-timeout",
-            envvar="ROLLOUT_REBOOT_TIMEOUT",
-            show_envvar=False,
-            metavar="DURATION",
-            parser=values.some_time,
-            help="How long a host may take to come back.",
-            rich_help_panel=PATIENCE,
-        ),
+        Duration, Flag(PATIENCE, "How long a host may take to come back.", "DURATION", read=values.some_time)
     ] = _POLICY.reboot_timeout
     ready_timeout: Annotated[
-        Duration,
-        typer.Option(
-            "--ready-timeout",
-            envvar="ROLLOUT_READY_TIMEOUT",
-            show_envvar=False,
-            metavar="DURATION",
-            parser=values.some_time,
-            help="How long it may then take to be Ready.",
-            rich_help_panel=PATIENCE,
-        ),
+        Duration, Flag(PATIENCE, "How long it may then take to be Ready.", "DURATION", read=values.some_time)
     ] = _POLICY.ready_timeout
     settle_timeout: Annotated[
         Duration,
-        typer.Option(
-            "--settle-timeout",
-            envvar="ROLLOUT_SETTLE_TIMEOUT",
-            show_envvar=False,
-            metavar="DURATION",
-            parser=values.duration,
-            help="How long the moved pods may take to be available before the next wave.",
-            rich_help_panel=PATIENCE,
+        Flag(
+            PATIENCE,
+            "How long the moved pods may take to be available before the next wave.",
+            "DURATION",
+            read=values.duration,
         ),
     ] = _POLICY.settle_timeout
 

@@ -9,10 +9,8 @@ import hashlib
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-import typer
-
 from rollout.cli.options import values
-from rollout.cli.options.general import SSH
+from rollout.cli.options.declaration import SSH, Flag
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.policy import Policy
@@ -26,15 +24,11 @@ class RebootOptions:
 
     reboot_command: Annotated[
         str,
-        typer.Option(
-            "--reboot-command",
-            envvar="ROLLOUT_REBOOT_COMMAND",
-            show_envvar=False,
-            metavar="COMMAND",
-            parser=values.one_line,
-            help="What to run on a host to reboot it, as the SSH user. Default: systemctl reboot, through sudo -n.",
-            show_default=False,
-            rich_help_panel=SSH,
+        Flag(
+            SSH,
+            "What to run on a host to reboot it, as the SSH user. Default: systemctl reboot, through sudo -n.",
+            "COMMAND",
+            read=values.one_line,
         ),
     ] = ""
 
