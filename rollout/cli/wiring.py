@@ -3,7 +3,6 @@
 import getpass
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -102,19 +101,22 @@ def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
         shell.unlock(hosts.values())
 
 
-def gates(alerts: AlertPolicy, local: LocalGateOptions, prometheus_url: str) -> "GatePorts":
-    """What the gates ask outside the cluster: the operator's own command and terminal, and Prometheus.
+def gates(
+    alerts: AlertPolicy, local: LocalGateOptions, prometheus_url: str, playbooks: "NodePlaybooks | None"
+) -> "GatePorts":
+    """What the gates ask outside the cluster: the operator's own command, terminal and playbooks, and Prometheus.
 
     `prometheus_url` is this process's own, whatever the plan says: the token goes nowhere else.
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
-    from rollout.cli.confirming import TerminalConfirmation
+    from rollout.cli.consent import TerminalConfirmation
     from rollout.execution.gates.gates import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
         confirmation=TerminalConfirmation() if local.interactive else None,
         alerts=_alert_source(alerts, prometheus_url) if alerts.url else None,
+        playbooks=playbooks,
     )
 
 
@@ -157,8 +159,3 @@ def lease_holder() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}/{os.getpid()}"
-
-
-def interactive() -> bool:
-    """Whether somebody can be asked."""
-    return sys.stdin.isatty()

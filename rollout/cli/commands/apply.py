@@ -1,24 +1,26 @@
 """`rollout apply`."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions, LocalGateOptions, is_flag_given, refuse_another_address
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import JournalOptions, StopOptions, YesOption
-from rollout.cli.options.ssh import PlaybookOptions, SshOptions
+from rollout.cli.options.run import ProcessOptions, YesOption
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
-    from rollout.cli.deciding import Intent
+    from rollout.cli.stages.execute import Run
+    from rollout.cli.stages.gather import Gathered
+    from rollout.cli.stages.plan import Intent
+    from rollout.execution.gates.gates import GatePorts
 
 FileArgument = Annotated[
     Path | None,
@@ -46,13 +48,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     policy: PolicyOptions,
     gates: GateOptions,
     local: LocalGateOptions,
-    ssh: SshOptions,
-    playbooks: PlaybookOptions,
-    reboot: RebootOptions,
-    lease: LeaseOptions,
-    lock: LockOptions,
-    stop: StopOptions,
-    journal: JournalOptions,
+    process: ProcessOptions,
     general: GeneralOptions,
     file: FileArgument = None,
     yes: YesOption = False,
@@ -71,29 +67,60 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.deciding import load_intent
-    from rollout.cli.preparing import prepared
-    from rollout.cli.requiring import MEND_FOR_FILE, MEND_FOR_PLAN, refuse_incomplete
-    from rollout.cli.running import refuse_blocked, rehearse, run
-    from rollout.model.progress import excluded_by_trouble
+    from rollout.cli.stages import execute, plan, refusals
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
-    intent = load_intent(file, selection.selection, reboot.added_to(gates.added_to(policy.policy)))
-    refuse_rules_beside_plan(call, intent, reboot, gates.prometheus_url)
-    wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url)
-    around = wiring.node_playbooks(playbooks, ssh)
-    this = prepared(intent, cluster, ssh, lease, lock, quiet=general.as_json)
+    intent = plan.load_intent(file, selection.selection, process.reboot.added_to(gates.added_to(policy.policy)))
+    refuse_rules_beside_plan(call, intent, process.reboot, gates.prometheus_url)
+    playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
+    ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
+    gathered = _gathered(intent, cluster, process)
+    run = planned_run(intent, gathered, process, ports, quiet=general.as_json)
     if require_all:
-        refuse_incomplete(excluded_by_trouble(this.plan.excluded), MEND_FOR_FILE if file else MEND_FOR_PLAN)
-    refuse_blocked(this.plan, only_rivals=ignore_blockers)
+        refusals.refuse_excluded(run.plan, from_file=file is not None)
+    refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
     if dry_run:
-        raise typer.Exit(rehearse(this, as_json=general.as_json))
-    if this.plan.waves and not (yes or file):
+        raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
+    if run.plan.waves and not (yes or file):
         consent.ask()
-    options = replace(this.options, reboot_command=reboot.command)
-    this = replace(this, options=options, stop=stop.stop, journal=journal.journal, local=local, playbooks=around)
-    this = replace(this, prometheus_url=gates.prometheus_url)
-    raise typer.Exit(run(this, as_json=general.as_json))
+    raise typer.Exit(execute.execute(run, as_json=general.as_json))
+
+
+def _gathered(intent: "Intent", cluster: ClusterOptions, process: ProcessOptions) -> "Gathered":
+    """All that the plan is made of; refused without the rights, or beside an unfinished rollout."""
+    from rollout.cli.stages import gather, refusals
+
+    namespace = process.lease.lease_namespace
+    connections = gather.connect(cluster, intent.selection, process.ssh)
+    refusals.refuse_without_rights(connections, intent.policy.drain, namespace)
+    snapshot = gather.read_cluster(connections)
+    refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
+    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh)
+    return gather.Gathered(connections, snapshot, targets)
+
+
+def planned_run(
+    intent: "Intent", gathered: "Gathered", process: ProcessOptions, gates: "GatePorts", *, quiet: bool
+) -> "Run":
+    """What is to be run, after showing it."""
+    from rollout.cli.stages import execute, plan
+    from rollout.cli.terminal import show
+
+    decided = plan.decide(intent, gathered.snapshot, gathered.targets)
+    if not quiet:
+        show(plan.shown(decided, intent, gathered.snapshot))
+    conceded = plan.warn_of_concessions(decided.policy, "the saved plan has") if intent.saved else ()
+    selected = gathered.targets.number_of(decided.selection)
+    return execute.Run(
+        plan=decided,
+        targets=gathered.targets,
+        connections=gathered.connections,
+        options=execute.run_options(selected, process),
+        gates=gates,
+        stop=process.stop.stop,
+        journal=process.journal.journal,
+        conceded=conceded,
+    )
 
 
 def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions, own_url: str) -> None:

@@ -18,7 +18,7 @@ from rollout.errors import ExitCode
 from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
-    from rollout.cli.gathering import Targets
+    from rollout.cli.stages.gather import Targets
     from rollout.gather.updates.check import CheckResult, Limits
     from rollout.ports import HostExecutor
     from rollout.report.update_check import CheckReport
@@ -69,7 +69,7 @@ def check_update(
       rollout check-update -l pool=web
       rollout check-update --wait && rollout plan
     """
-    from rollout.cli.gathering import ask_hosts, connect, read_nodes
+    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show
     from rollout.report.update_check import CheckJsonLines, summary_text
 

@@ -30,7 +30,7 @@ def demo(nodes: NodesOption = None, scenario: ScenarioOption = "default", speed:
     Needs no cluster: hosts and API server are simulated on this machine's loopback addresses. The commands that
     are shown are the real ones. It takes less than a minute.
     """
-    from rollout.cli.scores import scoreboard_text
+    from rollout.cli.scoreboard import scoreboard_text
     from rollout.cli.terminal import show
 
     with _lab(scenario, nodes, speed) as lab:

@@ -15,10 +15,8 @@ from rollout.cli.options.ssh import HostKeys, SshOptions
 from rollout.errors import ExitCode, RolloutError
 
 if TYPE_CHECKING:
-    from rollout.cli.gathering import Connections, Targets
+    from rollout.cli.stages.gather import Connections, Targets
     from rollout.gather.doctor.checks import Check
-    from rollout.model.cluster import ClusterSnapshot
-    from rollout.model.plan import RolloutPlan
     from rollout.model.policy import Policy
 
 
@@ -60,8 +58,7 @@ def _examined(
     lease: LeaseOptions,
 ) -> Iterator["Check"]:
     """Check after check, until one stands in the way of all that follow."""
-    from rollout.cli.gathering import ask_hosts, connect, read_nodes
-    from rollout.cli.unfinished import lock_check
+    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.gather.cluster.snapshot import read_identity
     from rollout.gather.doctor.checks import CheckName, failed, passed
     from rollout.gather.doctor.cluster import server_checks
@@ -72,7 +69,7 @@ def _examined(
         subject = connections.api.server
         yield from server_checks(read_identity(connections.api))
         yield from _rights(connections, policy, lease)
-        yield lock_check(connections, lease.lease_namespace)
+        yield _lock(connections, lease.lease_namespace)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(connections)
         targets = ask_hosts(nodes, connections, selection.selection, ssh)
@@ -85,7 +82,7 @@ def _examined(
 
 
 def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptions) -> Iterable["Check"]:
-    from rollout.cli.gathering import with_patience
+    from rollout.cli.stages.gather import with_patience
     from rollout.gather.cluster.rights import apply_rights, missing_rights
     from rollout.gather.doctor.cluster import right_checks
 
@@ -119,66 +116,37 @@ def _forecast(
     targets: "Targets", connections: "Connections", selection: SelectionOptions, policy: "Policy"
 ) -> Iterator["Check"]:
     """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
-    from rollout.cli.deciding import Intent, decide
-    from rollout.cli.gathering import read_cluster
+    from rollout.cli.stages.gather import read_cluster
+    from rollout.cli.stages.plan import Intent, decide
+    from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
+    from rollout.planning.rivals import rivals
 
     snapshot = read_cluster(connections)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     rules = replace(policy, skip_blocked=False, reboot_idle=True)
     plan = decide(Intent(selection.selection, rules), snapshot, targets)
-    yield from _rivals(snapshot)
-    yield from _exclusions(plan)
-    yield from _drains(plan)
+    yield from rival_checks(rivals(snapshot, ()))
+    yield from exclusion_checks(plan)
+    yield from drain_checks(plan)
 
 
-def _rivals(snapshot: "ClusterSnapshot") -> Iterator["Check"]:
-    """Other reboot coordinators, as plans name them."""
-    from rollout.gather.doctor.checks import CheckName, failed, passed
-    from rollout.planning.rivals import rivals
+def _lock(connections: "Connections", namespace: str) -> "Check":
+    """Whether a rollout could take the lock now, and whose it is where it could not."""
+    from rollout.cli.stages import gather
+    from rollout.errors import ApiError
+    from rollout.execution.lease import read_lease
+    from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
+    from rollout.model import marks
+    from rollout.report.unfinished import heading, ways_out
 
-    found = rivals(snapshot, ())
-    for rival in found:
-        message, _, way_out = rival.message.partition(": ")
-        yield failed(CheckName.RIVAL, rival.object, message, way_out)
-    if not found:
-        yield passed(CheckName.RIVAL, "cluster", "no other reboot coordinator was found")
-
-
-def _exclusions(plan: "RolloutPlan") -> Iterator["Check"]:
-    from rollout.gather.doctor.checks import CheckName, failed, warned
-    from rollout.model.plan import ExclusionReason
-
-    fixes = {
-        ExclusionReason.NOT_READY: "Mend it first: kubectl describe node.",
-        ExclusionReason.LEFT_CORDONED: "rollout resume --retry-failed takes it again; else kubectl uncordon it.",
-        ExclusionReason.CORDONED: "kubectl uncordon it, or use --include-cordoned.",
-        ExclusionReason.PAUSED: "Remove the annotation once the node may be rebooted.",
-    }
-    for found in plan.excluded:
-        if found.reason is ExclusionReason.RIVAL:
-            yield failed(
-                CheckName.RIVAL, found.node, found.message, "Stop the other coordinator, or --exclude the node."
-            )
-        elif found.reason in fixes:
-            yield warned(CheckName.NODE, found.node, found.message, fixes[found.reason])
-
-
-def _drains(plan: "RolloutPlan") -> Iterator["Check"]:
-    from rollout.gather.doctor.checks import CheckName, failed, passed, warned
-    from rollout.model.plan import BlockerKind
-
-    blocked = {found.node for found in plan.blockers}
-    for blocker in plan.blockers:
-        if blocker.kind is BlockerKind.RIVAL:
-            continue
-        yield failed(
-            CheckName.DRAIN, blocker.node, f"{blocker.object} {blocker.message}", "Clear it, or use --skip-blocked."
-        )
-    for warning in plan.warnings:
-        yield warned(
-            CheckName.DRAIN, warning.node or "cluster", f"{warning.object} {warning.message}", "See rollout plan."
-        )
-    told = blocked | {warning.node for warning in plan.warnings}
-    for node in plan.nodes:
-        if node.name not in told:
-            yield passed(CheckName.DRAIN, node.name, f"{node.evict} pods can be moved")
+    subject = f"{namespace}/{marks.LEASE_NAME}"
+    try:
+        unfinished = gather.find_unfinished(connections, namespace)
+        holder = gather.with_patience(lambda: read_lease(connections.api, namespace)).holder
+        is_alive = bool(holder) and gather.is_holder_alive(connections, namespace)
+    except ApiError as error:
+        return unseen_lock_check(subject, error.message, error.hint)
+    if unfinished is None:
+        return lock_check(subject, LockState(holder, is_alive))
+    state = LockState(holder, is_alive, heading(unfinished), ways_out(unfinished), unfinished.blocks)
+    return lock_check(subject, state)

@@ -40,7 +40,7 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
 def _histories(file: Path | None) -> "list[RunHistory]":
     """Of one journal, or of all that are kept here, in the order in which they began."""
     from rollout.adapters.journal import journals, read_journal
-    from rollout.cli.recording import runs_directory
+    from rollout.cli.stages.journal import runs_directory
     from rollout.errors import InputError
     from rollout.report.history import replay
 

@@ -42,7 +42,7 @@ def inventory(
       rollout inventory --host worker-1
       ansible-inventory -i inventory/nodes.py --graph
     """
-    from rollout.cli.gathering import ask_hosts, connect, read_nodes
+    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show_bytes
     from rollout.gather.inventory.nodes import host_variables, inventory_document
     from rollout.model.json_text import json_document

@@ -47,7 +47,7 @@ def up(
     API server and hosts listen on this machine's loopback addresses only. kubectl and ssh work on them.
     """
     from rollout.adapters.scratch import scratch_for
-    from rollout.cli.scores import scoreboard_text
+    from rollout.cli.scoreboard import scoreboard_text
     from rollout.cli.terminal import say, show
 
     with scratch_for("the lab"):

@@ -1,7 +1,7 @@
 """`rollout plan`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,10 @@ from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import SshOptions
 from rollout.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.gather import Gathered
+    from rollout.cli.stages.plan import Intent
 
 OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`.", "FILE")]
 ExitCodeOption = Annotated[
@@ -50,38 +54,50 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout plan --max-unavailable 3
       rollout plan -l pool=web --max-unavailable 25% --spread-by topology.kubernetes.io/zone --out web.plan
     """
-    from rollout.cli.deciding import Intent, decide, show_explanation, zones
     from rollout.cli.files import check_target, write_whole
-    from rollout.cli.gathering import ask_hosts, connect, read_cluster
-    from rollout.cli.requiring import MEND_FOR_PLAN, refuse_incomplete
-    from rollout.cli.terminal import say, show, show_bytes, width
+    from rollout.cli.stages import gather, refusals
+    from rollout.cli.stages.plan import Intent, decide, shown
+    from rollout.cli.terminal import say, show, show_bytes
     from rollout.model.progress import excluded_by_trouble
     from rollout.planning.document import encode_plan
-    from rollout.report.tables import UNSAVED_NOTE, plan_text, saved_note
+    from rollout.report.tables import UNSAVED_NOTE, saved_note
 
     # rules that contradict each other are told before anything is asked
     intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.policy)))
     check_target(out)
-    connections = connect(cluster, selection.selection, ssh)
-    snapshot = read_cluster(connections)
-    targets = ask_hosts(snapshot.nodes, connections, selection.selection, ssh)
+    gathered = gather.gather(cluster, intent.selection, ssh)
     if explain is not None:
-        show_explanation(explain, intent, snapshot, targets, as_json=general.as_json)
+        _show_explanation(explain, intent, gathered, as_json=general.as_json)
         return
-    made = decide(intent, snapshot, targets)
+    made = decide(intent, gathered.snapshot, gathered.targets)
     if general.as_json:
         show_bytes(encode_plan(made))
     else:
-        show(plan_text(made, zones=zones(snapshot), width=width()))
-    missing = excluded_by_trouble(made.excluded)
+        show(shown(made, intent, gathered.snapshot))
     if require_all:
-        refuse_incomplete(missing, MEND_FOR_PLAN)
+        refusals.refuse_excluded(made)
     if out is not None:
         write_whole(out, encode_plan(made))
     if made.waves:
         say(saved_note(str(out)) if out else UNSAVED_NOTE)
     if detailed_exitcode:
-        raise typer.Exit(_detailed(waiting=bool(made.waves), missing=bool(missing)))
+        raise typer.Exit(_detailed(waiting=bool(made.waves), missing=bool(excluded_by_trouble(made.excluded))))
+
+
+def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:
+    """Tell why a node is where it would be in a new plan."""
+    from rollout.cli.stages.plan import inputs_of
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
+    from rollout.planning.explanation import explain
+    from rollout.planning.plan import decide
+    from rollout.report.explained import explanation_text
+
+    explanation = explain(decide(inputs_of(intent, gathered.snapshot, gathered.targets)), node)
+    if as_json:
+        show_bytes(json_document(explanation))
+    else:
+        show(explanation_text(explanation))
 
 
 def _detailed(*, waiting: bool, missing: bool) -> ExitCode:

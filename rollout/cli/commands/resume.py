@@ -1,31 +1,27 @@
 """`rollout resume`."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import typer
 
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import AlertAddressOptions, LocalGateOptions, refuse_another_address
 from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import JournalOptions, LeftoverOptions, StopOptions, YesOption
-from rollout.cli.options.ssh import PlaybookOptions, SshOptions
+from rollout.cli.options.run import LeftoverOptions, ProcessOptions, YesOption
 
 if TYPE_CHECKING:
+    from rollout.cli.stages.execute import Run
+    from rollout.cli.stages.gather import Connections
+    from rollout.execution.continuation import Continuation
+    from rollout.execution.gates.gates import GatePorts
     from rollout.execution.unfinished.recovery import Unfinished
 
 
-def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
+def resume(
     call: typer.Context,
     cluster: ClusterOptions,
-    ssh: SshOptions,
-    playbooks: PlaybookOptions,
-    reboot: RebootOptions,
-    lease: LeaseOptions,
-    lock: LockOptions,
-    stop: StopOptions,
-    journal: JournalOptions,
+    process: ProcessOptions,
     local: LocalGateOptions,
     alerts: AlertAddressOptions,
     leftover: LeftoverOptions,
@@ -44,47 +40,111 @@ def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout resume --yes --retry-failed
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.continuing import left_of, nothing_left, refuse_unknown_rules
-    from rollout.cli.gathering import connect
-    from rollout.cli.running import run, tell_nothing
-    from rollout.cli.terminal import say, show
-    from rollout.cli.unfinished import find_unfinished
+    from rollout.cli.stages import execute, gather, refusals
+    from rollout.execution.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
-    from rollout.report.unfinished import RECORD_STAYS
 
-    around = wiring.node_playbooks(playbooks, ssh)
-    connections = connect(cluster, Selection(), ssh)
-    found = find_unfinished(connections, lease.lease_namespace)
-    if found is None or nothing_left(found, leftover):
-        if general.as_json:
-            tell_nothing()
-        else:
-            show(_nothing(found))
+    playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
+    connections = gather.connect(cluster, Selection(), process.ssh)
+    unfinished = gather.find_unfinished(connections, process.lease.lease_namespace)
+    retry, finish = leftover.retry_failed, leftover.finish_begun
+    if unfinished is None or is_nothing_left(unfinished, retry_failed=retry, finish_begun=finish):
+        _tell_nothing(unfinished, as_json=general.as_json)
         return
-    refuse_unknown_rules(found, leftover)
-    if found.record.plan is not None:
-        policy = found.record.plan.policy
-        reboot.refuse_another(policy)
-        refuse_another_address(call, alerts.prometheus_url, policy)
-        wiring.gates(policy.gates.alerts, local, alerts.prometheus_url)
+    refusals.refuse_unknown_rules(unfinished, finish_begun=finish)
+    rules = rules_of(unfinished)
+    if unfinished.record.plan is not None:
+        process.reboot.refuse_another(rules)
+        refuse_another_address(call, alerts.prometheus_url, rules)
+    gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
-    this = left_of(found, connections, ssh, lease, lock, stop.stop, leftover, quiet=general.as_json)
+    run = _rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
     if not yes:
         consent.ask("Only 'yes' is taken for consent. Go on with it? ")
-    options = replace(this.options, reboot_command=reboot.command)
-    this = replace(this, options=options, journal=journal.journal, local=local, playbooks=around)
-    this = replace(this, prometheus_url=alerts.prometheus_url)
-    code = run(this, as_json=general.as_json)
-    if found.is_garbled:
-        say(RECORD_STAYS)
+    code = execute.execute(run, as_json=general.as_json)
+    _tell_standing_record(unfinished)
     raise typer.Exit(code)
 
 
-def _nothing(found: "Unfinished | None") -> str:
+def _rest(
+    unfinished: "Unfinished",
+    connections: "Connections",
+    process: ProcessOptions,
+    gates: "GatePorts",
+    leftover: LeftoverOptions,
+    *,
+    quiet: bool,
+) -> "Run":
+    """What is left to run, after showing it; refused where something stands in its way."""
+    from rollout.cli import wiring
+    from rollout.cli.stages import execute, gather, plan, refusals
+    from rollout.cli.stages.journal import past_runs
+    from rollout.execution.continuation import Situation, continuation, pending_nodes, rules_of
+    from rollout.planning.continuation import without_accepted
+
+    rules, retry = rules_of(unfinished), leftover.retry_failed
+    snapshot = gather.read_cluster(connections)
+    refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
+    pending = pending_nodes(unfinished, retry_failed=retry)
+    targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
+    now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
+    situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
+    rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
+    _show(unfinished, rest, plan.zones(snapshot), quiet=quiet)
+    conceded = plan.warn_of_concessions(rules, "the interrupted rollout has")
+    if leftover.require_all:
+        refusals.refuse_left_behind(rest.plan, rest.inherited)
+    refusals.refuse_blocked(without_accepted(rest.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers)
+    return execute.Run(
+        plan=rest.plan,
+        targets=targets,
+        connections=connections,
+        options=execute.run_options(rest.selected, process),
+        gates=gates,
+        stop=process.stop.stop,
+        journal=process.journal.journal,
+        inherited=rest.inherited,
+        conceded=conceded,
+    )
+
+
+def _show(unfinished: "Unfinished", rest: "Continuation", zones: Mapping[str, str], *, quiet: bool) -> None:
+    """What becomes of each node; where standard output is for programs, only what is not as it should be."""
+    from rollout.cli.terminal import say, show, width
+    from rollout.report.tables import plan_text
+    from rollout.report.unfinished import resume_text, unknown_rules
+
+    if quiet:
+        for line in unknown_rules(unfinished):
+            say(f"warning: {line}")
+        return
+    show(resume_text(unfinished, rest.retried, rest.inherited.failures, rest.inherited.stranded))
+    show("\n" + plan_text(rest.plan, zones=zones, width=width()))
+
+
+def _tell_standing_record(unfinished: "Unfinished") -> None:
+    from rollout.cli.terminal import say
+    from rollout.report.unfinished import RECORD_STAYS
+
+    if unfinished.is_garbled:
+        say(RECORD_STAYS)
+
+
+def _tell_nothing(unfinished: "Unfinished | None", *, as_json: bool) -> None:
+    from rollout.cli.stages.execute import tell_nothing
+    from rollout.cli.terminal import show
+
+    if as_json:
+        tell_nothing()
+    else:
+        show(_nothing(unfinished))
+
+
+def _nothing(unfinished: "Unfinished | None") -> str:
     from rollout.report.unfinished import heading
 
-    if found is None:
+    if unfinished is None:
         return "Nothing to resume: no rollout stands on this cluster."
-    if found.is_garbled:
-        return f"Nothing to finish: {heading(found)}. Its record stays: rollout abort takes it away."
-    return f"Nothing to resume: {heading(found)}. --retry-failed takes the failed ones again."
+    if unfinished.is_garbled:
+        return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort takes it away."
+    return f"Nothing to resume: {heading(unfinished)}. --retry-failed takes the failed ones again."

@@ -5,8 +5,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
 from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SkipBlockedOption
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 
 YesOption = Annotated[bool, Flag(OWN, "Do not ask.", short="-y")]
 
@@ -36,6 +39,19 @@ class JournalOptions:
         Path | None,
         Flag(GENERAL, "Where to write the run down. Default: a file a run in $XDG_STATE_HOME/rollout/runs.", "FILE"),
     ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """How this process works on a rollout: none of it stands in a plan."""
+
+    ssh: SshOptions
+    playbooks: PlaybookOptions
+    reboot: RebootOptions
+    lease: LeaseOptions
+    lock: LockOptions
+    stop: StopOptions
+    journal: JournalOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,24 @@
-"""The deciding stage that plan and apply share: from what was gathered to a plan, or a saved plan held against it."""
+"""The second stage: from what was gathered to a plan; or a saved plan, held against what was gathered."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollout.cli import wiring
-from rollout.cli.gathering import Targets
-from rollout.cli.idle_gates import idle_gates
-from rollout.cli.recording import past_runs
-from rollout.cli.selecting import useless_spreading
-from rollout.cli.terminal import say
+from rollout.cli.stages.gather import Targets
+from rollout.cli.stages.journal import past_runs
+from rollout.cli.stages.selection import useless_spreading
+from rollout.cli.terminal import say, width
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
+from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
+from rollout.planning.concessions import concessions
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.staleness import changes
+from rollout.report.tables import plan_heading, plan_text
 from rollout.report.text import listed
 
 _MOST_CHANGES = 10
@@ -51,7 +53,7 @@ def load_plan(path: Path) -> RolloutPlan:
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
     """A new plan; or the saved one with what stands in its way now, `StalePlanError` where it does not fit any more."""
     useless = useless_spreading(snapshot.nodes, intent.policy.spread_by)
-    for warning in (*([useless] if useless else ()), *idle_gates(intent.policy.gates)):
+    for warning in (*([useless] if useless else ()), *_idle_gates(intent.policy.gates)):
         say(f"warning: {warning}")
     inputs = inputs_of(intent, snapshot, targets)
     fresh = build_plan(inputs)
@@ -75,12 +77,19 @@ def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Pl
 
 
 def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
-    found = changes(saved, fresh)
-    if found:
+    differences = changes(saved, fresh)
+    if differences:
         raise StalePlanError(
-            f"the plan {saved.plan_id} does not fit the cluster any more: {listed(found, _MOST_CHANGES)}",
+            f"the plan {saved.plan_id} does not fit the cluster any more: {listed(differences, _MOST_CHANGES)}",
             hint="Make a new one with `rollout plan --out FILE`, and look at it.",
         )
+
+
+def shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot) -> str:
+    """The plan for the operator; of a saved one, which was looked at when it was made, the heading."""
+    if intent.saved:
+        return plan_heading(plan, width=width())
+    return plan_text(plan, zones=zones(snapshot), width=width())
 
 
 def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
@@ -88,16 +97,33 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def show_explanation(node: str, intent: Intent, snapshot: ClusterSnapshot, targets: Targets, *, as_json: bool) -> None:
-    """Tell why a node is where it would be in a new plan."""
-    from rollout.cli.terminal import show, show_bytes
-    from rollout.model.json_text import json_document
-    from rollout.planning.explanation import explain
-    from rollout.planning.plan import decide as settle
-    from rollout.report.explained import explanation_text
+def warn_of_concessions(policy: Policy, origin: str) -> tuple[str, ...]:
+    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
+    sentences = tuple(f"{origin} {sentence}" for sentence in concessions(policy))
+    for sentence in sentences:
+        say(f"warning: {sentence}")
+    return sentences
 
-    found = explain(settle(inputs_of(intent, snapshot, targets)), node)
-    if as_json:
-        show_bytes(json_document(found))
-    else:
-        show(explanation_text(found))
+
+def _idle_gates(gates: GatePolicy) -> Iterator[str]:
+    """A sentence for flags that do nothing without another: whoever gives them believes in a gate that is not there."""
+    if idle := ", ".join(_idle_of_alerts(gates.alerts)):
+        yield f"no alert holds anything up: {idle} does nothing without --prometheus-url"
+    if idle := ", ".join(_idle_of_windows(gates.windows)):
+        yield f"no window holds anything up: {idle} does nothing without --window"
+
+
+def _idle_of_alerts(alerts: AlertPolicy) -> Iterator[str]:
+    if not alerts.url and alerts.pattern:
+        yield "--alert-filter-regexp"
+    if not alerts.url and alerts.match_only:
+        yield "--alert-filter-match-only"
+    if not alerts.url and alerts.firing_only:
+        yield "--alert-firing-only"
+
+
+def _idle_of_windows(windows: WindowPolicy) -> Iterator[str]:
+    if not windows.windows and windows.fit:
+        yield "--window-fit"
+    if not windows.windows and windows.wait:
+        yield "--wait-window"

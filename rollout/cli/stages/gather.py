@@ -1,13 +1,13 @@
-"""The observing stage of every command: nodes and what their hosts say, or the whole cluster and what its hosts say."""
+"""The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.ssh import SshOptions
-from rollout.cli.selecting import chosen, useless_exclusions
+from rollout.cli.stages.selection import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
@@ -16,6 +16,10 @@ from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
 from rollout.report.text import shortened
+
+if TYPE_CHECKING:
+    from rollout.execution.lease import StandingLease
+    from rollout.execution.unfinished.recovery import Unfinished
 
 T = TypeVar("T")
 
@@ -30,6 +34,10 @@ class Targets:
     hosts: Mapping[str, Host]
     observations: Mapping[str, HostObservation]
 
+    def number_of(self, selection: Selection) -> int:
+        """The number of nodes that percentages are of."""
+        return sum(1 for name in self.selected if not excluded_by_name(name, selection))
+
 
 @dataclass(frozen=True, slots=True)
 class Connections:
@@ -39,10 +47,26 @@ class Connections:
     shell: HostExecutor
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All that a plan is made of, and by what it was read."""
+
+    connections: Connections
+    snapshot: ClusterSnapshot
+    targets: Targets
+
+
 def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
     """Make the adapters; what is wrong with the options is found before anything is asked."""
     parse_selector(selection.selector)
     return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
+
+
+def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Gathered:
+    """Everything that a plan is made of, of the selected nodes' hosts."""
+    connections = connect(cluster, selection, ssh)
+    snapshot = read_cluster(connections)
+    return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, ssh))
 
 
 def read_cluster(connections: Connections) -> ClusterSnapshot:
@@ -60,6 +84,24 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
     from rollout.gather.cluster.snapshot import read_nodes as read
 
     return with_patience(lambda: read(connections.api))
+
+
+def find_unfinished(connections: Connections, namespace: str) -> "Unfinished | None":
+    """What an interrupted rollout has left, or None."""
+    from rollout.execution.unfinished.recovery import look
+
+    return with_patience(lambda: look(connections.api, namespace))
+
+
+def is_holder_alive(connections: Connections, namespace: str) -> bool:
+    """Whether a process holds the lock, and renews it while we look on."""
+    from rollout.execution import lock_holder
+    from rollout.execution.lease import read_lease
+
+    def read() -> "StandingLease":
+        return with_patience(lambda: read_lease(connections.api, namespace))
+
+    return lock_holder.is_holder_alive(read, wiring.system_clock(), say)
 
 
 def with_patience(action: Callable[[], T]) -> T:

@@ -2,12 +2,13 @@
 
 import pytest
 
-from rollout.cli.continuing import after_steps, counted_failures
+from rollout.execution.continuation import counted_failures
 from rollout.execution.unfinished.record import StandingRecord
 from rollout.execution.unfinished.recovery import Begun, Unfinished
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count
+from rollout.planning.continuation import rest_of_ramp
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ from rollout.model.quantity import Count
     ],
 )
 def test_a_ramp_goes_on_from_where_it_was(sizes: tuple[int, ...], taken: int, left: tuple[int, ...]) -> None:
-    assert after_steps(sizes, taken) == tuple(map(Count, left))
+    assert rest_of_ramp(sizes, taken) == tuple(map(Count, left))
 
 
 def failed(name: str, run: str = "this") -> Begun:
