@@ -1,9 +1,9 @@
 """`rollout demo`: the real commands, on a simulated cluster."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,7 +24,9 @@ SpeedOption = Annotated[
 _AT_ONCE = "3"
 
 
-def demo(nodes: NodesOption = None, scenario: ScenarioOption = "default", speed: SpeedOption = 10.0) -> None:
+def demo(
+    call: typer.Context, nodes: NodesOption = None, scenario: ScenarioOption = "default", speed: SpeedOption = 10.0
+) -> None:
     """Watch a simulated cluster being taken through its updates.
 
     Needs no cluster: hosts and API server are simulated on this machine's loopback addresses. The commands that
@@ -33,13 +35,14 @@ def demo(nodes: NodesOption = None, scenario: ScenarioOption = "default", speed:
     from rollout.cli.scoreboard import scoreboard_text
     from rollout.cli.terminal import show
 
+    program = call.find_root().command
     with _lab(scenario, nodes, speed) as lab:
         saved = str(lab.directory / "demo.plan")
         show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
-        _run_command(lab, ["status"])
-        _run_command(lab, ["plan", "--max-unavailable", _AT_ONCE, "--out", saved])
-        code = _run_command(lab, ["apply", saved])
-        _run_command(lab, ["status"])
+        _run_command(program, lab, ["status"])
+        _run_command(program, lab, ["plan", "--max-unavailable", _AT_ONCE, "--out", saved])
+        code = _run_command(program, lab, ["apply", saved])
+        _run_command(program, lab, ["status"])
         scores = lab.scoreboard()
     _heading("What the cluster saw meanwhile")
     show(scoreboard_text(scores))
@@ -69,13 +72,13 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
         yield lab
 
 
-def _run_command(lab: "Lab", words: Sequence[str]) -> int:
+def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str]) -> int:
     """Run one command line on the lab, as the shell would."""
-    from rollout.cli.main import run
+    from rollout.cli.invocation import invoke
 
     _heading(f"$ rollout {' '.join(words)}")
     with _no_settings_of_the_user():
-        return run([*words, *_flags(lab)])
+        return invoke(program, [*words, *_flags(lab)])
 
 
 def _flags(lab: "Lab") -> Sequence[str]:
