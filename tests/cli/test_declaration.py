@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rollout.cli import reference
 from rollout.cli.options.declaration import NODES, OWN, Flag
 from rollout.cli.options.flattening import flattened
+from tests.docs import reference
 
 # the variable of `rollout abort --wait` is taken by the time that it waits
 OWN_VARIABLES = {("check-update", "--wait"): "ROLLOUT_CHECK_UPDATE_WAIT"}

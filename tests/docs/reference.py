@@ -1,21 +1,19 @@
-"""The README's tables, made from the code: `python -m rollout.cli.reference README.md` writes them anew.
+"""The tables of the documents, made from the code: flags, fixed words, rights, scenarios.
 
-A table stands between `<!-- begin NAME -->` and `<!-- end NAME -->`. A test holds the README against this.
+`python -m tests.docs.pages` writes them into the pages; the tests hold the pages against them.
 """
 
-import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import typer.main
 
 from rollout.cli.main import app
+from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
+from rollout.lab.scenario import load_scenario, scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
@@ -109,7 +107,7 @@ def flags() -> str:
         title = getattr(parameter, "rich_help_panel", None) or f"Only `rollout {command}`"
         known = sections.setdefault(title, {}).setdefault(parameter.opts[-1], (parameter, []))
         known[1].append(command)
-    return "\n\n".join(_section(title, list(found.values())) for title, found in sections.items())
+    return "\n\n".join(_section(title, list(known.values())) for title, known in sections.items())
 
 
 def options() -> Iterable[tuple[str, Any]]:
@@ -130,11 +128,16 @@ def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:
         yield from _commands(f"{path} {name}".strip(), child)
 
 
-def _section(title: str, found: Sequence[tuple[Any, Sequence[str]]]) -> str:
-    rows = [(_names(flag), _default(flag), flag.help or "", ", ".join(commands)) for flag, commands in found]
+def _section(title: str, known: Sequence[tuple[Any, Sequence[str]]]) -> str:
+    rows = [(_names(flag), _meaning(flag), ", ".join(commands)) for flag, commands in known]
     if title.startswith("Only"):
-        return f"**{title}**\n\n" + _table(("flag", "default", ""), [row[:3] for row in rows])
-    return f"**{title}**\n\n" + _table(("flag", "default", "", "commands"), rows)
+        return f"**{title}**\n\n" + _table(("flag", "means"), [row[:2] for row in rows])
+    return f"**{title}**\n\n" + _table(("flag", "means", "commands"), rows)
+
+
+def _meaning(flag: Any) -> str:
+    default = _default(flag)
+    return " ".join(part for part in (flag.help, f"Default: {default}." if default else "") if part)
 
 
 def _names(flag: Any) -> str:
@@ -203,6 +206,21 @@ def _rule(group: str, resource: str, name: str, verbs: Iterable[str]) -> str:
     return f'  - {{apiGroups: ["{group}"], resources: [{resource}], {names}verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
 
 
+def reserved() -> str:
+    """The settings that a found `rollout.toml` may not make, and why each of them may not."""
+    by_reason: dict[str, list[str]] = {}
+    for setting, reason in RESERVED.items():
+        by_reason.setdefault(reason, []).append(f"`{setting}`")
+    return _table(("settings", "because each"), [(", ".join(names), reason) for reason, names in by_reason.items()])
+
+
+def scenarios() -> str:
+    """What the lab can play."""
+    return _table(
+        ("scenario", "what is wrong"), [(f"`{name}`", load_scenario(name).description) for name in scenario_names()]
+    )
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "flags": flags,
     "exit codes": lambda: words(_EXIT_CODES, "exit code"),
@@ -211,21 +229,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "warnings": lambda: words(_WARNINGS, "kind"),
     "roles": roles,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
+    "reserved": reserved,
+    "scenarios": scenarios,
 }
-
-
-def rewritten(text: str) -> str:
-    """The document with every table made anew."""
-    for name, make in TABLES.items():
-        block = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        text = block.sub(partial(_filled, make()), text)
-    return text
-
-
-def _filled(table: str, found: re.Match[str]) -> str:
-    return f"{found[1]}\n{table}\n\n{found[2]}"
-
-
-if __name__ == "__main__":
-    readme = Path(sys.argv[1])
-    readme.write_text(rewritten(readme.read_text(encoding="utf-8")), encoding="utf-8")
