@@ -17,9 +17,9 @@ from rollout.cli.run_options import LeftoverOptions, LockOptions, StopMode
 from rollout.cli.running import Run, refuse_blocked, run_options, tell_conceded
 from rollout.cli.terminal import say, show, width
 from rollout.errors import BlockedError, UsageError
-from rollout.execution.rollout import Inheritance
-from rollout.execution.unfinished.recovery import Begun, Unfinished
-from rollout.execution.unfinished.stranded import stranded
+from rollout.execution.record.stranded import stranded
+from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.rollout.ports import Inheritance
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.policy import DrainPolicy, Policy, Selection

@@ -63,7 +63,7 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
 
 def with_patience(action: Callable[[], T]) -> T:
     """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
-    from rollout.execution.deadline import Deadline, has_answered, patiently
+    from rollout.execution.base.deadline import Deadline, has_answered, patiently
 
     told_of = set[str]()
 

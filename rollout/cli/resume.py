@@ -14,7 +14,7 @@ from rollout.cli.reboot_options import RebootOptions
 from rollout.cli.run_options import JournalOptions, LeftoverOptions, LockOptions, StopOptions
 
 if TYPE_CHECKING:
-    from rollout.execution.unfinished.recovery import Unfinished
+    from rollout.execution.record.unfinished import Unfinished
 
 
 def resume(  # noqa: PLR0917 - typer's parameters; each is a group of options

@@ -15,11 +15,12 @@ from rollout.cli.recording import journalled
 from rollout.cli.run_options import LockOptions, StopMode
 from rollout.cli.terminal import error_console, say, show
 from rollout.errors import BlockedError, ExitCode
-from rollout.execution.node.context import StopRequest
-from rollout.execution.node.playbooks import NodePlaybooks
-from rollout.execution.rehearsal import Rehearsal
-from rollout.execution.rehearsal import rehearse as ask_server
-from rollout.execution.rollout import Inheritance, Ports, RunOptions, execute
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates.playbooks import NodePlaybooks
+from rollout.execution.rollout.execute import execute
+from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
+from rollout.execution.rollout.rehearsal import Rehearsal
+from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.model.host import Host
 from rollout.model.plan import BlockerKind, RolloutPlan
 from rollout.model.policy import Policy, Selection

@@ -8,8 +8,8 @@ from rollout.cli.options import LeaseOptions, SshOptions
 from rollout.cli.run_options import LockOptions
 from rollout.cli.running import run_options
 from rollout.cli.terminal import show, show_bytes
-from rollout.execution.rollout import Ports
-from rollout.execution.unfinished.abort import Aborted, abort
+from rollout.execution.rollout.abort import Aborted, abort
+from rollout.execution.rollout.ports import Ports
 from rollout.model.json_text import json_line
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines

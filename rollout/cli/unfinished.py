@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from rollout.cli.gathering import Connections, with_patience
 from rollout.cli.terminal import say, show, show_bytes
 from rollout.errors import ApiError, BlockedError
-from rollout.execution.lease import read_lease
-from rollout.execution.unfinished.record import read_record
-from rollout.execution.unfinished.recovery import Unfinished, assess, look
+from rollout.execution.lock import read_lease
+from rollout.execution.record.record import read_record
+from rollout.execution.record.unfinished import Unfinished, assess, look
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
 from rollout.model import marks
 from rollout.model.cluster import Node

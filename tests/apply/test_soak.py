@@ -12,7 +12,9 @@ from rollout.cli.options import ClusterOptions, LeaseOptions, SshOptions
 from rollout.cli.preparing import prepared
 from rollout.cli.run_options import LockOptions
 from rollout.cli.wiring import system_clock
-from rollout.execution.rollout import Ports, StopRequest, execute
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.rollout.execute import execute
+from rollout.execution.rollout.ports import Ports
 from rollout.lab.lab import Lab
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection

@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rollout.errors import GateError
-from rollout.execution.gates import of_policy
-from rollout.execution.gates.gates import GatePorts
-from rollout.execution.gates.of_policy import PolicyGates, Surroundings
-from rollout.execution.node.context import OutageNotice, StopRequest
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates import policy_gates
+from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
+from rollout.execution.gates.ports import GatePorts
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.reporting import Reporter
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy
@@ -112,7 +113,7 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
     asks = GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)), hooks=HookPolicy(before=("a.example/ok",)))
     gates, _notes = gates_of(plan_with(asks), clock, GatePorts())
     took = {"minutes": 59}
-    monkeypatch.setattr(of_policy, "check_before", lambda *_: clock.forward(**took))
+    monkeypatch.setattr(policy_gates, "check_before", lambda *_: clock.forward(**took))
     gates.before_reboot(None)  # type: ignore[arg-type]  # only handed on to the checks
     with pytest.raises(NodeFailure, match="the window closed while its checks ran") as failed:
         gates.before_reboot(None)  # type: ignore[arg-type]

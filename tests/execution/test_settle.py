@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.node.context import OutageNotice, StopRequest
-from rollout.execution.reporting import Reporter
-from rollout.execution.settle import Health, Settler
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.record.health import Health
+from rollout.execution.rollout.settle import Settler
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy
 from rollout.model.progress import StepEvent

@@ -6,9 +6,10 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi
-from rollout.execution.node.context import OutageNotice, StopRequest
-from rollout.execution.reporting import Reporter
-from rollout.execution.settle import Settler
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.rollout.settle import Settler
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.store import Json

@@ -8,8 +8,8 @@ evicted, as FLUO does: a node that does not pass has lost nothing.
 from collections.abc import Sequence
 
 from rollout.errors import ApiConflictError
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.draining.live_view import watch_node
+from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.base.live_view import watch_node
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.gather.cluster.snapshot import read_node
@@ -41,7 +41,7 @@ def _check(context: NodeContext, hooks: HookPolicy, name: str, wanted: Sequence[
     deadline = Deadline(context.clock, hooks.timeout)
     _ask(context, label, wanted)
     told = ""
-    with watch_node(context.api, context.name, deadline, context.told_of_outage) as view:
+    with watch_node(context.drain.cluster, context.name, deadline) as view:
         while missing := _missing(view.items(), wanted):
             context.guard.check()
             if deadline.expired:

@@ -1,7 +1,7 @@
 """Which boot the host behind a node is in now, and whether it is still that node's machine."""
 
 from rollout.errors import HostKeyError, SshError
-from rollout.execution.deadline import Deadline
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot

@@ -6,9 +6,9 @@ host already open, so that nothing but the command itself follows.
 """
 
 from rollout.errors import ApiError, DrainError
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.draining.drain import must_go
-from rollout.execution.draining.returning import not_left_to_the_reboot
+from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.drain.drain import must_go
+from rollout.execution.drain.returning import not_left_to_the_reboot
 from rollout.execution.node.context import NodeContext
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
 from rollout.model import marks

@@ -10,14 +10,13 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, FencedError, StepError
-from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.base.deadline import Deadline, patiently
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.unfinished.recovery import last_result
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.node_marks import misunderstanding
+from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration

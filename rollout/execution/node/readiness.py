@@ -3,8 +3,8 @@
 No clocks are compared, and no NotReady is waited for: a fast reboot may never show one.
 """
 
-from rollout.execution.deadline import Deadline
-from rollout.execution.draining.live_view import watch_node
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.live_view import watch_node
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.gather.hosts.boot import BootFacts
@@ -16,7 +16,7 @@ def await_ready(context: NodeContext, boot: BootFacts) -> None:
     """Return when the kubelet of this boot reports Ready."""
     deadline = Deadline(context.clock, context.policy.ready_timeout)
     told = ""
-    with watch_node(context.api, context.name, deadline, context.told_of_outage) as view:
+    with watch_node(context.drain.cluster, context.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
             missing = _not_ready_because(nodes[0] if nodes else None, boot)

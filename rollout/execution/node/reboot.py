@@ -8,7 +8,7 @@ else comes between.
 from dataclasses import dataclass
 
 from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
-from rollout.execution.deadline import Deadline, is_passing
+from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.node.boot import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure

@@ -5,12 +5,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.draining.drain import drain
+from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.drain.drain import drain
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
-from rollout.execution.node.last_words import RememberingShell
 from rollout.execution.node.marking import (
     MarksGoneError,
     claim,
@@ -23,9 +22,10 @@ from rollout.execution.node.marking import (
 from rollout.execution.node.progress import Progress
 from rollout.execution.node.readiness import await_ready, check_version
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
+from rollout.execution.node.remembering_shell import RememberingShell
+from rollout.execution.node.resume import take_up
+from rollout.execution.node.revert import until_given_back
 from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
-from rollout.execution.stopping import until_given_back
-from rollout.execution.unfinished.resume import take_up
 from rollout.gather.cluster.node_report import NodeReport, read_report
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
@@ -132,7 +132,7 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain(context: NodeContext, progress: Progress) -> Progress:
-    drain(context)
+    drain(context.drain)
     mark_phase(context, Phase.DRAINED)
     return progress.to(Phase.DRAINED)
 

@@ -12,9 +12,10 @@ from typing import Self
 import msgspec
 
 from rollout.errors import ApiError
-from rollout.execution.deadline import Deadline
-from rollout.execution.draining.eviction_api import OLD
-from rollout.execution.draining.live_view import LiveView, Source, Told
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.live_view import LiveView, Source
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.drain.eviction_api import OLD
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.failure import Status, status_failure
 from rollout.gather.cluster.listing import Listing, read_list
@@ -167,11 +168,10 @@ class BudgetView:
 
 
 def watch_budgets(
-    api: ClusterApi,
+    cluster: PatientApi,
     eviction_version: str,
     namespaces: Iterable[str],
     deadline: Deadline,
-    told: Told,
     changed: Callable[[], None],
 ) -> BudgetView:
     """The budgets of these namespaces, by one watch: of the namespace where there is one only, else of the cluster."""
@@ -180,8 +180,8 @@ def watch_budgets(
         return BudgetView(None)
     old = eviction_version == OLD
     place = _place(OLD_BUDGETS if old else BUDGETS, concerned[0] if len(concerned) == 1 else "")
-    served = _Served(api, place, decode.old_budget if old else decode.budget)
-    return BudgetView(LiveView(api, Source(served.list_all, place, {}, served.decode), deadline, told, changed))
+    served = _Served(cluster.api, place, decode.old_budget if old else decode.budget)
+    return BudgetView(LiveView(cluster, Source(served.list_all, place, {}, served.decode), deadline, changed))
 
 
 def _place(everywhere: str, namespace: str) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Container, Iterable, Iterator
 
-from rollout.execution.unfinished.recovery import Begun, Unfinished
-from rollout.execution.unfinished.resume import UNCLEAR_HINT
+from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.model.node_marks import UNCLEAR_HINT
 from rollout.model.progress import NodeResult, Outcome, Phase
 
 _STAYS = "its cordon and its marks stay"

@@ -1,11 +1,13 @@
 """Between waves: the owners of the moved pods are as available as before, and no healthy node has become unhealthy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.node.context import OutageNotice, StopRequest
-from rollout.execution.reporting import Reporter
+from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.record.health import Health
 from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
 from rollout.gather.cluster.workloads import Workload, read_workload, read_workloads
 from rollout.model.policy import Policy
@@ -13,18 +15,6 @@ from rollout.ports import Clock, ClusterApi
 
 _PAUSE = 1.0
 _NAMED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """What was well before a wave: workloads that have pods on its nodes, and nodes that were Ready."""
-
-    workloads: Mapping[str, Workload]
-    ready_nodes: frozenset[str]
-
-    def joined(self, later: "Health") -> "Health":
-        """This one, with what was well later: whatever was well at either time."""
-        return Health({**later.workloads, **self.workloads}, self.ready_nodes | later.ready_nodes)
 
 
 @dataclass(frozen=True, slots=True)

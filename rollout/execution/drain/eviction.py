@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
-from rollout.execution.deadline import BUDGET_CAUSE, is_passing
-from rollout.execution.draining.eviction_api import CURRENT
+from rollout.execution.base.deadline import BUDGET_CAUSE, is_passing
+from rollout.execution.drain.eviction_api import CURRENT
 from rollout.gather.cluster.snapshot import pod_path, read_pod
 from rollout.model.cluster import Pod
 from rollout.model.policy import DrainPolicy

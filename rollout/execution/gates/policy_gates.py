@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.errors import BlockedError, GateError, InterruptedRunError
-from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
-from rollout.execution.gates.gates import OPEN, GatePorts, Hold
-from rollout.execution.node.context import NodeContext, OutageNotice, StopRequest
+from rollout.execution.gates.gates import OPEN, Hold
+from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.node.playbooks import run_after_reboot, run_before_reboot
-from rollout.execution.reporting import Reporter
 from rollout.gather.cluster.snapshot import read_selected_pods
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.gates import GateVariable

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, BlockedError, PlanFileError
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.settle import Health
+from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.record.health import Health
 from rollout.model import marks
 from rollout.model.names import is_run_id
 from rollout.model.plan import RolloutPlan

@@ -10,17 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
-from rollout.execution.bell import Bell
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.draining.blocked import HeldPods
-from rollout.execution.draining.budget_view import BudgetView, watch_budgets
-from rollout.execution.draining.eviction_api import CURRENT, find_eviction_version
-from rollout.execution.draining.evictor import AT_ONCE, Evictor
-from rollout.execution.draining.live_view import LiveView, watch_node_pods
-from rollout.execution.draining.returning import Returning
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.live_view import LiveView, watch_node_pods
+from rollout.execution.base.wakeup import Wakeup
+from rollout.execution.drain.blocked import HeldPods
+from rollout.execution.drain.budget_view import BudgetView, watch_budgets
+from rollout.execution.drain.eviction_api import CURRENT, find_eviction_version
+from rollout.execution.drain.evictor import AT_ONCE, Evictor
+from rollout.execution.drain.returning import Returning
+from rollout.execution.drain.task import DrainTask
 from rollout.execution.events.blocked import NodeEvents
 from rollout.execution.events.writer import EventWriter
-from rollout.execution.node.context import NodeContext
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
 from rollout.model.progress import Phase
@@ -47,7 +47,7 @@ class _Quiet:
 class _Owners:
     """The DaemonSets, read again for a pod of one that is not known: it may be younger than what was read."""
 
-    context: NodeContext
+    task: DrainTask
     deadline: Deadline
     rules: DrainRules | None = None
     looked_up: set[str] = field(default_factory=set)
@@ -56,28 +56,27 @@ class _Owners:
         rules = self.rules
         unknown = {pod.uid for pod in pods if of_daemon_set(pod)} - self.looked_up
         if rules is None or unknown:
-            found = patiently(lambda: read_daemon_sets(self.context.api), self.deadline, self.context.told_of_outage)
-            rules = self.rules = DrainRules.of(self.context.policy.drain, found)
+            daemon_sets = self.task.cluster.ask(read_daemon_sets, self.deadline)
+            rules = self.rules = DrainRules.of(self.task.policy, daemon_sets)
             self.looked_up |= unknown
-        return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.context.api.server_time())
+        return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.task.cluster.api.server_time())
 
 
-def drain(context: NodeContext) -> None:
-    """Evict what has to go from the context's node and wait until it is gone; `DrainError` names what is left."""
-    deadline = Deadline(context.clock, context.policy.drain.timeout)
-    evicting, bell = not context.policy.drain.disable_eviction, Bell()
-    version = CURRENT
-    if evicting:
-        version = patiently(lambda: find_eviction_version(context.api), deadline, context.told_of_outage)
-    with watch_node_pods(context.api, context.name, deadline, context.told_of_outage, bell.ring) as pods:
-        owners = _Owners(context, deadline)
+def drain(task: DrainTask) -> None:
+    """Evict what has to go from the node and wait until it is gone; `DrainError` names what is left."""
+    cluster, wakeup = task.cluster, Wakeup()
+    deadline = cluster.deadline(task.policy.timeout)
+    evicting = not task.policy.disable_eviction
+    version = cluster.ask(find_eviction_version, deadline) if evicting else CURRENT
+    with watch_node_pods(cluster, task.node, deadline, wakeup.wake) as pods:
+        owners = _Owners(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
             return
         namespaces = {pod.namespace for pod in going} if evicting else set()
-        with watch_budgets(context.api, version, namespaces, deadline, context.told_of_outage, bell.ring) as budgets:
+        with watch_budgets(cluster, version, namespaces, deadline, wakeup.wake) as budgets:
             _refuse_two_budgets(going, budgets)
-            _empty(context, deadline, pods, owners, budgets, bell, version)
+            _empty(task, deadline, pods, owners, budgets, wakeup, version)
 
 
 def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
@@ -96,9 +95,9 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
 
 def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
     """No API server evicts a pod of two budgets: known beforehand, no other pod need be moved for nothing."""
-    found = [(pod, guards) for pod in pods if (guards := budgets.forbidding(pod))]
-    if found:
-        listed = _listed([f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in found])
+    stuck = [(pod, guards) for pod in pods if (guards := budgets.forbidding(pod))]
+    if stuck:
+        listed = _listed([f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in stuck])
         raise DrainError(
             f"no pod was touched, for some are under more than one budget, and so cannot be evicted: {listed}",
             hint="Delete all but one of the budgets, or use --disable-eviction.",
@@ -106,46 +105,46 @@ def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
 
 
 def _empty(
-    context: NodeContext,
+    task: DrainTask,
     deadline: Deadline,
     pods: LiveView[Pod],
     owners: _Owners,
     budgets: BudgetView,
-    bell: Bell,
+    wakeup: Wakeup,
     version: str,
 ) -> None:
     with (
-        EventWriter(context.api, context.run) as writer,
-        ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{context.name}") as pool,
+        EventWriter(task.cluster.api, task.rollout) as writer,
+        ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
     ):
-        held = HeldPods(context, deadline, NodeEvents(writer, context.name, context.planned.node_uid))
-        evictor = Evictor(context, budgets, held, pool, bell, version)
-        waiting, returning = _Waiting(context, evictor, held), _returning(context, pods.items())
+        held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid))
+        evictor = Evictor(task, budgets, held, pool, wakeup, version)
+        waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):
             evictor.collect()
             if deadline.expired:
-                _give_up(context, owners, waiting, returning)
+                _give_up(task, owners, waiting, returning)
                 break
-            context.guard.check()
+            task.guard.check()
             budgets.refresh()
             evictor.hear(pods.news)
             evictor.start(remaining, age=pods.age)
             held.tell()
             waiting.tell(remaining)
             waiting.doubt(pods, remaining)
-            bell.wait(min(_TICK, deadline.remaining))
+            wakeup.wait(min(_TICK, deadline.remaining))
         held.keep_only(frozenset())
 
 
-def _returning(context: NodeContext, pods: Sequence[Pod]) -> Returning:
+def _returning(task: DrainTask, pods: Sequence[Pod]) -> Returning:
     def told(pod: Pod) -> None:
         whose = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else "nobody"
-        context.report.notice(
-            f"{context.name}: {pod.key} is left to the reboot, for the pods of {whose} come back to this node "
+        task.report.notice(
+            f"{task.node}: {pod.key} is left to the reboot, for the pods of {whose} come back to this node "
             "however often they are evicted"
         )
 
-    return Returning(pods, context.returning, told)
+    return Returning(pods, task.returning, told)
 
 
 def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
@@ -156,7 +155,7 @@ def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
 class _Waiting:
     """What is told, and believed, while pods terminate. `terminating` says since when, by UID, in monotonic seconds."""
 
-    context: NodeContext
+    task: DrainTask
     evictor: Evictor
     held: HeldPods
     terminating: dict[str, float] = field(default_factory=dict)
@@ -165,7 +164,7 @@ class _Waiting:
     quiet: _Quiet = field(default_factory=_Quiet)
 
     def tell(self, remaining: Sequence[Pod]) -> None:
-        now = self.context.clock.monotonic()
+        now = self.task.cluster.clock.monotonic()
         going = [pod for pod in remaining if pod.terminating or self.evictor.has_accepted(pod)]
         for pod in going:
             self.terminating.setdefault(pod.uid, now)
@@ -175,11 +174,11 @@ class _Waiting:
             detail += f"; overdue: {_listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue])}"
         if detail != self.told and now - self.told_at >= _TICK_OF_TELLING:
             self.told, self.told_at = detail, now
-            self.context.report.step(self.context.name, Phase.DRAINING, detail)
+            self.task.report.step(self.task.node, Phase.DRAINING, detail)
 
     def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
         """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""
-        now, quiet = self.context.clock.monotonic(), self.quiet
+        now, quiet = self.task.cluster.clock.monotonic(), self.quiet
         seen = tuple((pod.uid, pod.terminating) for pod in remaining)
         if seen != quiet.seen:
             self.quiet = _Quiet(seen, now)
@@ -194,26 +193,24 @@ class _Waiting:
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
 
-def _give_up(context: NodeContext, owners: _Owners, waiting: _Waiting, returning: Returning) -> None:
+def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: Returning) -> None:
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
     try:
-        fresh = read_node_pods(context.api, context.name).pods
+        fresh = read_node_pods(task.cluster.api, task.node).pods
         remaining = returning.without(_left(fresh, owners))
-        kubelet = _kubelet(context)
+        kubelet = _kubelet(task)
     except ApiError as error:
         raise DrainError(
-            f"the API server was away at the end of --drain-timeout {context.policy.drain.timeout}: {error.message}"
+            f"the API server was away at the end of --drain-timeout {task.policy.timeout}: {error.message}"
         ) from error
     if remaining:
         listed = _listed([waiting.why_left(pod) for pod in remaining])
-        raise DrainError(
-            f"{_pods(len(remaining))} left after --drain-timeout {context.policy.drain.timeout}: {listed}{kubelet}"
-        )
+        raise DrainError(f"{_pods(len(remaining))} left after --drain-timeout {task.policy.timeout}: {listed}{kubelet}")
 
 
-def _kubelet(context: NodeContext) -> str:
+def _kubelet(task: DrainTask) -> str:
     try:
-        node = read_node(context.api, context.name)
+        node = read_node(task.cluster.api, task.node)
     except ApiNotFoundError:
         return "; the Node is gone, and with it whoever could end them"
     return (

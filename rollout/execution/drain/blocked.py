@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rollout.execution.deadline import Deadline
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.drain.task import DrainTask
 from rollout.execution.events.blocked import BlockedNote, NodeEvents
-from rollout.execution.node.context import NodeContext
 from rollout.model.cluster import Budget, Pod
 from rollout.model.progress import PodBlocked
 
@@ -69,8 +69,8 @@ class _Hold:
 class HeldPods:
     """The pods of one node that are held back now."""
 
-    def __init__(self, context: NodeContext, deadline: Deadline, events: NodeEvents) -> None:
-        self._context = context
+    def __init__(self, task: DrainTask, deadline: Deadline, events: NodeEvents) -> None:
+        self._task = task
         self._deadline = deadline
         self._events = events
         self._holds: dict[str, _Hold] = {}
@@ -83,8 +83,8 @@ class HeldPods:
         """This pod may not go now."""
         known = self._holds.get(pod.uid)
         if known is None:
-            now = self._context.clock.monotonic()
-            self._holds[pod.uid] = _Hold(pod, reason, self._context.report.now, now)
+            now = self._task.cluster.clock.monotonic()
+            self._holds[pod.uid] = _Hold(pod, reason, self._task.report.now, now)
         else:
             known.reason = reason
 
@@ -92,7 +92,7 @@ class HeldPods:
         """This pod may go, or is gone."""
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.told is not None:
-            self._context.report.released(self._context.name, hold.pod.key, hold.told.budget, hold.since)
+            self._task.report.released(self._task.node, hold.pod.key, hold.told.budget, hold.since)
 
     def keep_only(self, uids: frozenset[str]) -> None:
         """Release all others."""
@@ -106,7 +106,7 @@ class HeldPods:
 
     def tell(self) -> None:
         """Tell of every hold that is new, has changed, or was not told of for a while."""
-        now = self._context.clock.monotonic()
+        now = self._task.cluster.clock.monotonic()
         for hold in self._holds.values():
             if now - hold.began < _BEFORE_TELLING:
                 continue
@@ -125,10 +125,10 @@ class HeldPods:
         hold.told, hold.told_at = hold.reason, now
         needs, has = hold.reason.figures or (None, None)
         owner = hold.pod.owner
-        self._context.report.blocked(
+        self._task.report.blocked(
             PodBlocked(
-                at=self._context.report.now,
-                node=self._context.name,
+                at=self._task.report.now,
+                node=self._task.node,
                 pod=hold.pod.key,
                 budget=hold.reason.budget,
                 since=hold.since,
@@ -149,7 +149,7 @@ class HeldPods:
                 hold.pod.uid,
                 f"is {self.why(hold.pod)}",
                 hold.since,
-                self._context.report.now,
+                self._task.report.now,
                 hold.events,
             )
         )

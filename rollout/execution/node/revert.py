@@ -5,7 +5,9 @@ From the moment its reboot may have been asked for a node only goes forward.
 
 from dataclasses import dataclass, replace
 
-from rollout.execution.node.context import Guard, NodeContext, StopRequest
+from rollout.execution.base.guard import Guard
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import GivenUpError
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.model.progress import Phase

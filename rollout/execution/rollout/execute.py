@@ -1,78 +1,30 @@
 """A whole rollout: take the Lease, run the waves, let the cluster settle between them, tell the end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.base.guard import Guard
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.events.phases import PhaseEvents
-from rollout.execution.gates.gates import GatePorts, Gates
-from rollout.execution.gates.of_policy import PolicyGates, Surroundings
-from rollout.execution.lease import LeaseLock, LeaseTerms
-from rollout.execution.node.context import Guard, NodeContext, OutageNotice, StopRequest
+from rollout.execution.gates.gates import Gates
+from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.run import run_node
-from rollout.execution.reporting import Observers, Reporter
-from rollout.execution.settle import Health, Settler
-from rollout.execution.unfinished.record import NoRecord, Record, RunRecord
-from rollout.execution.wave_run import Allowance, Ledger, WaveRunner
+from rollout.execution.record.health import Health
+from rollout.execution.record.record import NoRecord, Record, RunRecord
+from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
+from rollout.execution.rollout.settle import Settler
+from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
-from rollout.gather.hosts.probe_command import REBOOT_COMMAND
-from rollout.model import marks
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
-from rollout.model.progress import NodeResult, NotDone, Outcome, Phase, RunResult
-from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
-
-__all__ = ["Ports", "RunOptions", "StopRequest", "execute"]
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The outside world of a rollout."""
-
-    api: ClusterApi
-    shell: HostExecutor
-    clock: Clock
-    observer: Observer
-    gates: GatePorts = field(default_factory=GatePorts)
-
-
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How this process runs, besides the policy. Times are in seconds.
-
-    `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
-    long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
-    """
-
-    selected: int
-    holder: str
-    lease_namespace: str = marks.LEASE_NAMESPACE
-    lease_seconds: int = 30
-    probe_timeout: float = 60.0
-    api_patience: float = 600.0
-    unlock: str = ""
-    reboot_command: str = REBOOT_COMMAND
-
-
-@dataclass(frozen=True, slots=True)
-class Inheritance:
-    """What an earlier process has left of this run.
-
-    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
-    what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
-    towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
-    ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
-    none is written or taken away.
-    """
-
-    begun: Mapping[str, str] = field(default_factory=dict)
-    left: frozenset[str] = frozenset()
-    health: Health | None = None
-    failures: int = 0
-    failed: tuple[NotDone, ...] = ()
-    stranded: tuple[NodeResult, ...] = ()
-    is_recorded: bool = True
+from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from rollout.errors import ApiError, ApiGoneError, ApiNotFoundError
-from rollout.execution.deadline import Deadline, is_passing, patiently
+from rollout.execution.base.deadline import Deadline, is_passing
+from rollout.execution.base.patience import PatientApi
 from rollout.gather.cluster.listing import Listing
 from rollout.gather.cluster.snapshot import NODES, PODS, read_node, read_node_pods
 from rollout.gather.cluster.watch_events import WatchEvent, WatchEventType, decode_watch_line
 from rollout.model.cluster import Node, Pod
-from rollout.ports import ClusterApi
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -46,7 +46,6 @@ class Event(Protocol[T_co]):
 
 
 T = TypeVar("T", bound=Identified)
-Told = Callable[[BaseException], None]
 
 _WATCH_SECONDS = 600.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0
@@ -70,21 +69,19 @@ class Source(Generic[T]):
 class LiveView(Generic[T]):
     """The objects of a source as they are now. Enter it to begin, leave it to end.
 
-    `told` hears of outages; `changed`, from the view's own thread, that `items` has changed.
+    Outages are told by the cluster's own notice; `changed` hears, from the view's own thread, that `items` has changed.
     """
 
     def __init__(
         self,
-        api: ClusterApi,
+        cluster: PatientApi,
         source: Source[T],
         deadline: Deadline,
-        told: Told,
         changed: Callable[[], None] | None = None,
     ) -> None:
-        self._api = api
+        self._cluster = cluster
         self._source: Source[T] = source
         self._deadline = deadline
-        self._told = told
         self._on_change = changed
         self._objects: dict[str, T] = {}
         self._version = ""
@@ -98,7 +95,7 @@ class LiveView(Generic[T]):
         self._thread = threading.Thread(target=self._follow, name="live-view", daemon=True)
 
     def __enter__(self) -> Self:
-        patiently(self._list, self._deadline, self._told)
+        self._cluster.ask(lambda _api: self._list(), self._deadline)
         self._thread.start()
         return self
 
@@ -184,13 +181,13 @@ class LiveView(Generic[T]):
             self._stale |= bool(error.status) or not self._version
             if not error.status and not listing and _lasted(began):
                 return None
-            self._told(error)
+            self._cluster.notice(error)
             return _slowest(error)
         return None if _lasted(began) else _LONGEST_PAUSE
 
     def _watch(self) -> None:
         query = {**self._source.query, "resourceVersion": self._version}
-        stream = self._api.watch(self._source.path, query, seconds=_WATCH_SECONDS)
+        stream = self._cluster.api.watch(self._source.path, query, seconds=_WATCH_SECONDS)
         with self._changed:
             self._stream = stream
         if self._ended.is_set():
@@ -228,30 +225,30 @@ def _slowest(error: ApiError) -> float:
 
 
 def watch_node_pods(
-    api: ClusterApi, node: str, deadline: Deadline, told: Told, changed: Callable[[], None] | None = None
+    cluster: PatientApi, node: str, deadline: Deadline, changed: Callable[[], None] | None = None
 ) -> LiveView[Pod]:
     """The pods bound to a node."""
 
     def list_all() -> Listing[Pod]:
-        listing = read_node_pods(api, node)
+        listing = read_node_pods(cluster.api, node)
         return Listing(listing.pods, listing.resource_version)
 
     source = Source(list_all, PODS, {"fieldSelector": f"spec.nodeName={node}"}, _decode_pod)
-    return LiveView(api, source, deadline, told, changed)
+    return LiveView(cluster, source, deadline, changed)
 
 
-def watch_node(api: ClusterApi, node: str, deadline: Deadline, told: Told) -> LiveView[Node]:
+def watch_node(cluster: PatientApi, node: str, deadline: Deadline) -> LiveView[Node]:
     """One Node, or nothing once it is deleted."""
 
     def list_all() -> Listing[Node]:
         try:
-            found = read_node(api, node)
+            present = read_node(cluster.api, node)
         except ApiNotFoundError:
             return Listing((), "")
-        return Listing((found,), found.resource_version)
+        return Listing((present,), present.resource_version)
 
     source = Source(list_all, NODES, {"fieldSelector": f"metadata.name={node}"}, _decode_node)
-    return LiveView(api, source, deadline, told)
+    return LiveView(cluster, source, deadline)
 
 
 def _decode_pod(line: bytes) -> WatchEvent[Pod]:

@@ -27,8 +27,8 @@ from rollout.errors import (
     FencedError,
     InterruptedRunError,
 )
-from rollout.execution.deadline import Deadline, is_passing, patiently
-from rollout.execution.node.context import StopRequest
+from rollout.execution.base.deadline import Deadline, is_passing, patiently
+from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.quantity import Duration

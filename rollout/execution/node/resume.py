@@ -7,22 +7,17 @@ no host is asked to reboot in a boot that is not the one from before.
 
 from dataclasses import replace
 
-from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.base.deadline import Deadline, patiently
 from rollout.execution.node.boot import look_once
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.progress import Progress
+from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.node_marks import misunderstanding
+from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding
 from rollout.model.progress import Outcome, Phase
-
-UNCLEAR_HINT = (
-    "Go on with the version of rollout that wrote it; or look at the node, and take its node-rollout.dev/ annotations "
-    "away by hand: kubectl annotate node {name} NAME-"
-)
-_AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
 
 
 def take_up(context: NodeContext) -> Progress:
@@ -36,7 +31,7 @@ def take_up(context: NodeContext) -> Progress:
         raise NodeFailure(Outcome.STRANDED, f"{why}: nothing is done to it", hint=UNCLEAR_HINT.format(name=node.name))
     marked = Progress(staged_version=node.annotations.get(marks.STAGED_VERSION, ""), marked=True)
     phase = Phase(node.annotations[marks.PHASE])
-    if phase in _AFTER_REBOOT:
+    if phase in AFTER_REBOOT:
         return replace(marked, phase=Phase.REBOOTING, in_doubt=phase is Phase.REBOOTING)
     return replace(marked, phase=_by_boot(context, node, phase))
 

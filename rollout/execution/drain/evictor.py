@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from rollout.errors import DrainError
-from rollout.execution.bell import Bell
-from rollout.execution.draining.blocked import HeldPods, Reason
-from rollout.execution.draining.budget_view import BudgetView
-from rollout.execution.draining.eviction import Answer, Attempt, request_removal
-from rollout.execution.node.context import NodeContext
+from rollout.execution.base.wakeup import Wakeup
+from rollout.execution.drain.blocked import HeldPods, Reason
+from rollout.execution.drain.budget_view import BudgetView
+from rollout.execution.drain.eviction import Answer, Attempt, request_removal
+from rollout.execution.drain.task import DrainTask
 from rollout.model.cluster import Budget, Pod
 
 AT_ONCE = 8
@@ -97,18 +97,18 @@ class Evictor:
 
     def __init__(
         self,
-        context: NodeContext,
+        task: DrainTask,
         budgets: BudgetView,
         held: HeldPods,
         pool: ThreadPoolExecutor,
-        bell: Bell,
+        wakeup: Wakeup,
         version: str,
     ) -> None:
-        self._context = context
+        self._task = task
         self._budgets = budgets
         self._held = held
         self._pool = pool
-        self._bell = bell
+        self._wakeup = wakeup
         self._version = version
         self._pending: dict[str, _Pending] = {}
         self._running: dict[str, Future[Attempt]] = {}
@@ -141,7 +141,7 @@ class Evictor:
         `age`: the pods were listed that many seconds ago.
         """
         self._held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
-        now, certain = self._context.clock.monotonic(), age < _CERTAIN
+        now, certain = self._task.cluster.clock.monotonic(), age < _CERTAIN
         shut: list[tuple[Pod, Budget]] = []
         for pod, guards in self._in_order([pod for pod in remaining if self._is_due(pod, now)], now):
             closed = next((guard for guard in guards if self._budgets.allowance(guard, now) <= 0), None)
@@ -174,7 +174,7 @@ class Evictor:
             return False
         if pod.terminating:
             # A second eviction may shorten the grace that somebody else has given.
-            return self._context.policy.drain.grace_period is not None and pending.accepted is None
+            return self._task.policy.grace_period is not None and pending.accepted is None
         return pending.accepted is None or now - pending.accepted > _UNHEEDED
 
     def _has_room(self, now: float) -> bool:
@@ -199,18 +199,18 @@ class Evictor:
         again = pending.again or pending.accepted is not None
         future = self._pool.submit(
             request_removal,
-            self._context.api,
+            self._task.cluster.api,
             pod,
-            self._context.policy.drain,
+            self._task.policy,
             version=self._version,
             again=again,
             certain=certain,
         )
         self._running[pod.uid] = future
-        future.add_done_callback(lambda _done: self._bell.ring())
+        future.add_done_callback(lambda _done: self._wakeup.wake())
 
     def _take(self, attempt: Attempt) -> None:
-        now, pending = self._context.clock.monotonic(), self._of(attempt.pod)
+        now, pending = self._task.cluster.clock.monotonic(), self._of(attempt.pod)
         pending.last, knocking = attempt.message, pending.knocking
         pending.knocking = False
         if attempt.answer is not Answer.AWAY:
@@ -262,4 +262,4 @@ class Evictor:
         if attempt.error.status:
             # An answer may be about this pod; that there was none is not.
             pending.put_off(now, attempt.retry_after)
-        self._context.told_of_outage(attempt.error)
+        self._task.cluster.notice(attempt.error)

@@ -7,13 +7,11 @@ the marks alone say which nodes were begun.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import msgspec
-
-from rollout.execution.unfinished.record import StandingRecord, read_record
+from rollout.execution.record.record import StandingRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.node_marks import is_begun, misunderstanding
+from rollout.model.node_marks import is_begun, last_result, misunderstanding
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
 from rollout.ports import ClusterApi
@@ -106,14 +104,6 @@ def _outcome(node: Node, run: str) -> str:
     if not run or is_begun(node) or result.get("run") != run or result.get("outcome") == Outcome.ABORTED:
         return ""
     return result.get("outcome", "")
-
-
-def last_result(node: Node) -> Mapping[str, str]:
-    """What the last rollout wrote of the node's end; empty where nothing legible stands there."""
-    try:
-        return msgspec.json.decode(node.annotations.get(marks.LAST_RESULT, "{}"), type=dict[str, str])
-    except (msgspec.MsgspecError, RecursionError):
-        return {}
 
 
 def _begun(node: Node, planned: PlannedNode | None) -> Begun:

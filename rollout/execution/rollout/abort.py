@@ -10,18 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from rollout.errors import RolloutError, StepError
-from rollout.execution.deadline import Deadline, patiently
+from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.base.guard import Guard
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.reporting import Reporter
 from rollout.execution.events.undone import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
-from rollout.execution.lease import LeaseLock, LeaseTerms
+from rollout.execution.gates.gates import NoGates
+from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.boot import look_once
-from rollout.execution.node.context import Guard, NodeContext, OutageNotice
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.marking import give_back
-from rollout.execution.reporting import Reporter
-from rollout.execution.rollout import Ports, RunOptions
-from rollout.execution.unfinished.record import RunRecord
-from rollout.execution.unfinished.recovery import Begun, Unfinished, look
-from rollout.execution.unfinished.stranded import stranded
+from rollout.execution.node.transitions import BEFORE_REBOOT
+from rollout.execution.record.record import RunRecord
+from rollout.execution.record.stranded import stranded
+from rollout.execution.record.unfinished import Begun, Unfinished, look
+from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.host import Host
@@ -30,7 +34,6 @@ from rollout.model.progress import NodeResult, Outcome, Phase
 
 _AT_ONCE = 8
 _PAUSE = 1.0
-_UNTOUCHED_BOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class _Undoing:
         return result
 
     def _undo(self, context: NodeContext, begun: Begun) -> None:
-        if begun.phase not in _UNTOUCHED_BOOT:
+        if begun.phase not in BEFORE_REBOOT:
             self._await_safe(context)
         give_back(context, Outcome.ABORTED, begun.node.running_version)
 
@@ -151,6 +154,7 @@ class _Undoing:
             guard=self.guard,
             report=self.report,
             told_of_outage=OutageNotice(self.report),
+            gates=NoGates(),
             api_patience=self.options.api_patience,
             pause=threading.Event(),
             started=self.ports.clock.monotonic(),
