@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.record.health import Health
@@ -38,6 +38,6 @@ def test_good_looks_have_to_follow_one_another(checks: int, bad: tuple[int, ...]
     report = Reporter(Silent(), clock)
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
     Looks.looks, Looks.bad = 0, frozenset(bad)
-    settler = Looks(None, clock, report, policy, OutageNotice(report), 1.0)  # type: ignore[arg-type]
+    settler = Looks(PatientApi(None, clock), report, policy)  # type: ignore[arg-type]
     assert settler.wait(Health({}, frozenset()), 1, frozenset(), StopRequest()) == ""
     assert Looks.looks == looks

@@ -31,6 +31,10 @@ class Deadline:
         """Seconds left, never negative."""
         return max(0.0, self._end - self._clock.monotonic())
 
+    def pause(self, seconds: float) -> None:
+        """Sleep that long, but not past the deadline."""
+        time.sleep(min(seconds, self.remaining))
+
     @property
     def expired(self) -> bool:
         """Whether nothing is left."""

@@ -56,10 +56,10 @@ class NoGates:
     def before_node(self, context: NodeContext) -> None:
         """It may."""
 
-    def before_reboot(self, context: NodeContext) -> None:
+    def before_drain(self, context: NodeContext) -> None:
         """It may."""
 
-    def before_command(self, context: NodeContext) -> None:
+    def before_reboot(self, context: NodeContext) -> None:
         """It may."""
 
     def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:

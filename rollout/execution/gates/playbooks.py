@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Protocol
 
-from rollout.execution.base.deadline import Deadline, patiently
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.gather.cluster.snapshot import read_node
@@ -68,12 +67,11 @@ def _run(
 ) -> None:
     if playbooks is None:
         return
-    deadline = Deadline(context.clock, context.api_patience)
-    node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
-    timeout = context.policy.gates.hooks.timeout
+    node = context.cluster.ask(lambda api: read_node(api, context.name))
+    host, timeout = context.host.host, context.policy.gates.hooks.timeout
     why = playbooks.run(
         occasion,
-        context.host,
+        host,
         {**_about(context, node), "rollout_occasion": occasion.value, **variables},
         seconds=timeout,
         check=context.guard.check,
@@ -83,7 +81,7 @@ def _run(
         raise NodeFailure(
             Outcome.CHECK_FAILED,
             f"the {occasion} playbook failed: {why}",
-            hint=f"Run it by hand: ansible-playbook --limit {context.host.name} with -e rollout_node={context.name}",
+            hint=f"Run it by hand: ansible-playbook --limit {host.name} with -e rollout_node={context.name}",
         )
 
 
@@ -91,7 +89,7 @@ def _about(context: NodeContext, node: Node) -> Mapping[str, object]:
     """The node's facts, under the names that they have in the dynamic inventory."""
     return {
         "rollout_node": context.name,
-        "rollout_run": context.run,
+        "rollout_run": context.task.rollout,
         "rollout_running_version": context.planned.running_version,
         "rollout_staged_version": context.planned.staged_version,
         "rollout_boot_id": context.planned.boot_id,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.errors import BlockedError, GateError, InterruptedRunError
-from rollout.execution.base.deadline import Deadline, patiently
-from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
@@ -22,7 +22,6 @@ from rollout.model.plan import PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
 from rollout.planning.windows import Window, current, fits_ever, following
-from rollout.ports import Clock, ClusterApi
 
 _FRESH_SECONDS = 5.0
 _ASSUMED = Duration(600)
@@ -34,12 +33,9 @@ class Surroundings:
     """What gates need of the run that they belong to."""
 
     plan: RolloutPlan
-    api: ClusterApi
-    clock: Clock
+    cluster: PatientApi
     report: Reporter
     stop: StopRequest
-    told_of_outage: OutageNotice
-    api_patience: float
 
 
 class PolicyGates:
@@ -66,7 +62,7 @@ class PolicyGates:
 
     def before_wave(self, wave: Wave) -> str:
         """Ask the windows, then the operator, then the command."""
-        now = self._around.clock.now()
+        now = self._around.cluster.clock.now()
         if self._windows and not self._policy.windows.wait and not current(self._windows, now):
             return f"outside the maintenance window; the next opens {self._next_opening(now)}"
         names = ", ".join(node.name for node in wave.nodes)
@@ -91,27 +87,27 @@ class PolicyGates:
         about = {
             **_about(wave, self._around.plan),
             GateVariable.NODE: context.name,
-            GateVariable.ADDRESS: context.host.address,
+            GateVariable.ADDRESS: context.host.host.address,
             GateVariable.RUNNING_VERSION: context.planned.running_version,
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
         if why := self._command("node", about):
             raise NodeFailure(Outcome.SKIPPED, f"not begun: {why}")
 
-    def before_reboot(self, context: NodeContext) -> None:
+    def before_drain(self, context: NodeContext) -> None:
         """Wait for the checks; one that took until after the window has closed comes too late."""
-        check_before(context, self._policy.hooks)
-        if self._policy.hooks.before and self._windows and not current(self._windows, self._around.clock.now()):
+        check_before(context.task, self._policy.hooks)
+        if self._policy.hooks.before and self._windows and not current(self._windows, self._around.cluster.clock.now()):
             raise NodeFailure(Outcome.SKIPPED, "given back: the window closed while its checks ran")
 
-    def before_command(self, context: NodeContext) -> None:
+    def before_reboot(self, context: NodeContext) -> None:
         """Run the operator's playbook."""
         run_before_reboot(context, self._ports.playbooks)
 
     def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
         """Run the operator's playbook, then wait for the checks, which may look at what it did."""
         run_after_reboot(context, self._ports.playbooks, boot)
-        check_after(context, self._policy.hooks)
+        check_after(context.task, self._policy.hooks)
 
     def soak(self, wave: Wave) -> bool:
         """Sleep, unless stopped."""
@@ -133,7 +129,7 @@ class PolicyGates:
     def _window(self, node: PlannedNode) -> Hold:
         if not self._windows:
             return OPEN
-        now, needed = self._around.clock.now(), self._needed(node)
+        now, needed = self._around.cluster.clock.now(), self._needed(node)
         if needed and not fits_ever(self._windows, now, needed):
             return Hold(f"it is estimated to take {Duration(round(needed))}, which no window has room for", final=True)
         opening = current(self._windows, now)
@@ -160,11 +156,8 @@ class PolicyGates:
 
     def _blocking_pods(self, node: PlannedNode) -> str:
         for selector in self._policy.blocking_pods:
-            deadline = Deadline(self._around.clock, self._around.api_patience)
-            pods = patiently(
-                lambda: read_selected_pods(self._around.api, node.name, selector),  # noqa: B023 - called at once
-                deadline,
-                self._around.told_of_outage,
+            pods = self._around.cluster.ask(
+                lambda api: read_selected_pods(api, node.name, selector)  # noqa: B023 - called at once
             )
             if running := [pod.key for pod in pods if not pod.finished]:
                 return f"the pod {_named(running)} runs there, and --blocking-pod-selector {selector} waits for it"
@@ -173,7 +166,7 @@ class PolicyGates:
     def _alert(self) -> str:
         if not self._policy.alerts.url:
             return ""
-        now = self._around.clock.monotonic()
+        now = self._around.cluster.clock.monotonic()
         if now >= self._alerts_until:
             self._alerts = self._ask_for_alerts()
             self._alerts_until = now + _FRESH_SECONDS
@@ -189,7 +182,7 @@ class PolicyGates:
         return f"Prometheus has the alert {_named(active)}" if active else ""
 
     def _bounded(self, node: PlannedNode, why: str) -> Hold:
-        deadline = self._held.setdefault(node.name, Deadline(self._around.clock, self._policy.timeout))
+        deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
         if deadline.expired:
             return Hold(f"{why}, for longer than --gate-timeout {self._policy.timeout}", final=True)
         return Hold(why)

@@ -29,6 +29,6 @@ class RevertingGuard:
 
 def until_given_back(context: NodeContext, phase: Phase) -> NodeContext:
     """The context for a step that begins in this phase."""
-    if phase not in BEFORE_REBOOT or context.stop is None:
+    if phase not in BEFORE_REBOOT:
         return context
-    return replace(context, guard=RevertingGuard(context.guard, context.stop))
+    return replace(context, task=replace(context.task, guard=RevertingGuard(context.guard, context.stop)))

@@ -18,13 +18,13 @@ from typing import Any, Protocol
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, BlockedError, PlanFileError
-from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.base.patience import PatientApi
 from rollout.execution.record.health import Health
 from rollout.model import marks
 from rollout.model.names import is_run_id
 from rollout.model.plan import RolloutPlan
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
-from rollout.ports import Clock, ClusterApi
+from rollout.ports import ClusterApi
 
 _PLAN_KEY = "plan.json"
 _PACKED_KEY = "plan.json.gz"
@@ -223,13 +223,11 @@ class NoRecord:
 
 
 class RunRecord:
-    """Writes and removes the record; `patience` in seconds is how long an absent API server is waited for."""
+    """Writes and removes the record."""
 
-    def __init__(self, api: ClusterApi, clock: Clock, namespace: str, *, patience: float) -> None:
-        self._api = api
-        self._clock = clock
+    def __init__(self, cluster: PatientApi, namespace: str) -> None:
+        self._cluster = cluster
         self._namespace = namespace
-        self._patience = patience
         self._path = record_path(namespace)
 
     def begin(self, plan: RolloutPlan, holder: str) -> None:
@@ -245,10 +243,10 @@ class RunRecord:
 
     def _patiently_create(self, body: dict[str, Any]) -> None:
         collection = self._path.rpartition("/")[0]
-        patiently(lambda: self._api.create(collection, body), self._deadline)
+        self._cluster.ask(lambda api: api.create(collection, body))
 
     def _take_place(self, body: dict[str, Any], run: str) -> None:
-        standing = patiently(lambda: read_record(self._api, self._namespace), self._deadline)
+        standing = self._cluster.ask(lambda api: read_record(api, self._namespace))
         if standing is None:
             self._patiently_create(body)
             return
@@ -260,10 +258,10 @@ class RunRecord:
             return
         body["metadata"]["resourceVersion"] = standing.resource_version
         try:
-            patiently(lambda: self._api.replace(self._path, body), self._deadline)
+            self._cluster.ask(lambda api: api.replace(self._path, body))
         except ApiConflictError:
             # An unanswered attempt of ours may have succeeded; anybody else's record stands in our way.
-            after = patiently(lambda: read_record(self._api, self._namespace), self._deadline)
+            after = self._cluster.ask(lambda api: read_record(api, self._namespace))
             if after is None or after.run != run:
                 raise
 
@@ -272,7 +270,7 @@ class RunRecord:
 
         It stays as it is: it knows of all nodes, where a process that goes on plans those that are left.
         """
-        standing = patiently(lambda: read_record(self._api, self._namespace), self._deadline)
+        standing = self._cluster.ask(lambda api: read_record(api, self._namespace))
         if standing is None or standing.problem or standing.run != run:
             raise BlockedError(
                 f"the record of the rollout {run} has been changed, or taken away, since it was read",
@@ -295,7 +293,7 @@ class RunRecord:
         """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed."""
         try:
             if complete:
-                patiently(lambda: self._api.delete(self._path), self._deadline)
+                self._cluster.ask(lambda api: api.delete(self._path))
             else:
                 self._mark_ended(ended=True)
         except ApiError:
@@ -315,22 +313,18 @@ class RunRecord:
     def _rewrite(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Written as a whole: a rollout needs no right to patch ConfigMaps. What is not understood stays as it is."""
 
-        def rewrite() -> None:
-            body = _whole(self._api.get(self._path), self._path)
+        def rewrite(api: ClusterApi) -> None:
+            body = _whole(api.get(self._path), self._path)
             change(body)
-            self._api.replace(self._path, body)
+            api.replace(self._path, body)
 
-        patiently(rewrite, self._deadline)
-
-    @property
-    def _deadline(self) -> Deadline:
-        return Deadline(self._clock, self._patience)
+        self._cluster.ask(rewrite)
 
     def _body(self, plan: RolloutPlan, holder: str) -> dict[str, Any]:
         annotations = {
             marks.RUN: plan.plan_id,
             marks.STARTED_BY: holder,
-            marks.STARTED_AT: self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            marks.STARTED_AT: self._cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         metadata = {"name": marks.LEASE_NAME, "namespace": self._namespace, "annotations": annotations}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}

@@ -4,23 +4,23 @@ A node whose reboot may have been asked for is watched for a while: one that com
 so does one that answers in its old boot all along. One that does neither is left as it is, and told of.
 """
 
-import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from rollout.errors import RolloutError, StepError
-from rollout.execution.base.deadline import Deadline, patiently
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.events.undone import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
-from rollout.execution.gates.gates import NoGates
 from rollout.execution.lock import LeaseLock, LeaseTerms
-from rollout.execution.node.boot import look_once
-from rollout.execution.node.context import NodeContext
+from rollout.execution.node.boot import in_boot_before, look_once
+from rollout.execution.node.host import NodeHost
 from rollout.execution.node.marking import give_back
+from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.record import RunRecord
 from rollout.execution.record.stranded import stranded
@@ -29,7 +29,6 @@ from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.host import Host
-from rollout.model.policy import Policy
 from rollout.model.progress import NodeResult, Outcome, Phase
 
 _AT_ONCE = 8
@@ -59,17 +58,18 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     terms = LeaseTerms(
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
-    with LeaseLock(ports.api, ports.clock, terms, OutageNotice(report)) as lock:
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    with LeaseLock(ports.api, ports.clock, terms, cluster.notice) as lock:
         found = look(ports.api, options.lease_namespace)
         if found is None:
             return Aborted(run, (), {})
         events = undone_events(ports.api, found.run, report)
-        undoing = _Undoing(hosts, ports, options, lock, report, wait, events)
+        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events)
         nodes = (*found.begun, *found.failed)
         known = (hosts[each.node.name] for each in nodes if each.node.name in hosts)
         with events, ports.shell.attending(known):
             results = [*_left(found, report), *undoing.all(nodes)]
-        RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience).end(complete=True)
+        RunRecord(cluster, options.lease_namespace).end(complete=True)
     left = {result.node: result.message for result in results if result.left_cordoned}
     return Aborted(found.run, tuple(result.node for result in results if not result.left_cordoned), left)
 
@@ -86,7 +86,7 @@ def _left(found: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
 class _Undoing:
     hosts: Mapping[str, Host]
     ports: Ports
-    options: RunOptions
+    cluster: PatientApi
     guard: Guard
     report: Reporter
     wait: float
@@ -98,67 +98,47 @@ class _Undoing:
             return list(pool.map(self._one, nodes))
 
     def _one(self, begun: Begun) -> NodeResult:
-        context = self._context(begun)
+        clock = self.ports.clock
+        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, clock.monotonic())
         message = ""
         try:
-            self._undo(context, begun)
+            self._undo(task, begun.phase)
         except RolloutError as error:
             message = error.message
-        seconds = self.ports.clock.monotonic() - context.started
-        result = NodeResult(
-            begun.node.name, Outcome.ABORTED, begun.phase, seconds, message, left_cordoned=bool(message)
-        )
+        result = NodeResult(task.name, Outcome.ABORTED, begun.phase, task.seconds, message, left_cordoned=bool(message))
         self.report.node_finished(result)
         self.events.tell(undone_note(begun.node, result, begun.run, self.report.now))
         return result
 
-    def _undo(self, context: NodeContext, begun: Begun) -> None:
-        if begun.phase not in BEFORE_REBOOT:
-            self._await_safe(context)
-        give_back(context, Outcome.ABORTED, begun.node.running_version)
+    def _undo(self, task: NodeTask, phase: Phase) -> None:
+        if phase not in BEFORE_REBOOT:
+            self._await_safe(task)
+        give_back(task, Outcome.ABORTED, task.planned.running_version)
 
-    def _await_safe(self, context: NodeContext) -> None:
+    def _await_safe(self, task: NodeTask) -> None:
         """Return once pods may run there again; `StepError` where that cannot be seen in time."""
-        deadline = Deadline(self.ports.clock, self.wait)
+        deadline = self.cluster.deadline(self.wait)
         away = over = False
-        while not _is_back(node := self._seen(context, deadline), context.planned.boot_id):
+        while not _is_back(node := self._seen(task, deadline), task.planned.boot_id):
             if over:
                 _check_works(node, away=away)
                 return
-            away = not self._answers_in_old_boot(context) or away
+            away = not self._answers_in_old_boot(task) or away
             # A host may take long to answer: the Node is judged by how it stands after that.
             over = deadline.expired
             if not over:
-                self.report.step(context.name, Phase.REBOOTING, "its reboot may have been asked for: watching it")
-                context.pause.wait(min(_PAUSE, deadline.remaining))
+                self.report.step(task.name, Phase.REBOOTING, "its reboot may have been asked for: watching it")
+                deadline.pause(_PAUSE)
 
-    def _seen(self, context: NodeContext, deadline: Deadline) -> Node:
-        return patiently(lambda: read_node(self.ports.api, context.name), deadline, context.told_of_outage)
+    def _seen(self, task: NodeTask, deadline: Deadline) -> Node:
+        return self.cluster.ask(lambda api: read_node(api, task.name), deadline)
 
-    def _answers_in_old_boot(self, context: NodeContext) -> bool:
-        if context.name not in self.hosts:
+    def _answers_in_old_boot(self, task: NodeTask) -> bool:
+        if task.name not in self.hosts:
             return False
-        facts = look_once(context)
-        return facts is not None and facts.boot_id == context.planned.boot_id
-
-    def _context(self, begun: Begun) -> NodeContext:
-        name = begun.node.name
-        return NodeContext(
-            planned=begun.node,
-            host=self.hosts.get(name, Host(name, "")),
-            policy=Policy(),
-            run=begun.run,
-            api=self.ports.api,
-            shell=self.ports.shell,
-            clock=self.ports.clock,
-            guard=self.guard,
-            report=self.report,
-            told_of_outage=OutageNotice(self.report),
-            gates=NoGates(),
-            api_patience=self.options.api_patience,
-            pause=threading.Event(),
-            started=self.ports.clock.monotonic(),
-        )
+        host = NodeHost(self.hosts[task.name], task.planned, self.ports.shell, self.ports.clock)
+        facts = look_once(host)
+        return facts is not None and in_boot_before(host, facts)
 
 
 def _is_back(node: Node, boot_id_before: str) -> bool:

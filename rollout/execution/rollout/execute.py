@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.deadline import Deadline, patiently
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.events.phases import PhaseEvents
@@ -14,7 +14,9 @@ from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.host import NodeHost
 from rollout.execution.node.run import run_node
+from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.record import NoRecord, Record, RunRecord
 from rollout.execution.rollout.ledger import Ledger
@@ -38,7 +40,7 @@ class _Run:
     stop: StopRequest
     guard: Guard
     report: Reporter
-    told_of_outage: OutageNotice
+    cluster: PatientApi
     inherited: Inheritance
     gates: Gates
     record: Record
@@ -67,12 +69,12 @@ def execute(
         options.api_patience,
         options.unlock,
     )
-    record = _record(ports, options, inherited)
-    told = OutageNotice(report)
-    lease = LeaseLock(ports.api, ports.clock, terms, told, stop=stop, notice=report.notice)
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    record = _record(cluster, options, inherited)
+    lease = LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice)
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
-        around = Surroundings(plan, ports.api, ports.clock, report, stop, told, options.api_patience)
+        around = Surroundings(plan, cluster, report, stop)
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
         if inherited is None:
@@ -80,7 +82,7 @@ def execute(
         else:
             record.take_up(plan.plan_id)
         report.plan(plan)
-        run = _Run(plan, hosts, ports, options, stop, lock, report, told, inherited or Inheritance(), gates, record)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, inherited or Inheritance(), gates, record)
         ledger = _run_waves(run)
         if not ledger.fenced and _may_act(lock):
             record.end(complete=ledger.complete and not run.inherited.failed)
@@ -95,10 +97,10 @@ def execute(
     return result
 
 
-def _record(ports: Ports, options: RunOptions, inherited: Inheritance | None) -> Record:
+def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
     if inherited is not None and not inherited.is_recorded:
         return NoRecord()
-    return RunRecord(ports.api, ports.clock, options.lease_namespace, patience=options.api_patience)
+    return RunRecord(cluster, options.lease_namespace)
 
 
 def _may_act(guard: Guard) -> bool:
@@ -213,48 +215,38 @@ def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
 
 
 def _settler(run: _Run) -> Settler:
-    return Settler(
-        run.ports.api, run.ports.clock, run.report, run.plan.policy, run.told_of_outage, run.options.api_patience
-    )
+    return Settler(run.cluster, run.report, run.plan.policy)
 
 
 def _unavailable(run: _Run) -> frozenset[str]:
-    deadline = Deadline(run.ports.clock, run.options.api_patience)
-    nodes = patiently(lambda: read_nodes(run.ports.api), deadline, run.told_of_outage)
-    return frozenset(node.name for node in nodes if not node.is_ready)
+    return frozenset(node.name for node in run.cluster.ask(read_nodes) if not node.is_ready)
 
 
 def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
-    context = NodeContext(
-        planned=planned,
-        host=run.hosts[planned.name],
-        policy=run.plan.policy,
-        run=run.inherited.begun.get(planned.name, run.plan.plan_id),
-        api=run.ports.api,
-        shell=run.ports.shell,
-        clock=run.ports.clock,
-        guard=run.guard,
-        report=run.report,
-        told_of_outage=run.told_of_outage,
-        probe_timeout=run.options.probe_timeout,
-        api_patience=run.options.api_patience,
-        stop=run.stop,
-        taken_up=planned.name in run.inherited.begun,
-        gates=run.gates,
-        started=run.ports.clock.monotonic(),
-        reboot_command=run.options.reboot_command,
-    )
-    result = _run_safely(context)
+    result = _run_safely(_context(run, planned))
     run.report.node_finished(result)
     return result
 
 
+def _context(run: _Run, planned: PlannedNode) -> NodeContext:
+    ports, options, begun = run.ports, run.options, run.inherited.begun
+    rollout = begun.get(planned.name, run.plan.plan_id)
+    host = run.hosts[planned.name]
+    return NodeContext(
+        NodeTask(planned, rollout, run.cluster, run.guard, run.report, ports.clock.monotonic()),
+        NodeHost(host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command),
+        run.plan.policy,
+        run.gates,
+        run.stop,
+        is_taken_up=planned.name in begun,
+    )
+
+
 def _run_safely(context: NodeContext) -> NodeResult:
     """A defect of this program costs one node its turn, not the other nodes theirs."""
-    started = context.clock.monotonic()
     try:
         return run_node(context)
     except Exception as error:  # noqa: BLE001 - see above
-        seconds = context.clock.monotonic() - started
         message = f"an unforeseen error, please report it: {error!r}"
+        seconds = context.task.seconds
         return NodeResult(context.name, Outcome.FAILED, Phase.FAILED, seconds, message, left_cordoned=True)
