@@ -8,7 +8,7 @@ from typing import Any, Final
 from rollout.adapters.ansible.run import AnsibleRun
 from rollout.adapters.ansible.settings import AnsibleSettings, require_ansible
 from rollout.errors import InputError
-from rollout.execution.node.playbooks import Occasion
+from rollout.execution.gates.playbooks import Occasion
 from rollout.gather.hosts.answer import printable
 from rollout.model.host import Host
 
