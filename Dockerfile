@@ -1,4 +1,5 @@
-# The program, and what it starts: `ssh` for jump hosts, and to read its configuration. With --build-arg EXTRAS=[ansible] also `--executor ansible`.
+# The program, and what it starts: Ansible, and `ssh` for jump hosts and to read its configuration.
+# With --build-arg EXTRAS=[lab] also the simulated cluster.
 FROM python:3.13-slim AS build
 ARG EXTRAS=""
 WORKDIR /source

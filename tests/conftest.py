@@ -1,5 +1,6 @@
-"""What tests of every room use: a lab over the real wire."""
+"""What tests of every room use: a lab over the real wire, and processes that SIGINT interrupts."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +12,11 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
 
 StartLab = Callable[..., Lab]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a background job. What is ignored stays ignored in every process that is started from here; what is
+    # handled is the default again in them. pytest itself goes on without an interruption, as whoever started it wants.
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
 
 @pytest.fixture

@@ -56,6 +56,9 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
 
     with scratch_for("the demo"):
         # asyncssh finds out by a temporary file which libraries there are
+        from rollout.lab.libraries import require_libraries
+
+        require_libraries()
         from rollout.lab.hostplan import scale
         from rollout.lab.lab import Lab
         from rollout.lab.scenario import load_scenario

@@ -52,6 +52,9 @@ def up(
 
     with scratch_for("the lab"):
         # asyncssh finds out by a temporary file which libraries there are
+        from rollout.lab.libraries import require_libraries
+
+        require_libraries()
         from rollout.lab.foreground import serve
     loaded = _scenario(scenario, nodes)
 

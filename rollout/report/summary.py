@@ -73,8 +73,10 @@ def _next_step(result: RunResult) -> str:
     """What to look at, and what goes on once that is mended; empty where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
         return "See: rollout status --run; then: rollout resume"
-    if result.failed or result.failed_before:
+    if any(node.outcome is not Outcome.STRANDED for node in result.failed) or result.failed_before:
         go_on = "rollout resume --retry-failed"
+    elif result.failed:
+        go_on = "rollout resume"
     else:
         go_on = "rollout resume" if result.not_started else "rollout apply"
     if len(result.not_done) > len(result.failed_before):

@@ -16,7 +16,10 @@ from pathlib import Path
 
 ROUNDS = 15
 AIM_SECONDS = 0.25
-FORBIDDEN = ("kubernetes", "paramiko", "aiohttp", "asyncssh", "urllib3", "requests", "cryptography", "ansible_runner")
+FORBIDDEN = (
+    *("kubernetes", "paramiko", "urllib3", "requests", "cryptography", "ansible", "ansible_runner"),
+    *("aiohttp", "asyncssh", "jsonpatch"),
+)
 SHOWN = 12
 
 INSPECT = """

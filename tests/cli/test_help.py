@@ -11,7 +11,10 @@ from rollout.errors import ExitCode
 from tests.cli.conftest import Command
 from tests.docs import reference
 
-CLIENTS = ("kubernetes", "paramiko", "aiohttp", "asyncssh", "cryptography", "rich", "pydantic", "urllib3")
+CLIENTS = (
+    *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3"),
+    *("ansible", "ansible_runner", "aiohttp", "asyncssh", "jsonpatch"),
+)
 
 
 @pytest.mark.parametrize("name", ["status", "plan", "apply", "demo", "lab up", "lab scenarios", "version"])

@@ -6,7 +6,8 @@ Without further word the lab is held to it. A real cluster is held to it by
 
 with the file's current context and the rights of an administrator; a test cluster, for much is made there, all of it
 named `contract-...` and removed at the end. No machine is touched: Nodes are played, rollouts included, and a taint
-keeps other pods off them. Servers of 1.20 and later are fine; what one does not have yet is skipped.
+keeps other pods off them. Servers of 1.20 and later are fine; what one does not have yet is skipped. Several workers
+(`-n 2`) may share a server: their rollouts take turns.
 
 A control plane alone will do, on loopback, with no container runtime and no kubelet. Given its binaries and, in `pki`,
 a CA with a certificate of each component, this is all that it takes:

@@ -177,7 +177,7 @@ def test_a_playbook_that_is_not_there_is_told_of_before_anything(ansible: Progra
     assert "--pre-reboot-playbook nowhere.yml: no such file" in ended.stderr
 
 
-def test_without_the_extra_it_says_how_to_get_it(ansible: Program, with_faults: StartLab) -> None:
+def test_an_installation_without_ansible_says_how_to_mend_it(ansible: Program, with_faults: StartLab) -> None:
     lab = with_faults(3)
     hidden = ansible.home / "hidden"
     hidden.mkdir()
@@ -185,7 +185,7 @@ def test_without_the_extra_it_says_how_to_get_it(ansible: Program, with_faults: 
     ended = ansible.run(lab, "status", PYTHONPATH=str(hidden))
     assert ended.code == 1
     assert "--executor ansible needs Ansible" in ended.stderr
-    assert "pip install 'node-rollout[ansible]'" in ended.stderr
+    assert "-m pip install ansible-core ansible-runner" in ended.stderr
 
 
 def test_nothing_is_left_of_it_and_no_secret_is_written_down(ansible: Program, with_faults: StartLab) -> None:

@@ -83,7 +83,12 @@ def test_a_node_that_exceeds_a_budget_alone_is_told_to_drain_gradually() -> None
         (
             {
                 "unschedulable": True,
-                "annotations": {"node-rollout.dev/run": "one", "node-rollout.dev/cordoned-by-us": "true"},
+                "annotations": {
+                    "node-rollout.dev/run": "one",
+                    "node-rollout.dev/phase": "failed",
+                    "node-rollout.dev/boot-id-before": "boot-w-1",
+                    "node-rollout.dev/cordoned-by-us": "true",
+                },
             },
             None,
             "left-cordoned",

@@ -244,7 +244,7 @@ def test_whoever_resumes_accounts_for_what_failed_before(start_lab: StartLab, ru
 def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next(start_lab: StartLab, run: Run) -> None:
     """Only what somebody else cordoned is left out by its own state."""
     lab = start_lab(nodes=NODES_IN_ALL, speed=30)
-    marks = {"run": "an-earlier-one", "phase": "failed", "cordoned-by-us": "true"}
+    marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
     lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
     ended = run(lab, "apply", *JSON)
     assert ended.code == 4, ended.stderr

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(not may_mount(), reason="takes a mount namespace
 def rollout(lab: Lab, *arguments: str, closed: tuple[str, ...], kubeconfig: Path | None = None) -> Ended:
     """The real program where these places are read-only, in a folder that is so for everybody."""
     mounts = [
-        f"mount --bind {place} {place} && mount -o remount,bind,ro {place}" for place in closed if Path(place).is_dir()
+        f"mount --rbind {place} {place} && mount -o remount,bind,ro {place}" for place in closed if Path(place).is_dir()
     ]
     command = shlex.join([sys.executable, "-m", "rollout", *arguments])
     environment = {"PATH": os.environ["PATH"], "HOME": "/proc", **lab.environment}

@@ -133,9 +133,10 @@ def test_ports_that_are_none_are_refused_wherever_they_stand(lab: Lab, home: Pat
     refused = status(lab, home, without=("ROLLOUT_SSH_PORT",))
     assert (refused.code, f"Bad port '{port}'" in refused.stderr) == (ExitCode.ERROR, True)
     write_config(home, "")
-    for told in (status(lab, home, "--ssh-port", port), status(lab, home, ROLLOUT_SSH_PORT=port)):
-        assert told.code == ExitCode.USAGE
-        assert "Invalid value for '--ssh-port'" in told.stderr
+    by_flag, by_variable = status(lab, home, "--ssh-port", port), status(lab, home, ROLLOUT_SSH_PORT=port)
+    assert (by_flag.code, by_variable.code) == (ExitCode.USAGE, ExitCode.USAGE)
+    assert "Invalid value for '--ssh-port'" in by_flag.stderr
+    assert "Invalid value for the variable ROLLOUT_SSH_PORT" in by_variable.stderr
     (home / "rollout.toml").write_text(f"ssh-port = {port}\n")
     told = status(lab, home, "--config", "rollout.toml", without=("ROLLOUT_SSH_PORT",))
     assert (told.code, "ssh-port" in told.stderr) == (ExitCode.USAGE, True)

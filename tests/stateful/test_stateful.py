@@ -346,7 +346,8 @@ class Misfortunes(RuleBasedStateMachine):
         is_lost = self.trouble.record_is_garbled
         assert is_lost or not self.unfinished(), self.told("it cannot be gone on with")
         if marked(self.running) or is_lost:
-            self.operators.run_one("abort")
+            # What may be rebooting has had all the time it needs: every machine is well.
+            self.operators.run_one("abort", "--wait", "2s")
             self.conclude()
         assert not self.unfinished(), self.told("it cannot be undone")
         self.judge_end()

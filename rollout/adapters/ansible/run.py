@@ -91,7 +91,7 @@ class AnsibleRun:
         return printable(" ".join(lines[telling:]), 400) or f"exit status {self.status}"
 
     def _main(self) -> None:
-        import ansible_runner  # noqa: PLC0415 - an extra, loaded by those alone who run through it
+        import ansible_runner  # noqa: PLC0415 - loaded by those alone who run through it
 
         ssh_config, private = self.folder / "ssh_config", self.folder / "run"
         try:

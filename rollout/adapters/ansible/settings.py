@@ -22,7 +22,7 @@ from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER
 
 _MISSING = "--executor ansible needs Ansible, which is not installed beside rollout"
-_INSTALL = "pip install 'node-rollout[ansible]'"
+_INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
 _NO_FILE = Path("none")
 # No connection may outlive a boot, and one whose host is gone must end.
 _OWN_SSH_ARGUMENTS = (
@@ -170,7 +170,7 @@ def programs() -> Path:
 
 
 def require_ansible() -> None:
-    """`RolloutError` where the extra is not installed."""
+    """`RolloutError` where it was taken out of the installation."""
     try:
         import ansible_runner  # noqa: F401, PLC0415 - loaded by those alone who run through Ansible
     except ImportError as error:

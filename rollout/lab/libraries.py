@@ -1,0 +1,24 @@
+"""The libraries that only the lab needs: a plain install goes without them, the extra `lab` brings them."""
+
+import sys
+from importlib import import_module
+
+from rollout.errors import RolloutError
+
+# the API server, the hosts, and JSON patches
+_LIBRARIES = ("aiohttp", "asyncssh", "jsonpatch")
+
+
+def require_libraries() -> None:
+    """`RolloutError` with the command that installs them where one is missing.
+
+    Importing asyncssh writes a temporary file.
+    """
+    try:
+        for name in _LIBRARIES:
+            import_module(name)
+    except ImportError as error:
+        raise RolloutError(
+            f"the simulated cluster needs libraries that are not installed: {error}",
+            hint=f"{sys.executable} -m pip install 'node-rollout[lab]'",
+        ) from error

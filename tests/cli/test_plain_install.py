@@ -1,0 +1,118 @@
+"""A plain install goes without the lab's libraries and without test tools, and does all of the program's work.
+
+The real program runs with everything hidden from it that a plain install does not bring.
+"""
+
+import json
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from rollout.lab.scenario import load_scenario
+from tests.cli.conftest import Command
+from tests.conftest import StartLab
+
+PACKAGE = "node-rollout"
+TINY = load_scenario(Path(__file__).with_name("tiny.yaml").as_posix())
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+# Python imports it at its start, before anything else
+HIDING = """
+import sys
+
+HIDDEN = frozenset({hidden})
+
+
+class Absent:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in HIDDEN:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+        return None
+
+
+sys.meta_path.insert(0, Absent)
+"""
+
+
+def brought(package: str) -> Iterator[str]:
+    """The packages that this one wants, without any extra."""
+    for line in metadata.requires(package) or ():
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield canonicalize_name(requirement.name)
+
+
+def plain_install() -> set[str]:
+    """Every package that `pip install node-rollout` leaves in an empty environment."""
+    packages, asked = {PACKAGE}, [PACKAGE]
+    while asked:
+        further = set(brought(asked.pop())) - packages
+        packages |= further
+        asked += further
+    return packages
+
+
+def hidden_modules() -> list[str]:
+    """What can be imported here and could not be with a plain install."""
+    plain = plain_install()
+    modules = metadata.packages_distributions().items()
+    return sorted(name for name, packages in modules if not plain & set(map(canonicalize_name, packages)))
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> dict[str, str]:
+    """The environment of a program that finds no more than a plain install brings."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    hidden = hidden_modules()
+    assert {"asyncssh", "jsonpatch", "pytest", "hypothesis", "mypy"} <= set(hidden)
+    (folder / "sitecustomize.py").write_text(HIDING.format(hidden=json.dumps(hidden)))
+    return {"PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize("words", [("demo",), ("lab", "up")])
+def test_without_the_extra_the_simulation_names_the_line_that_installs_it(
+    words: tuple[str, ...], command: Command, plain: dict[str, str]
+) -> None:
+    ended = command(*words, variables=plain)
+    assert ended.code == 1
+    assert ended.stdout == ""
+    assert ended.stderr.splitlines() == [
+        "rollout: error: the simulated cluster needs libraries that are not installed: No module named 'asyncssh'",
+        f"hint: {sys.executable} -m pip install 'node-rollout[lab]'",
+    ]
+
+
+def test_without_the_extra_scenarios_are_listed_all_the_same(command: Command, plain: dict[str, str]) -> None:
+    ended = command("lab", "scenarios", variables=plain)
+    assert (ended.code, ended.stderr) == (0, "")
+    assert "default" in ended.stdout
+
+
+def test_a_plain_install_carries_out_a_rollout(start_lab: StartLab, command: Command, plain: dict[str, str]) -> None:
+    lab = start_lab(TINY, speed=60)
+    ended = command("apply", "--yes", "-o", "json", lab=lab, variables=plain)
+    assert (ended.code, len(ended.summary["succeeded"])) == (0, 3), ended
+
+
+def test_a_plain_install_runs_ansible(start_lab: StartLab, command: Command, plain: dict[str, str]) -> None:
+    lab = start_lab(TINY)
+    ended = command("status", "--executor", "ansible", "-o", "json", lab=lab, variables=plain)
+    assert ended.code == 0, ended
+    assert [node["error"] for node in json.loads(ended.stdout)] == [""] * 3
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(line).name) for line in requirements}
+
+
+def test_the_group_that_tests_are_run_with_brings_the_extra() -> None:
+    extra, group = PROJECT["project"]["optional-dependencies"]["lab"], PROJECT["dependency-groups"]["dev"]
+    assert set(extra) <= set(group)
+    assert not names(PROJECT["project"]["dependencies"]) & names(group)
