@@ -9,6 +9,7 @@ from rollout.execution.reporting import Reporter
 from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
 from rollout.gather.cluster.workloads import Workload, read_workload, read_workloads
 from rollout.model.policy import Policy
+from rollout.model.text import listed
 from rollout.ports import Clock, ClusterApi
 
 _PAUSE = 1.0
@@ -77,7 +78,7 @@ class Settler:
     def _missing(self, before: Health, open_workloads: dict[str, Workload], expected_away: frozenset[str]) -> str:
         short = [text for was in list(open_workloads.values()) if (text := self._shortage(was, open_workloads))]
         gone = sorted((before.ready_nodes - expected_away) & self._unready_now())
-        return _in_words(short + [f"node {name} is not Ready any more" for name in gone])
+        return listed(short + [f"node {name} is not Ready any more" for name in gone], _NAMED)
 
     def _shortage(self, was: Workload, open_workloads: dict[str, Workload]) -> str:
         """What a workload lacks; one that lacks nothing is not asked for again."""
@@ -91,8 +92,3 @@ class Settler:
     def _unready_now(self) -> frozenset[str]:
         """A Node that is not there any more was taken out of the cluster, which is no sickness."""
         return frozenset(node.name for node in read_nodes(self.api) if not node.is_ready)
-
-
-def _in_words(missing: Sequence[str]) -> str:
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return "; ".join(missing[:_NAMED]) + more
