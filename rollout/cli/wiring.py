@@ -3,14 +3,13 @@
 import getpass
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rollout.cli.gate_options import LocalGateOptions
-from rollout.cli.options import ClusterOptions, Executor, SshOptions
-from rollout.cli.playbook_options import PlaybookOptions
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
@@ -102,19 +101,22 @@ def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
         shell.unlock(hosts.values())
 
 
-def gates(alerts: AlertPolicy, local: LocalGateOptions, prometheus_url: str) -> "GatePorts":
-    """What the gates ask outside the cluster: the operator's own command and terminal, and Prometheus.
+def gates(
+    alerts: AlertPolicy, local: LocalGateOptions, prometheus_url: str, playbooks: "NodePlaybooks | None"
+) -> "GatePorts":
+    """What the gates ask outside the cluster: the operator's own command, terminal and playbooks, and Prometheus.
 
     `prometheus_url` is this process's own, whatever the plan says: the token goes nowhere else.
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
-    from rollout.cli.confirming import TerminalConfirmation
+    from rollout.cli.consent import TerminalConfirmation
     from rollout.execution.gates.gates import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
         confirmation=TerminalConfirmation() if local.interactive else None,
         alerts=_alert_source(alerts, prometheus_url) if alerts.url else None,
+        playbooks=playbooks,
     )
 
 
@@ -157,8 +159,3 @@ def lease_holder() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}/{os.getpid()}"
-
-
-def interactive() -> bool:
-    """Whether somebody can be asked."""
-    return sys.stdin.isatty()

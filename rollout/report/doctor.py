@@ -1,8 +1,9 @@
 """What `rollout doctor` found: a checklist for people, an object for programs."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import TypedDict
 
 from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.model.json_text import json_document
@@ -14,6 +15,14 @@ _NAME_WIDTH = 18
 _MOST_SUBJECTS = 5
 # addresses, fingerprints, times, percentages, counts: anything with a digit in it
 _VARYING = re.compile(r"[\w.:/+%-]*\d[\w.:/+%-]*")
+
+
+class DoctorReport(TypedDict):
+    """What `rollout doctor -o json` prints: whether nothing failed, each check, and how many there are by verdict."""
+
+    ok: bool
+    checks: Sequence[Check]
+    summary: Mapping[Verdict, int]
 
 
 def doctor_text(checks: Sequence[Check], *, every: bool = False) -> str:
@@ -76,5 +85,4 @@ def _sum(checks: Sequence[Check]) -> str:
 def doctor_document(checks: Sequence[Check]) -> bytes:
     """`{"ok", "checks": [{"check", "subject", "verdict", "message", "fix"}], "summary": {"pass", "warn", "fail"}}`."""
     found = tally(checks)
-    document = {"ok": not found[Verdict.FAIL], "checks": checks, "summary": found}
-    return json_document(document)
+    return json_document(DoctorReport(ok=not found[Verdict.FAIL], checks=checks, summary=found))

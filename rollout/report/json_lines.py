@@ -5,7 +5,7 @@ here stays.
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import IO, assert_never
 
@@ -29,9 +29,23 @@ from rollout.model.progress import (
     WaveStarted,
 )
 from rollout.planning.document import encode_plan
+from rollout.report.line_types import (
+    BlockedLine,
+    DryRunLine,
+    FailedNode,
+    NodeFinishedLine,
+    NoticeLine,
+    PlanLine,
+    ReleasedLine,
+    RunLine,
+    StepLine,
+    Summary,
+    SummaryLine,
+    VersionLine,
+    WaveSettlingLine,
+    WaveStartedLine,
+)
 from rollout.report.text import timestamp
-
-Line = Mapping[str, object]
 
 
 class JsonLines:
@@ -43,7 +57,7 @@ class JsonLines:
 
     def begin(self, at: datetime) -> None:
         """The first line: the version of this format."""
-        self._write({"type": "version", "at": timestamp(at), "format_version": FORMAT_VERSION})
+        self._write(VersionLine(type="version", at=timestamp(at), format_version=FORMAT_VERSION))
 
     def notify(self, event: StepEvent) -> None:
         """One line for one event."""
@@ -52,64 +66,57 @@ class JsonLines:
     def rehearsed(self, at: datetime, nodes: Iterable[Rehearsal]) -> None:
         """One line for each node of a dry run."""
         for node in nodes:
-            self._write({"type": "dry_run", "at": timestamp(at), **_rehearsal(node)})
+            self._write(_rehearsal(timestamp(at), node))
 
-    def _write(self, content: Line) -> None:
+    def _write(self, content: RunLine) -> None:
         text = json_line(content).decode() + "\n"
         with self._lock:
             self._stream.write(text)
             self._stream.flush()
 
 
-def line(event: StepEvent) -> Line:
+def line(event: StepEvent) -> RunLine:  # noqa: PLR0911 - one return a type of event
     """The object that stands for an event."""
-    return {"type": _TYPES[type(event)], "at": timestamp(event.at), **_content(event)}
-
-
-_TYPES: Mapping[type, str] = {
-    PlanReady: "plan",
-    WaveStarted: "wave_started",
-    WaveSettling: "wave_settling",
-    NodeStep: "step",
-    PodBlocked: "blocked",
-    PodReleased: "released",
-    NodeFinished: "node_finished",
-    Notice: "notice",
-    RunFinished: "summary",
-}
-
-
-def _content(event: StepEvent) -> Line:  # noqa: PLR0911 - one return a type of event
+    at = timestamp(event.at)
     match event:
         case PlanReady():
-            return {"plan": msgspec.Raw(msgspec.json.format(encode_plan(event.plan), indent=-1))}
+            plan = msgspec.Raw(msgspec.json.format(encode_plan(event.plan), indent=-1))
+            return PlanLine(type="plan", at=at, plan=plan)
         case WaveStarted():
-            return {
-                "index": event.index,
-                "waves": event.waves,
-                "nodes": event.nodes,
-                "because": event.because,
-            }
+            return _wave(at, event)
         case WaveSettling():
-            return {"index": event.index, "waiting_for": event.waiting_for}
+            return WaveSettlingLine(type="wave_settling", at=at, index=event.index, waiting_for=event.waiting_for)
         case NodeStep():
-            return {"node": event.node, "phase": event.phase, "detail": event.detail}
+            return StepLine(type="step", at=at, node=event.node, phase=event.phase, detail=event.detail)
         case PodBlocked():
-            return _blocked(event)
+            return _blocked(at, event)
         case PodReleased():
-            return {"node": event.node, "pod": event.pod, "budget": event.budget, "since": timestamp(event.since)}
+            return _released(at, event)
         case NodeFinished():
-            return _node(event.result)
+            return _node(at, event.result)
         case Notice():
-            return {"message": event.message}
+            return NoticeLine(type="notice", at=at, message=event.message)
         case RunFinished():
-            return summary(event.result)
+            return SummaryLine(type="summary", at=at, **summary(event.result))
         case _:
             assert_never(event)
 
 
-def _blocked(event: PodBlocked) -> Line:
+def _wave(at: str, event: WaveStarted) -> WaveStartedLine:
     return {
+        "type": "wave_started",
+        "at": at,
+        "index": event.index,
+        "waves": event.waves,
+        "nodes": event.nodes,
+        "because": event.because,
+    }
+
+
+def _blocked(at: str, event: PodBlocked) -> BlockedLine:
+    return {
+        "type": "blocked",
+        "at": at,
         "node": event.node,
         "pod": event.pod,
         "budget": event.budget,
@@ -122,8 +129,21 @@ def _blocked(event: PodBlocked) -> Line:
     }
 
 
-def _node(result: NodeResult) -> Line:
+def _released(at: str, event: PodReleased) -> ReleasedLine:
     return {
+        "type": "released",
+        "at": at,
+        "node": event.node,
+        "pod": event.pod,
+        "budget": event.budget,
+        "since": timestamp(event.since),
+    }
+
+
+def _node(at: str, result: NodeResult) -> NodeFinishedLine:
+    finished: NodeFinishedLine = {
+        "type": "node_finished",
+        "at": at,
         "node": result.node,
         "outcome": result.outcome,
         "phase": result.phase,
@@ -132,23 +152,20 @@ def _node(result: NodeResult) -> Line:
         "version": result.version,
         "seconds": round(result.seconds, 1),
         "left_cordoned": result.left_cordoned,
-        **_findings(result),
     }
+    if not result.succeeded:
+        findings = result.findings
+        finished["ssh_error"] = findings.ssh_error
+        finished["conditions"] = findings.conditions
+        finished["console"] = findings.console
+    return finished
 
 
-def _findings(result: NodeResult) -> Line:
-    """What was seen of a node that failed; nothing for one that did not."""
-    if result.succeeded:
-        return {}
-    found = result.findings
-    return {"ssh_error": found.ssh_error, "conditions": found.conditions, "console": found.console}
+def _rehearsal(at: str, node: Rehearsal) -> DryRunLine:
+    return {"type": "dry_run", "at": at, "node": node.node, "evictions": node.evictions, "objections": node.objections}
 
 
-def _rehearsal(node: Rehearsal) -> Line:
-    return {"node": node.node, "evictions": node.evictions, "objections": node.objections}
-
-
-def summary(result: RunResult) -> Line:
+def summary(result: RunResult) -> Summary:
     """The end of a run: each planned node in exactly one of the four lists; `reasons` says why of the last two.
 
     `not_done` and `left_out` tell of the nodes that were asked for and that the plan could not take, or need not.
@@ -164,7 +181,8 @@ def summary(result: RunResult) -> Line:
     }
 
 
-def _failure(result: NodeResult) -> Line:
+def _failure(result: NodeResult) -> FailedNode:
+    findings = result.findings
     return {
         "node": result.node,
         "phase": result.phase,
@@ -172,5 +190,7 @@ def _failure(result: NodeResult) -> Line:
         "outcome": result.outcome,
         "hint": result.hint,
         "left_cordoned": result.left_cordoned,
-        **_findings(result),
+        "ssh_error": findings.ssh_error,
+        "conditions": findings.conditions,
+        "console": findings.console,
     }

@@ -1,18 +1,16 @@
-"""Help names everything, loads nothing, and the README says the same."""
+"""Help names everything, and loads nothing."""
 
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rollout import __version__
-from rollout.cli import reference
 from rollout.errors import ExitCode
 from tests.cli.conftest import Command
+from tests.docs import reference
 
-ROOT = Path(__file__).parents[2]
 CLIENTS = (
     *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3"),
     *("ansible", "ansible_runner", "aiohttp", "asyncssh", "jsonpatch"),
@@ -54,14 +52,3 @@ def test_help_loads_no_client() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stderr == "[]\n"
-
-
-def test_the_readme_has_the_tables_of_this_code() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    for name in reference.TABLES:
-        assert f"<!-- begin {name} -->" in text
-    assert reference.rewritten(text) == text, "write it anew: python -m rollout.cli.reference README.md"
-
-
-def test_every_fixed_word_is_explained() -> None:
-    assert reference.unexplained() == []

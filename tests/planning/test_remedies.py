@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from rollout.cli.reference import TABLES
 from rollout.model.cluster import Pod, PodPhase
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import Count
 from rollout.model.rivals import Coordinator
 from rollout.planning.plan import PlanInputs, build_plan
+from tests.docs.reference import TABLES
 from tests.planning.builders import NOW, budget, inputs, node, pod
 
 HOSTNAME = "kubernetes.io/hostname"

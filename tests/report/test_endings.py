@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from rollout.cli import reference
 from rollout.errors import ExitCode
 from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_of
 from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
 from rollout.report.summary import rehearsal_ending, summary_text
 from rollout.report.tables import plan_text
+from tests.docs import reference
 from tests.report.builders import AT, plan
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
@@ -155,7 +155,7 @@ def test_every_reason_is_one_of_the_two_kinds() -> None:
 
 
 def test_the_documented_reasons_say_how_a_run_ends() -> None:
-    """The README is held against this table; see the tests of the help."""
+    """The pages are held against this table; see the tests of the documents."""
     rows = [row.split(" | ") for row in reference.reasons().splitlines()[2:]]
     documented = {row[0].strip("| `"): row[2].strip(" |") for row in rows}
     not_done = dict.fromkeys(NOT_DONE, f"not done: {ExitCode.PARTIAL.value}")

@@ -1,4 +1,4 @@
-"""The roles that the README gives are enough, and no right of them is wider than what is used.
+"""The roles that the documents give are enough, and no right of them is wider than what is used.
 
 The attack: whoever gets hold of the program's account may do what its roles allow. A cluster-wide right to write
 ConfigMaps is a way to cluster-admin. The rule: the Lease and the ConfigMap are written in one namespace and by name,
@@ -17,13 +17,14 @@ import pytest
 import yaml
 
 from rollout.adapters.kube.api import connect
-from rollout.cli.reference import roles
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.lab.api.access import Denial, Grant, grants_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
+from tests.docs.pages import block
+from tests.docs.reference import roles
 from tests.ended import Ended, end_of, start
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +34,9 @@ Run = Callable[..., Ended]
 
 
 def documented() -> list[dict[str, Any]]:
-    block = re.search(r"<!-- begin roles -->\n+```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert block
-    return list(yaml.safe_load_all(block[1]))
+    fenced = re.fullmatch(r"```yaml\n(.*?)```", block("roles"), re.DOTALL)
+    assert fenced
+    return list(yaml.safe_load_all(fenced[1]))
 
 
 def grant(lab: Lab, grants: Iterable[Grant]) -> None:

@@ -24,13 +24,13 @@ from rollout.adapters.child_environment import is_secret
 from rollout.adapters.prometheus import TOKEN_VARIABLE
 from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
 from rollout.adapters.ssh.sockets import through
-from rollout.cli.reference import options
 from rollout.errors import ExitCode
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.gates import GateVariable
 from tests.conftest import StartLab
+from tests.docs.reference import options
 from tests.ended import Ended, end_of, start
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 

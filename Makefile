@@ -1,0 +1,46 @@
+# The usual commands, in the environment `.venv`; `make setup` makes it.
+BIN ?= .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lint format types layers fast test docs lab demo ci
+
+help: ## list these commands
+	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 10
+
+setup: ## make the environment
+	python3 -m venv .venv
+	$(BIN)/pip install -q --upgrade pip
+	$(BIN)/pip install -q -e '.[lab]' --group dev --group docs
+
+lint: ## style: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: ## mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: ## mypy, strict
+	$(BIN)/mypy
+
+layers: ## which room may import which
+	$(BIN)/lint-imports
+
+fast: ## tests that need no simulated cluster
+	$(BIN)/pytest -q -n 2 tests/model tests/planning tests/report tests/docs/test_pages.py
+
+test: ## all tests
+	$(BIN)/pytest -q -n 4 --dist worksteal
+
+docs: ## generated parts anew, and the site into site/
+	$(BIN)/python -m tests.docs.pages
+	$(BIN)/zensical build --strict --clean
+
+lab: ## a simulated cluster until Ctrl-C
+	$(BIN)/rollout lab up
+
+demo: ## the real commands on a simulated cluster
+	$(BIN)/rollout demo
+
+ci: ## all that has to hold before a change is taken
+	.ci/run

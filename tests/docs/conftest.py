@@ -1,0 +1,3 @@
+from tests.cli.conftest import command, home
+
+__all__ = ["command", "home"]

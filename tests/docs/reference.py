@@ -1,0 +1,234 @@
+"""The tables of the documents, made from the code: flags, fixed words, rights, scenarios.
+
+`python -m tests.docs.pages` writes them into the pages; the tests hold the pages against them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum, StrEnum
+from typing import Any
+
+import typer.main
+
+from rollout.cli.main import app
+from rollout.cli.settings.reserved import RESERVED
+from rollout.errors import ExitCode
+from rollout.gather.cluster.rights import Right, apply_rights
+from rollout.lab.scenario import load_scenario, scenario_names
+from rollout.model.marks import LEASE_NAMESPACE
+from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
+from rollout.model.progress import Outcome
+
+_EXIT_CODES = {
+    ExitCode.OK: "done, or nothing to do",
+    ExitCode.ERROR: "an error, told in a sentence with a hint",
+    ExitCode.CHANGES: "nodes wait to be taken; only with `plan --detailed-exitcode`",
+    ExitCode.DECLINED: "the question was not answered with `yes`, or could not be asked",
+    ExitCode.PARTIAL: "some nodes failed, their turn never came, or they were asked for and could not be taken",
+    ExitCode.STALE: "the cluster is not what the saved plan was made for",
+    ExitCode.BLOCKED: "another rollout holds the lock, or something is bound to stop a drain",
+    ExitCode.USAGE: "flags, environment or settings say something impossible",
+    ExitCode.INTERRUPTED: "stopped by a signal",
+}
+_REASONS = {
+    ExclusionReason.NOT_READY: "its kubelet does not report Ready",
+    ExclusionReason.DELETING: "its Node is being deleted",
+    ExclusionReason.CORDONED: "somebody else cordoned it; `--include-cordoned` takes it along and leaves it cordoned",
+    ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
+    ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
+    ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` takes it all the same",
+    ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
+    ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
+    ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing; or its Node does not "
+    "report this boot of it",
+    ExclusionReason.NO_SUDO: "the SSH user may not run `sudo -n systemctl reboot` there",
+    ExclusionReason.INHIBITED: "a systemd inhibitor blocks its host's shutdown",
+    ExclusionReason.SHUTDOWN_PENDING: "somebody else has scheduled a shutdown of its host",
+    ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
+    ExclusionReason.RIVAL: "another reboot coordinator holds it",
+    ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
+    ExclusionReason.BLOCKED: "its drain is bound to fail, and `--skip-blocked` was given",
+}
+_BLOCKERS = {
+    BlockerKind.BUDGET_NEVER: "a disruption budget never allows the eviction, however long one waits",
+    BlockerKind.TWO_BUDGETS: "two budgets cover one pod: the API server refuses its eviction",
+    BlockerKind.UNMANAGED_POD: "nothing would start the pod again; `--force` evicts it",
+    BlockerKind.LOCAL_STORAGE: "the pod keeps data on the node, and `--no-delete-emptydir-data` was given",
+    BlockerKind.DAEMONSET_GONE: "the pod's DaemonSet no longer exists; `--force` evicts it",
+    BlockerKind.BUDGET_UNHEALTHY: "pods unready for longer than `--drain-timeout` keep a budget from allowing anything",
+    BlockerKind.STUCK_TERMINATING: "a pod should have been gone for longer than `--drain-timeout` waits",
+    BlockerKind.FITS_NOWHERE: "a budget waits for replacements that fit on no other node",
+    BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` goes on beside it",
+    BlockerKind.NODES_UNAVAILABLE: "nodes that are away already use up `--max-unavailable`",
+}
+_WARNINGS = {
+    WarningKind.POD: "a pod goes, stays or comes back: data is lost, nothing replaces it, or the reboot ends it",
+    WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
+    WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
+    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it does not run until its node is back",
+    WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
+}
+_OUTCOMES = {
+    Outcome.SUCCEEDED: "rebooted, proven, and back in service",
+    Outcome.DRAIN_FAILED: "its pods could not be moved; it was not rebooted, and is given back",
+    Outcome.REBOOT_REFUSED: "the host would not reboot; it is given back",
+    Outcome.NOT_REBOOTED: "the host kept running its old boot; it is given back",
+    Outcome.NOT_BACK: "the host did not come back in time; it stays cordoned",
+    Outcome.NOT_READY: "the host is back, its node is not Ready; it stays cordoned",
+    Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
+    Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",
+    Outcome.FENCED: "the lock was lost: nothing further was done to it",
+    Outcome.STRANDED: "begun before an interruption; its host is not known now, or its marks are not understood",
+    Outcome.SKIPPED: "the node changed since it was planned; it was not touched",
+    Outcome.ABORTED: "stopped on request before its reboot; it is given back",
+    Outcome.FAILED: "something else; the message says what",
+}
+
+
+def words(meanings: Mapping[Any, str], heading: str) -> str:
+    """A table of fixed words, or numbers, and what they mean."""
+    return _table((heading, "means"), [(f"`{_written(word)}`", meaning) for word, meaning in meanings.items()])
+
+
+def reasons() -> str:
+    """The reasons with what an ending makes of a node that was asked for."""
+    endings = {ExclusionKind.NOT_DONE: f"not done: {ExitCode.PARTIAL.value}", ExclusionKind.LEFT_OUT: "left out: 0"}
+    rows = [(f"`{reason}`", meaning, endings[kind_of(reason)]) for reason, meaning in _REASONS.items()]
+    return _table(("reason", "means", "the run ends with"), rows)
+
+
+def _written(word: StrEnum | ExitCode) -> str:
+    return str(word.value)
+
+
+def flags() -> str:
+    """A table a group of flags, with the commands that take each."""
+    sections: dict[str, dict[str, tuple[Any, list[str]]]] = {}
+    for command, parameter in options():
+        title = getattr(parameter, "rich_help_panel", None) or f"Only `rollout {command}`"
+        known = sections.setdefault(title, {}).setdefault(parameter.opts[-1], (parameter, []))
+        known[1].append(command)
+    return "\n\n".join(_section(title, list(known.values())) for title, known in sections.items())
+
+
+def options() -> Iterable[tuple[str, Any]]:
+    """Every option with the words of its command."""
+    for path, command in _commands("", typer.main.get_command(app)):
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
+                yield path, parameter
+
+
+def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:
+    """Every command that does something, by its words."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+        return
+    for name, child in below.items():
+        yield from _commands(f"{path} {name}".strip(), child)
+
+
+def _section(title: str, known: Sequence[tuple[Any, Sequence[str]]]) -> str:
+    rows = [(_names(flag), _meaning(flag), ", ".join(commands)) for flag, commands in known]
+    if title.startswith("Only"):
+        return f"**{title}**\n\n" + _table(("flag", "means"), [row[:2] for row in rows])
+    return f"**{title}**\n\n" + _table(("flag", "means", "commands"), rows)
+
+
+def _meaning(flag: Any) -> str:
+    default = _default(flag)
+    return " ".join(part for part in (flag.help, f"Default: {default}." if default else "") if part)
+
+
+def _names(flag: Any) -> str:
+    written = "/".join([*flag.opts, *flag.secondary_opts])
+    value = "" if flag.is_flag else f" {_value(flag)}"
+    return f"`{written}{value}`"
+
+
+def _value(flag: Any) -> str:
+    choices = flag.type_descriptor.choices
+    return "\\|".join(choices) if choices else (flag.metavar or "VALUE").replace("|", "\\|")
+
+
+def _default(flag: Any) -> str:
+    if flag.default is None or flag.default is False or flag.default == "":
+        return ""
+    return f"`{'on' if flag.default is True else flag.default}`"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def unexplained() -> list[str]:
+    """Fixed words that no table has."""
+    explained: Mapping[type[Enum], Mapping[Any, str]] = {
+        ExitCode: _EXIT_CODES,
+        ExclusionReason: _REASONS,
+        BlockerKind: _BLOCKERS,
+        WarningKind: _WARNINGS,
+        Outcome: _OUTCOMES,
+    }
+    return [str(word) for kind, meanings in explained.items() for word in kind if word not in meanings]
+
+
+def roles() -> str:
+    """The rights of a rollout as the YAML of a ClusterRole, and of a Role for each namespace that it writes in."""
+    wide = [right for right in apply_rights(LEASE_NAMESPACE) if not _is_namespaced(right)]
+    within = [right for right in apply_rights(LEASE_NAMESPACE) if _is_namespaced(right)]
+    namespaces = dict.fromkeys(right.namespace for right in within)
+    documents = [
+        _role("ClusterRole", "", wide),
+        *(_role("Role", name, [right for right in within if right.namespace == name]) for name in namespaces),
+    ]
+    return "\n".join(("```yaml", "\n---\n".join(documents), "```"))
+
+
+def _is_namespaced(right: Right) -> bool:
+    """A namespace itself is in none, though access reviews name it as its own."""
+    return bool(right.namespace) and right.resource != "namespaces"
+
+
+def _role(kind: str, namespace: str, rights: Iterable[Right]) -> str:
+    rules: dict[tuple[str, str, str], list[str]] = {}
+    for right in rights:
+        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+        rules.setdefault((right.group, resource, right.name), []).append(right.verb)
+    metadata = f"name: node-rollout, namespace: {namespace}" if namespace else "name: node-rollout"
+    head = ("apiVersion: rbac.authorization.k8s.io/v1", f"kind: {kind}", f"metadata: {{{metadata}}}", "rules:")
+    return "\n".join((*head, *(_rule(*key, verbs) for key, verbs in rules.items())))
+
+
+def _rule(group: str, resource: str, name: str, verbs: Iterable[str]) -> str:
+    names = f"resourceNames: [{name}], " if name else ""
+    return f'  - {{apiGroups: ["{group}"], resources: [{resource}], {names}verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
+
+
+def reserved() -> str:
+    """The settings that a found `rollout.toml` may not make, and why each of them may not."""
+    by_reason: dict[str, list[str]] = {}
+    for setting, reason in RESERVED.items():
+        by_reason.setdefault(reason, []).append(f"`{setting}`")
+    return _table(("settings", "because each"), [(", ".join(names), reason) for reason, names in by_reason.items()])
+
+
+def scenarios() -> str:
+    """What the lab can play."""
+    return _table(
+        ("scenario", "what is wrong"), [(f"`{name}`", load_scenario(name).description) for name in scenario_names()]
+    )
+
+
+TABLES: Mapping[str, Callable[[], str]] = {
+    "flags": flags,
+    "exit codes": lambda: words(_EXIT_CODES, "exit code"),
+    "reasons": reasons,
+    "blockers": lambda: words(_BLOCKERS, "kind"),
+    "warnings": lambda: words(_WARNINGS, "kind"),
+    "roles": roles,
+    "outcomes": lambda: words(_OUTCOMES, "outcome"),
+    "reserved": reserved,
+    "scenarios": scenarios,
+}

@@ -1,0 +1,152 @@
+"""The documents say what the code says, their links lead somewhere, and their lines can be read."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.model.plan import BlockerKind, ExclusionReason, WarningKind
+from rollout.model.progress import Outcome, Phase
+from tests.docs import reference, schemas
+from tests.docs.pages import DOCS, PLACES, ROOT, SCHEMAS, TABLES, block, rewritten
+
+LARGEST_README = 8192
+WIDEST_LINE = 100
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
+# Its older entries are wider; lines of it are never rewritten, as they are what was said at a release.
+WIDE_ON_PURPOSE = {ROOT / "CHANGELOG.md"}
+ANEW = "write it anew: python -m tests.docs.pages"
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$", lambda match: "\n" * match[0].count("\n"), text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The ids that headings get, on the site as on the forges."""
+    headings = re.findall(r"^#+ (.+)$", without_code(text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> Iterator[str]:
+    yield from (
+        target
+        for target in re.findall(r"\]\(([^)\s]+)\)", without_code(text_of(page)))
+        if not target.startswith(("https:", "http:", "mailto:"))
+    )
+
+
+def test_the_readme_is_read_in_a_few_minutes() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= LARGEST_README
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in WIDE_ON_PURPOSE], ids=lambda page: page.name)
+def test_lines_of_prose_fit_on_a_screen(page: Path) -> None:
+    """Tables and code are excepted, and lines that one link makes long."""
+    lines = without_code(text_of(page)).splitlines()
+    wide = [line for line in lines if len(line) > WIDEST_LINE and not line.startswith("|")]
+    assert [line for line in wide if not re.search(r"\]\([^)]{60,}\)|https?://\S{60,}", line)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_pages_and_headings(page: Path) -> None:
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name}: {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_each_table_is_that_of_this_code(name: str) -> None:
+    assert block(name) == TABLES[name]().strip(), ANEW
+
+
+def test_each_table_stands_in_one_page() -> None:
+    for name, place in PLACES.items():
+        holders = [page.name for page in PAGES if f"<!-- begin {name} -->" in text_of(page)]
+        assert holders == [place]
+    assert set(PLACES) == set(TABLES)
+
+
+def test_a_page_that_is_written_anew_says_the_same() -> None:
+    for page in DOCS.glob("*.md"):
+        assert rewritten(text_of(page)) == text_of(page), ANEW
+
+
+def test_every_fixed_word_is_explained() -> None:
+    assert reference.unexplained() == []
+
+
+def test_every_fixed_word_stands_in_its_table() -> None:
+    places = {"reasons": ExclusionReason, "blockers": BlockerKind, "warnings": WarningKind, "outcomes": Outcome}
+    for name, words in places.items():
+        assert all(f"| `{word.value}` |" in block(name) for word in words)
+    assert all(f"| `{code.value}` |" in block("exit codes") for code in ExitCode)
+    assert all(f"`{phase.value}`" in text_of(DOCS / "json.md") for phase in Phase)
+
+
+def test_every_flag_stands_in_the_configuration() -> None:
+    table = block("flags")
+    for command, option in reference.options():
+        for name in (*option.opts, *option.secondary_opts):
+            assert re.search(rf"[`/]{re.escape(name)}[ `/]", table), f"{command} {name}"
+
+
+def test_variables_follow_from_their_flags_but_for_those_that_the_page_names() -> None:
+    page = text_of(DOCS / "configuration.md")
+    for command, option in reference.options():
+        flag = max(option.opts, key=len)
+        derived = "ROLLOUT_" + flag.removeprefix("--").replace("-", "_").upper()
+        if option.envvar not in (derived, None):
+            assert f"`{command} {flag}` is `{option.envvar}`" in page
+
+
+@pytest.mark.parametrize("command", sorted(schemas.DOCUMENTS))
+def test_each_schema_is_that_of_this_code(command: str) -> None:
+    assert text_of(SCHEMAS / f"{command}.json") == schemas.written(command), ANEW
+
+
+def test_every_field_is_explained_and_nothing_else() -> None:
+    assert list(schemas.unexplained()) == []
+    assert list(schemas.stale_meanings()) == []
+
+
+def test_the_picture_of_the_rooms_is_what_the_linter_enforces() -> None:
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
+    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    pictures = re.findall(r"^```\n(.*?)\n```$", text_of(DOCS / "architecture.md"), re.DOTALL | re.MULTILINE)
+    assert "\n".join(layers).replace("rollout.", "") in pictures
+
+
+def test_every_page_is_on_the_site() -> None:
+    navigation = text_of(ROOT / "mkdocs.yml").partition("\nnav:\n")[2]
+    assert set(re.findall(r"[\w-]+\.md", navigation)) == {page.name for page in DOCS.glob("*.md")}
+
+
+def test_the_two_commands_of_the_readme_are_what_ci_runs() -> None:
+    commands = re.findall(r"^python3 -m venv .*$", text_of(ROOT / "README.md"), re.MULTILINE)
+    assert len(commands) == 2
+    assert commands[0].endswith("rollout demo")
+    found = subprocess.run(
+        ["grep", "-m1", "-E", "^python3 -m venv .*pytest", "README.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == commands[1]
+
+
+def test_the_picture_of_the_readme_exists() -> None:
+    (picture,) = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text_of(ROOT / "README.md"))
+    assert (ROOT / picture).stat().st_size > 0
