@@ -24,6 +24,7 @@ from rollout.execution.events.writer import EventWriter
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
 from rollout.model.cluster import Pod
 from rollout.model.progress import Phase
+from rollout.model.text import listed
 from rollout.planning.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
 
 _TICK = 0.25
@@ -87,9 +88,9 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
     verdicts = judge_all(pods, rules)
     refused = having(Action.REFUSE, verdicts)
     if refused:
-        listed = _listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused])
+        reasons = listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused], _NAMED)
         why = "pods have come that must not be touched" if begun else "no pod was touched, for some must not be"
-        raise DrainError(f"{why}: {listed}")
+        raise DrainError(f"{why}: {reasons}")
     return tuple(verdict.pod for verdict in having(Action.EVICT, verdicts))
 
 
@@ -97,9 +98,10 @@ def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
     """No API server evicts a pod of two budgets: known beforehand, no other pod need be moved for nothing."""
     stuck = [(pod, guards) for pod in pods if (guards := budgets.forbidding(pod))]
     if stuck:
-        listed = _listed([f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in stuck])
+        names = [f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in stuck]
         raise DrainError(
-            f"no pod was touched, for some are under more than one budget, and so cannot be evicted: {listed}",
+            f"no pod was touched, for some are under more than one budget, and so cannot be evicted: "
+            f"{listed(names, _NAMED)}",
             hint="Delete all but one of the budgets, or use --disable-eviction.",
         )
 
@@ -171,7 +173,7 @@ class _Waiting:
         detail = f"{_pods(len(remaining))} left, {len(going)} terminating"
         overdue = [pod for pod in going if now - self.terminating[pod.uid] > pod.grace_period + _OVERDUE]
         if overdue:
-            detail += f"; overdue: {_listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue])}"
+            detail += f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], _NAMED)}"
         if detail != self.told and now - self.told_at >= _TICK_OF_TELLING:
             self.told, self.told_at = detail, now
             self.task.report.step(self.task.node, Phase.DRAINING, detail)
@@ -204,8 +206,10 @@ def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: Ret
             f"the API server was away at the end of --drain-timeout {task.policy.timeout}: {error.message}"
         ) from error
     if remaining:
-        listed = _listed([waiting.why_left(pod) for pod in remaining])
-        raise DrainError(f"{_pods(len(remaining))} left after --drain-timeout {task.policy.timeout}: {listed}{kubelet}")
+        reasons = listed([waiting.why_left(pod) for pod in remaining], _NAMED)
+        raise DrainError(
+            f"{_pods(len(remaining))} left after --drain-timeout {task.policy.timeout}: {reasons}{kubelet}"
+        )
 
 
 def _kubelet(task: DrainTask) -> str:
@@ -218,11 +222,6 @@ def _kubelet(task: DrainTask) -> str:
         if node.is_ready
         else f"; the Node is not Ready, and pods only end where a kubelet says so {node.ready_message}"
     )
-
-
-def _listed(parts: Sequence[str]) -> str:
-    more = f"; and {len(parts) - _NAMED} more" if len(parts) > _NAMED else ""
-    return "; ".join(parts[:_NAMED]) + more
 
 
 def _pods(number: int) -> str:

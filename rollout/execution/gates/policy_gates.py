@@ -1,6 +1,6 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +21,7 @@ from rollout.model.gates import GateVariable
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import Outcome
 from rollout.model.quantity import Duration
+from rollout.model.text import shortened
 from rollout.planning.windows import Window, current, fits_ever, following
 
 _FRESH_SECONDS = 5.0
@@ -160,7 +161,8 @@ class PolicyGates:
                 lambda api: read_selected_pods(api, node.name, selector)  # noqa: B023 - called at once
             )
             if running := [pod.key for pod in pods if not pod.finished]:
-                return f"the pod {_named(running)} runs there, and --blocking-pod-selector {selector} waits for it"
+                names = shortened(running, _NAMED)
+                return f"the pod {names} runs there, and --blocking-pod-selector {selector} waits for it"
         return ""
 
     def _alert(self) -> str:
@@ -179,7 +181,7 @@ class PolicyGates:
             active = self._ports.alerts.active()
         except GateError as error:
             return f"alerts cannot be asked for: {error.message}"
-        return f"Prometheus has the alert {_named(active)}" if active else ""
+        return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""
 
     def _bounded(self, node: PlannedNode, why: str) -> Hold:
         deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
@@ -193,11 +195,6 @@ class PolicyGates:
             self._told[about] = hold.why
             self._around.report.notice(f"{about or 'no node is begun'}: {hold.why}")
         return hold
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:

@@ -10,6 +10,7 @@ from rollout.execution.record.health import Health
 from rollout.gather.cluster.snapshot import read_node_pods, read_nodes
 from rollout.gather.cluster.workloads import Workload, read_workload, read_workloads
 from rollout.model.policy import Policy
+from rollout.model.text import listed
 from rollout.ports import ClusterApi
 
 _PAUSE = 1.0
@@ -58,7 +59,7 @@ class Settler:
     def _missing(self, before: Health, open_workloads: dict[str, Workload], expected_away: frozenset[str]) -> str:
         short = [text for was in list(open_workloads.values()) if (text := self._shortage(was, open_workloads))]
         gone = sorted((before.ready_nodes - expected_away) & self._unready_now())
-        return _in_words(short + [f"node {name} is not Ready any more" for name in gone])
+        return listed(short + [f"node {name} is not Ready any more" for name in gone], _NAMED)
 
     def _shortage(self, was: Workload, open_workloads: dict[str, Workload]) -> str:
         """What a workload lacks; one that lacks nothing is not asked for again."""
@@ -77,8 +78,3 @@ class Settler:
 def _owners_on(api: ClusterApi, nodes: Sequence[str]) -> frozenset[str]:
     pods = (pod for node in nodes for pod in read_node_pods(api, node).pods)
     return frozenset(pod.owner.uid for pod in pods if pod.owner is not None)
-
-
-def _in_words(missing: Sequence[str]) -> str:
-    more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    return "; ".join(missing[:_NAMED]) + more
