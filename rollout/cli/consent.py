@@ -1,11 +1,17 @@
-"""Consent: a saved plan, `--yes`, or the word `yes` typed by somebody who has seen the plan."""
+"""Consent: a saved plan, `--yes`, or the word `yes` typed by an operator who has seen the plan.
 
+With `--interactive` they are asked again before each wave.
+"""
+
+import select
 import sys
+from collections.abc import Callable
 
-from rollout.cli import wiring
 from rollout.errors import DeclinedError
+from rollout.report.text import printable
 
 _QUESTION = "Only 'yes' is taken for consent. Run this plan? "
+_TICK = 0.5
 
 
 def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool) -> None:
@@ -16,7 +22,7 @@ def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool) -> None:
         raise DeclinedError(
             "apply -o json asks no questions", hint="Give --yes, or a plan saved with `rollout plan --out FILE`."
         )
-    if not wiring.interactive():
+    if not sys.stdin.isatty():
         raise DeclinedError(
             "there is no terminal to ask for consent",
             hint="Give --yes, or a plan saved with `rollout plan --out FILE`.",
@@ -29,3 +35,33 @@ def ask(question: str = _QUESTION) -> None:
     sys.stderr.flush()
     if sys.stdin.readline().strip() != "yes":
         raise DeclinedError("not confirmed: nothing was changed")
+
+
+class TerminalConfirmation:
+    """Asks at the terminal: y for this wave, a for this and all that follow, anything else for none."""
+
+    def __init__(self) -> None:
+        if not sys.stdin.isatty():
+            raise DeclinedError(
+                "--interactive needs a terminal to ask at", hint="Leave it away, or hold waves with --gate-command."
+            )
+        self._always = False
+
+    def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:
+        """Whether they agree; a stop while the question stands is a no."""
+        if self._always:
+            return True
+        sys.stderr.write(f"{printable(question)} [y/N/a(lways)] ")
+        sys.stderr.flush()
+        answer = _line(stopped).strip().lower()
+        self._always = answer in ("a", "always")
+        return self._always or answer in ("y", "yes")
+
+
+def _line(stopped: Callable[[], bool]) -> str:
+    while not stopped():
+        readable, _, _ = select.select([sys.stdin], [], [], _TICK)
+        if readable:
+            return sys.stdin.readline()
+    sys.stderr.write("\n")
+    return ""

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from rollout.cli.configuration import SETTINGS_FILE
+from rollout.cli.settings.defaults import SETTINGS_FILE
 from rollout.errors import ExitCode, RolloutError
 from rollout.report.text import printable
 

@@ -5,7 +5,6 @@ Commands are imported for their flags, which costs little; what they work with i
 
 import getpass
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,23 +14,23 @@ import typer
 
 from rollout import __version__
 from rollout.cli import failures
-from rollout.cli.abort import abort
-from rollout.cli.apply import apply
-from rollout.cli.check_update import check_update
-from rollout.cli.demo import demo
-from rollout.cli.doctor import doctor
-from rollout.cli.flattening import flattened
+from rollout.cli.commands.abort import abort
+from rollout.cli.commands.apply import apply
+from rollout.cli.commands.check_update import check_update
+from rollout.cli.commands.demo import demo
+from rollout.cli.commands.doctor import doctor
+from rollout.cli.commands.history import history
+from rollout.cli.commands.inventory import inventory
+from rollout.cli.commands.lab import lab_app
+from rollout.cli.commands.plan import plan
+from rollout.cli.commands.resume import resume
+from rollout.cli.commands.status import status
 from rollout.cli.help import SectionedCommand
-from rollout.cli.history import history
-from rollout.cli.inventory import inventory
-from rollout.cli.lab import lab_app
-from rollout.cli.plan import plan
-from rollout.cli.resume import resume
-from rollout.cli.status import status
-from rollout.cli.streams import discard_output, flush_or_discard, prepare_streams
+from rollout.cli.invocation import invoke
+from rollout.cli.options.flattening import flattened
+from rollout.cli.settings.variables import unknown_variables
+from rollout.cli.streams import prepare_streams
 from rollout.cli.terminal import say
-from rollout.cli.variables import unknown_variables
-from rollout.errors import ExitCode
 
 _EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."
 
@@ -103,23 +102,7 @@ app.command(cls=SectionedCommand)(version)
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit code, whatever happens."""
-    try:
-        code = app(list(arguments), prog_name=failures.PROGRAM, standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # whoever read our output has seen enough; nothing more may be written, not even at exit
-        discard_output()
-        return ExitCode.ERROR
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
-        flush_or_discard()
-        return failures.report(error, verbose=_is_verbose(arguments))
-    return code if isinstance(code, int) else ExitCode.OK
-
-
-def _is_verbose(arguments: Sequence[str]) -> bool:
-    """Whether causes are wanted; asked of the raw words, for an error may come before they are parsed."""
-    asked = any(re.fullmatch(r"--verbose|-y?vy?", word) for word in arguments)
-    return asked or os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "true", "yes", "on")
+    return invoke(app, arguments)
 
 
 def main() -> None:

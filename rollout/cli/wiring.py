@@ -3,14 +3,13 @@
 import getpass
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rollout.cli.gate_options import LocalGateOptions
-from rollout.cli.options import ClusterOptions, Executor, SshOptions
-from rollout.cli.playbook_options import PlaybookOptions
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
@@ -18,8 +17,8 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
-    from rollout.execution.gates.gates import AlertSource, GatePorts
-    from rollout.execution.node.playbooks import NodePlaybooks
+    from rollout.execution.gates.playbooks import NodePlaybooks
+    from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
 
 
@@ -102,19 +101,22 @@ def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
         shell.unlock(hosts.values())
 
 
-def gates(alerts: AlertPolicy, local: LocalGateOptions, prometheus_url: str) -> "GatePorts":
-    """What the gates ask outside the cluster: the operator's own command and terminal, and Prometheus.
+def gates(
+    alerts: AlertPolicy, local: LocalGateOptions, prometheus_url: str, playbooks: "NodePlaybooks | None"
+) -> "GatePorts":
+    """What the gates ask outside the cluster: the operator's own command, terminal and playbooks, and Prometheus.
 
     `prometheus_url` is this process's own, whatever the plan says: the token goes nowhere else.
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
-    from rollout.cli.confirming import TerminalConfirmation
-    from rollout.execution.gates.gates import GatePorts
+    from rollout.cli.consent import TerminalConfirmation
+    from rollout.execution.gates.ports import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
         confirmation=TerminalConfirmation() if local.interactive else None,
         alerts=_alert_source(alerts, prometheus_url) if alerts.url else None,
+        playbooks=playbooks,
     )
 
 
@@ -132,7 +134,7 @@ def _alert_source(alerts: AlertPolicy, own_url: str) -> "AlertSource":
 
 def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks | None":
     """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
-    from rollout.execution.node.playbooks import Occasion
+    from rollout.execution.gates.playbooks import Occasion
 
     named = {Occasion.PRE_REBOOT: options.pre_reboot_playbook, Occasion.POST_REBOOT: options.post_reboot_playbook}
     files = {occasion: file for occasion, file in named.items() if file is not None}
@@ -157,8 +159,3 @@ def lease_holder() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}/{os.getpid()}"
-
-
-def interactive() -> bool:
-    """Whether somebody can be asked."""
-    return sys.stdin.isatty()

@@ -1,12 +1,11 @@
 """Other reboot coordinators in the cluster: two that reboot the same nodes break each other's limits."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
-from rollout.model.rivals import Coordinator
+from rollout.model.rivals import Coordinator, Rival
 
 FLUO = "fluo"
 CLUO = "cluo"
@@ -14,15 +13,6 @@ KURED = "kured"
 LOCKSMITHD = "locksmithd"
 UPGRADE_CONTROLLER = "system-upgrade-controller"
 RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER)
-
-
-@dataclass(frozen=True, slots=True)
-class Rival:
-    """A coordinator that may act. `object` is what to look at, `message` what it is and the way out."""
-
-    name: str
-    object: str
-    message: str
 
 
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"

@@ -7,12 +7,18 @@ passes but what the test lets happen.
 from collections.abc import Callable
 from pathlib import Path
 
-from rollout.cli.deciding import Intent
-from rollout.cli.options import ClusterOptions, LeaseOptions, SshOptions
-from rollout.cli.preparing import prepared
-from rollout.cli.run_options import LockOptions
+from rollout.cli.commands.apply import planned_run
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.run import JournalOptions, ProcessOptions, StopOptions
+from rollout.cli.options.ssh import PlaybookOptions, SshOptions
+from rollout.cli.stages.gather import gather
+from rollout.cli.stages.plan import Intent
 from rollout.cli.wiring import system_clock
-from rollout.execution.rollout import Ports, StopRequest, execute
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.rollout.execute import execute
+from rollout.execution.rollout.ports import Ports
 from rollout.lab.lab import Lab
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
@@ -71,9 +77,13 @@ def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
     )
     intent = Intent(Selection(nodes=("worker-1", "worker-2")), RULES)
     cluster = ClusterOptions(kubeconfig=paths["KUBECONFIG"])
-    this = prepared(intent, cluster, ssh, LeaseOptions(), LockOptions(), quiet=True)
-    ports = Ports(this.connections.api, this.connections.shell, system_clock(), notices)
-    return execute(this.plan, this.hosts, ports, this.options, stop)
+    process = ProcessOptions(
+        ssh, PlaybookOptions(), RebootOptions(), LeaseOptions(), LockOptions(), StopOptions(), JournalOptions()
+    )
+    gathered = gather(cluster, intent.selection, ssh)
+    run = planned_run(intent, gathered, process, GatePorts(), quiet=True)
+    ports = Ports(run.connections.api, run.connections.shell, system_clock(), notices)
+    return execute(run.plan, run.hosts, ports, run.options, stop)
 
 
 def test_what_falls_sick_while_it_soaks_keeps_the_next_wave(started: Started) -> None:

@@ -8,22 +8,15 @@ from typing import Any
 import pytest
 import typer
 
-from rollout.cli.check_update import CheckOptions
-from rollout.cli.flattening import flattened
-from rollout.cli.gate_options import GateOptions, LocalGateOptions
-from rollout.cli.options import (
-    ClusterOptions,
-    Executor,
-    GeneralOptions,
-    HostKeys,
-    LeaseOptions,
-    OutputFormat,
-    SelectionOptions,
-    SshOptions,
-)
-from rollout.cli.playbook_options import PlaybookOptions
-from rollout.cli.policy_options import PolicyOptions
-from rollout.cli.reboot_options import RebootOptions
+from rollout.cli.commands.check_update import CheckOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.flattening import flattened
+from rollout.cli.options.gates import GateOptions, LocalGateOptions
+from rollout.cli.options.general import GeneralOptions, OutputFormat
+from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.ssh import Executor, HostKeys, PlaybookOptions, SshOptions
 from rollout.errors import UsageError
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Count, Duration

@@ -1,6 +1,6 @@
 import pytest
 
-from rollout.cli.selecting import chosen, useless_exclusions, useless_spreading
+from rollout.cli.stages.selection import chosen, useless_exclusions, useless_spreading
 from rollout.errors import InputError
 from rollout.model.cluster import Node, ReadyState, Resources
 from rollout.model.policy import Selection

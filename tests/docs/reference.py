@@ -10,7 +10,7 @@ from typing import Any
 import typer.main
 
 from rollout.cli.main import app
-from rollout.cli.reserved import RESERVED
+from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, apply_rights
 from rollout.lab.scenario import load_scenario, scenario_names

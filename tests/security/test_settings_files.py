@@ -19,7 +19,7 @@ import pytest
 from rollout.adapters.file_owners import Reader, current_reader, distrust
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.connection import Patience
-from rollout.cli.reserved import RESERVED, TUNING
+from rollout.cli.settings.reserved import RESERVED, TUNING
 from rollout.errors import ExitCode
 from rollout.gather.hosts.side_by_side import Answer
 from rollout.model.host import Host

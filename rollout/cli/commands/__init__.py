@@ -1,0 +1,1 @@
+"""One module a command: its flags, and the list of its stages."""

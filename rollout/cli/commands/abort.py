@@ -1,0 +1,102 @@
+"""`rollout abort`."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.options import values
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.run import YesOption
+from rollout.cli.options.ssh import SshOptions
+from rollout.errors import ExitCode
+from rollout.model.quantity import Duration
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.gather import Connections
+    from rollout.execution.rollout.abort import Aborted
+
+WaitOption = Annotated[
+    Duration,
+    Flag(OWN, "How long to watch a node whose reboot may have been asked for.", "DURATION", read=values.duration),
+]
+
+
+def abort(
+    cluster: ClusterOptions,
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    lock: LockOptions,
+    general: GeneralOptions,
+    yes: YesOption = False,
+    wait: WaitOption = Duration(120),
+) -> None:
+    """Undo what an interrupted rollout has begun: its cordons, its annotations, its record.
+
+    Nothing that anybody else has set is touched. A node that may be rebooting right now is watched, and left as it is
+    where it does not come back in time.
+
+    \b
+    Examples:
+      rollout abort
+      rollout abort --yes --wait 5m
+    """
+    from rollout.cli import consent
+    from rollout.cli.stages import gather
+    from rollout.cli.terminal import show
+    from rollout.model.policy import Selection
+    from rollout.report.unfinished import abort_text
+
+    connections = gather.connect(cluster, Selection(), ssh)
+    unfinished = gather.find_unfinished(connections, lease.lease_namespace)
+    if unfinished is None:
+        show("null" if general.as_json else "Nothing to undo: no rollout stands on this cluster.")
+        return
+    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
+    if not general.as_json:
+        show(abort_text(unfinished))
+    if not yes:
+        consent.ask("Only 'yes' is taken for consent. Undo it? ")
+    aborted = _undo(connections, ssh, lease, lock, wait=wait)
+    _show_undone(aborted, as_json=general.as_json)
+    raise typer.Exit(ExitCode.PARTIAL if aborted.left else ExitCode.OK)
+
+
+def _undo(
+    connections: "Connections", ssh: SshOptions, lease: LeaseOptions, lock: LockOptions, *, wait: float
+) -> "Aborted":
+    """Undo it, telling each node's end on standard error."""
+    from rollout.cli import wiring
+    from rollout.cli.stages import gather
+    from rollout.execution.rollout.abort import abort as undo
+    from rollout.execution.rollout.ports import Ports, RunOptions
+    from rollout.report.observers import Unfailing
+    from rollout.report.plain import PlainLines
+
+    targets = gather.ask_named(gather.read_nodes(connections), (), connections, ssh)
+    options = RunOptions(
+        selected=len(targets.selected),
+        holder=wiring.lease_holder(),
+        lease_namespace=lease.lease_namespace,
+        lease_seconds=lock.seconds,
+        probe_timeout=ssh.probe_timeout,
+        unlock=lock.force_unlock,
+    )
+    observer = Unfailing(PlainLines(sys.stderr))
+    ports = Ports(connections.api, connections.shell, wiring.system_clock(), observer)
+    return undo(targets.hosts, ports, options, wait=wait)
+
+
+def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
+    """Tell what came of it."""
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_line
+    from rollout.report.unfinished import aborted_text
+
+    if not as_json:
+        show(aborted_text(aborted))
+        return
+    left = [{"node": name, "message": why} for name, why in aborted.left.items()]
+    show_bytes(json_line({"run": aborted.run, "reverted": aborted.reverted, "left": left}))

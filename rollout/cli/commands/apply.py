@@ -1,0 +1,138 @@
+"""`rollout apply`."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.gates import GateOptions, LocalGateOptions, is_flag_given, refuse_another_address
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.run import ProcessOptions, YesOption
+from rollout.errors import UsageError
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.execute import Run
+    from rollout.cli.stages.gather import Gathered
+    from rollout.cli.stages.plan import Intent
+    from rollout.execution.gates.ports import GatePorts
+
+FileArgument = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[FILE]", help="A plan saved with `rollout plan --out FILE`: exactly this is run.", show_default=False
+    ),
+]
+DryRunOption = Annotated[
+    bool, Flag(OWN, "Change nothing: show the plan, and what the API server would say to each cordon and eviction.")
+]
+# what a saved plan has decided already
+_PLANNED = tuple(
+    item.name
+    for group in (SelectionOptions, PolicyOptions, GateOptions)
+    for item in fields(group)
+    # where the token may go is this process's word beside any plan
+    if item.name != "prometheus_url"
+)
+
+
+def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
+    call: typer.Context,
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    gates: GateOptions,
+    local: LocalGateOptions,
+    process: ProcessOptions,
+    general: GeneralOptions,
+    file: FileArgument = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    ignore_blockers: IgnoreOption = False,
+    require_all: RequireAllOption = False,
+) -> None:
+    """Run a saved plan; or plan, show, ask and run.
+
+    A node at a time, or as many as the rules allow: cordon, evict, reboot, prove the reboot, uncordon.
+
+    \b
+    Examples:
+      rollout apply --max-unavailable 3
+      rollout apply web.plan
+      rollout apply --yes -o json > run.jsonl
+    """
+    from rollout.cli import consent, wiring
+    from rollout.cli.stages import execute, plan, refusals
+
+    consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
+    intent = plan.load_intent(file, selection.selection, process.reboot.added_to(gates.added_to(policy.policy)))
+    refuse_rules_beside_plan(call, intent, process.reboot, gates.prometheus_url)
+    playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
+    ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
+    gathered = _gathered(intent, cluster, process)
+    run = planned_run(intent, gathered, process, ports, quiet=general.as_json)
+    if require_all:
+        refusals.refuse_excluded(run.plan, from_file=file is not None)
+    refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
+    if dry_run:
+        raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
+    if run.plan.waves and not (yes or file):
+        consent.ask()
+    raise typer.Exit(execute.execute(run, as_json=general.as_json))
+
+
+def _gathered(intent: "Intent", cluster: ClusterOptions, process: ProcessOptions) -> "Gathered":
+    """All that the plan is made of; refused without the rights, or beside an unfinished rollout."""
+    from rollout.cli.stages import gather, refusals
+
+    namespace = process.lease.lease_namespace
+    connections = gather.connect(cluster, intent.selection, process.ssh)
+    refusals.refuse_without_rights(connections, intent.policy.drain, namespace)
+    snapshot = gather.read_cluster(connections)
+    refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
+    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh)
+    return gather.Gathered(connections, snapshot, targets)
+
+
+def planned_run(
+    intent: "Intent", gathered: "Gathered", process: ProcessOptions, gates: "GatePorts", *, quiet: bool
+) -> "Run":
+    """What is to be run, after showing it."""
+    from rollout.cli.stages import execute, plan
+    from rollout.cli.terminal import show
+
+    decided = plan.decide(intent, gathered.snapshot, gathered.targets)
+    if not quiet:
+        show(plan.shown(decided, intent, gathered.snapshot))
+    conceded = plan.warn_of_concessions(decided.policy, "the saved plan has") if intent.saved else ()
+    selected = gathered.targets.number_of(decided.selection)
+    return execute.Run(
+        plan=decided,
+        targets=gathered.targets,
+        connections=gathered.connections,
+        options=execute.run_options(selected, process),
+        gates=gates,
+        stop=process.stop.stop,
+        journal=process.journal.journal,
+        conceded=conceded,
+    )
+
+
+def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions, own_url: str) -> None:
+    """`UsageError` for a rule given on the command line beside a saved plan, which has its rules in it."""
+    if intent.saved is None:
+        return
+    reboot.refuse_another(intent.policy)
+    given = [name for name in _PLANNED if is_flag_given(call, name)]
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise UsageError(
+            f"{flags} beside a saved plan: it is run by the rules that are saved in it",
+            hint="Leave the flags away, or make a new plan with them.",
+        )
+    refuse_another_address(call, own_url, intent.policy)

@@ -1,0 +1,152 @@
+"""`rollout doctor`."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import typer
+
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.ssh import HostKeys, SshOptions
+from rollout.errors import ExitCode, RolloutError
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.gather import Connections, Targets
+    from rollout.gather.doctor.checks import Check
+    from rollout.model.policy import Policy
+
+
+def doctor(
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    ssh: SshOptions,
+    reboot: RebootOptions,
+    lease: LeaseOptions,
+    general: GeneralOptions,
+) -> None:
+    """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
+
+    \b
+    Examples:
+      rollout doctor
+      rollout doctor -l pool=web -o json
+    """
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.gather.doctor.checks import Verdict, ordered
+    from rollout.report.doctor import doctor_document, doctor_text
+
+    checks = ordered(_examined(cluster, selection, policy, ssh, reboot, lease))
+    if general.as_json:
+        show_bytes(doctor_document(checks))
+    else:
+        show(doctor_text(checks, every=general.verbose))
+    if any(check.verdict is Verdict.FAIL for check in checks):
+        raise typer.Exit(ExitCode.ERROR)
+
+
+def _examined(
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    ssh: SshOptions,
+    reboot: RebootOptions,
+    lease: LeaseOptions,
+) -> Iterator["Check"]:
+    """Check after check, until one stands in the way of all that follow."""
+    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
+    from rollout.gather.cluster.snapshot import read_identity
+    from rollout.gather.doctor.checks import CheckName, failed, passed
+    from rollout.gather.doctor.cluster import server_checks
+
+    stage, subject = CheckName.KUBECONFIG, cluster.context or "current context"
+    try:
+        connections = connect(cluster, selection.selection, ssh)
+        subject = connections.api.server
+        yield from server_checks(read_identity(connections.api))
+        yield from _rights(connections, policy, lease)
+        yield _lock(connections, lease.lease_namespace)
+        stage, subject = CheckName.NODES, selection.selector or "all nodes"
+        nodes = read_nodes(connections)
+        targets = ask_hosts(nodes, connections, selection.selection, ssh)
+        yield passed(CheckName.NODES, subject, f"{len(targets.selected)} of {len(nodes)} nodes are selected")
+        yield from _hosts(targets, connections, selection, ssh, own_command=bool(reboot.digest))
+        stage = CheckName.DRAIN
+        yield from _forecast(targets, connections, selection, reboot.added_to(policy.policy))
+    except RolloutError as error:
+        yield failed(stage, subject, error.message, error.hint or "Try the same with kubectl -v 6.")
+
+
+def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptions) -> Iterable["Check"]:
+    from rollout.cli.stages.gather import with_patience
+    from rollout.gather.cluster.rights import apply_rights, missing_rights
+    from rollout.gather.doctor.cluster import right_checks
+
+    needs = apply_rights(lease.lease_namespace, disable_eviction=policy.disable_eviction)
+    return right_checks(needs, missing_rights(connections.api, needs, each=with_patience))
+
+
+def _hosts(
+    targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions, *, own_command: bool
+) -> Iterable["Check"]:
+    from rollout.cli import wiring
+    from rollout.gather.doctor.doctor import examine_all
+    from rollout.gather.doctor.hosts import all_host_checks
+    from rollout.model.host import HostFacts
+    from rollout.planning.eligibility import excluded_by_name
+
+    chosen = [name for name in targets.selected if not excluded_by_name(name, selection.selection)]
+    answering = {name: found.host for name, found in targets.observations.items() if isinstance(found, HostFacts)}
+    examined = examine_all(
+        answering,
+        connections.shell,
+        wiring.system_clock(),
+        timeout=ssh.probe_timeout,
+        concurrency=ssh.probe_concurrency,
+    )
+    keys_checked = ssh.host_key_checking is not HostKeys.OFF
+    return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own_command)
+
+
+def _forecast(
+    targets: "Targets", connections: "Connections", selection: SelectionOptions, policy: "Policy"
+) -> Iterator["Check"]:
+    """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
+    from rollout.cli.stages.gather import read_cluster
+    from rollout.cli.stages.plan import Intent, decide
+    from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
+    from rollout.planning.rivals import rivals
+
+    snapshot = read_cluster(connections)
+    # every host is forecast, staged or not: tomorrow's update meets the same budgets
+    rules = replace(policy, skip_blocked=False, reboot_idle=True)
+    plan = decide(Intent(selection.selection, rules), snapshot, targets)
+    yield from rival_checks(rivals(snapshot, ()))
+    yield from exclusion_checks(plan)
+    yield from drain_checks(plan)
+
+
+def _lock(connections: "Connections", namespace: str) -> "Check":
+    """Whether a rollout could take the lock now, and whose it is where it could not."""
+    from rollout.cli.stages import gather
+    from rollout.errors import ApiError
+    from rollout.execution.lock import read_lease
+    from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
+    from rollout.model import marks
+    from rollout.report.unfinished import heading, ways_out
+
+    subject = f"{namespace}/{marks.LEASE_NAME}"
+    try:
+        unfinished = gather.find_unfinished(connections, namespace)
+        holder = gather.with_patience(lambda: read_lease(connections.api, namespace)).holder
+        is_alive = bool(holder) and gather.is_holder_alive(connections, namespace)
+    except ApiError as error:
+        return unseen_lock_check(subject, error.message, error.hint)
+    if unfinished is None:
+        return lock_check(subject, LockState(holder, is_alive))
+    state = LockState(holder, is_alive, heading(unfinished), ways_out(unfinished), unfinished.blocks)
+    return lock_check(subject, state)

@@ -1,0 +1,82 @@
+"""`rollout inventory`."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.ssh import SshOptions
+from rollout.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rollout.gather.inventory.nodes import Connection
+
+ListOption = Annotated[
+    bool,
+    typer.Option("--list", show_envvar=False, help="Print every host and group; the default."),
+]
+HostOption = Annotated[
+    str | None,
+    typer.Option("--host", show_envvar=False, metavar="NAME", help="Print the variables of this host only."),
+]
+
+
+def inventory(
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    ssh: SshOptions,
+    general: GeneralOptions,  # noqa: ARG001 - for its settings; the answer is JSON in any case
+    list: ListOption = False,  # noqa: A002 - the flag's name is Ansible's
+    host: HostOption = None,
+) -> None:
+    """Print the Nodes as an Ansible inventory, in JSON: groups by role, zone, version, and need of a reboot.
+
+    \b
+    Examples:
+      rollout inventory --list
+      rollout inventory --host worker-1
+      ansible-inventory -i inventory/nodes.py --graph
+    """
+    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
+    from rollout.cli.terminal import show_bytes
+    from rollout.gather.inventory.nodes import host_variables, inventory_document
+    from rollout.model.json_text import json_document
+    from rollout.planning.eligibility import excluded_by_name
+
+    if list and host:
+        raise UsageError("--list and --host are two questions", hint="Leave one of them away.")
+    wanted = replace(selection.selection, nodes=(host,)) if host else selection.selection
+    connections = connect(cluster, wanted, ssh)
+    nodes = read_nodes(connections)
+    targets = ask_hosts(nodes, connections, wanted, ssh)
+    chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, wanted)]
+    reached = _connection(ssh)
+    if host and not chosen:
+        raise InputError(f"{host} is left out by --exclude", hint="Leave one of --host and --exclude away.")
+    if host:
+        shown = host_variables(chosen[0], targets.hosts.get(host), targets.observations.get(host), reached)
+    else:
+        shown = inventory_document(chosen, targets.hosts, targets.observations, reached)
+    show_bytes(json_document(shown))
+
+
+def _connection(ssh: SshOptions) -> "Connection":
+    from rollout.gather.inventory.nodes import Connection
+
+    return Connection(
+        key_file=str(ssh.ssh_key.absolute()) if ssh.ssh_key else "",
+        known_hosts=str(ssh.known_hosts.absolute()) if ssh.known_hosts else "",
+        ssh_config=_configuration(ssh.ssh_config),
+    )
+
+
+def _configuration(file: "Path | None") -> str:
+    """As OpenSSH's own -F takes it; `none` is no file."""
+    if file is None or str(file) == "none":
+        return "none" if file else ""
+    return str(file.absolute())

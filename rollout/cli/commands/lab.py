@@ -1,0 +1,91 @@
+"""`rollout lab`: a simulated cluster to rehearse on, with real commands over a real wire."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rollout.lab.scenario import Scenario
+
+lab_app = typer.Typer(
+    help="A simulated cluster to rehearse on.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
+)
+
+_NEXT = """
+The lab serves until Ctrl-C. In another terminal, paste the lines above, and try
+
+    rollout status
+    rollout plan --max-unavailable 3
+    rollout apply --max-unavailable 3
+    kubectl get nodes
+
+Hosts answer, too: ssh -i {key} -o UserKnownHostsFile={known_hosts} -p PORT core@ADDRESS
+(addresses and ports are in {inventory}).
+"""
+
+
+@lab_app.command()
+def up(
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", min=1, help="How many nodes. Default: the scenario's.")
+    ] = None,
+    scenario: Annotated[
+        str,
+        typer.Option("--scenario", metavar="NAME|FILE", help="What the cluster is like; see `rollout lab scenarios`."),
+    ] = "default",
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts and key are written.")
+    ] = Path("rollout-lab"),
+    speed: Annotated[
+        float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds that pass in a real one.")
+    ] = 1.0,
+) -> None:
+    """Start a simulated cluster and serve it until Ctrl-C.
+
+    API server and hosts listen on this machine's loopback addresses only. kubectl and ssh work on them.
+    """
+    from rollout.adapters.scratch import scratch_for
+    from rollout.cli.scoreboard import scoreboard_text
+    from rollout.cli.terminal import say, show
+
+    with scratch_for("the lab"):
+        # asyncssh finds out by a temporary file which libraries there are
+        from rollout.lab.libraries import require_libraries
+
+        require_libraries()
+        from rollout.lab.foreground import serve
+    loaded = _scenario(scenario, nodes)
+
+    def ready(environment: dict[str, str]) -> None:
+        for name, value in environment.items():
+            show(f"export {name}={shlex.quote(value)}")
+        files = directory.resolve()
+        known_hosts, inventory = files / "known_hosts", files / "inventory.yaml"
+        for line in _NEXT.format(key=files / "id_ed25519", known_hosts=known_hosts, inventory=inventory).splitlines():
+            say(line)
+
+    say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
+    scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
+    show(f"\nWhat the cluster saw:\n\n{scoreboard_text(scores)}")
+
+
+@lab_app.command()
+def scenarios() -> None:
+    """List the scenarios that come with the lab."""
+    from rollout.cli.terminal import show
+    from rollout.lab.scenario import load_scenario, scenario_names
+
+    names = scenario_names()
+    width = max(len(name) for name in names)
+    for name in names:
+        show(f"{name.ljust(width)}  {load_scenario(name).description}")
+
+
+def _scenario(name: str, nodes: int | None) -> "Scenario":
+    from rollout.lab.hostplan import scale
+    from rollout.lab.scenario import load_scenario
+
+    loaded = load_scenario(name)
+    return loaded if nodes is None else scale(loaded, nodes)

@@ -1,0 +1,107 @@
+"""`rollout plan`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.gates import GateOptions
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import RequireAllOption, SelectionOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.ssh import SshOptions
+from rollout.errors import ExitCode
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.gather import Gathered
+    from rollout.cli.stages.plan import Intent
+
+OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`.", "FILE")]
+ExitCodeOption = Annotated[
+    bool,
+    Flag(
+        OWN, "Exit with 2 when nodes wait to be taken; with 4 when none does, and some could not be reached or judged."
+    ),
+]
+ExplainOption = Annotated[
+    str | None,
+    Flag(OWN, "Instead of the plan, show why this node is in its wave, and what becomes of its pods.", "NODE"),
+]
+
+
+def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    gates: GateOptions,
+    ssh: SshOptions,
+    reboot: RebootOptions,
+    general: GeneralOptions,
+    out: OutOption = None,
+    detailed_exitcode: ExitCodeOption = False,
+    explain: ExplainOption = None,
+    require_all: RequireAllOption = False,
+) -> None:
+    """Show what apply would do; touch nothing.
+
+    Shown are the waves and why they are as they are, who is left out and why, and what stands in the way.
+
+    \b
+    Examples:
+      rollout plan --max-unavailable 3
+      rollout plan -l pool=web --max-unavailable 25% --spread-by topology.kubernetes.io/zone --out web.plan
+    """
+    from rollout.cli.files import check_target, write_whole
+    from rollout.cli.stages import gather, refusals
+    from rollout.cli.stages.plan import Intent, decide, shown
+    from rollout.cli.terminal import say, show, show_bytes
+    from rollout.model.progress import excluded_by_trouble
+    from rollout.planning.document import encode_plan
+    from rollout.report.tables import UNSAVED_NOTE, saved_note
+
+    # rules that contradict each other are told before anything is asked
+    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.policy)))
+    check_target(out)
+    gathered = gather.gather(cluster, intent.selection, ssh)
+    if explain is not None:
+        _show_explanation(explain, intent, gathered, as_json=general.as_json)
+        return
+    made = decide(intent, gathered.snapshot, gathered.targets)
+    if general.as_json:
+        show_bytes(encode_plan(made))
+    else:
+        show(shown(made, intent, gathered.snapshot))
+    if require_all:
+        refusals.refuse_excluded(made)
+    if out is not None:
+        write_whole(out, encode_plan(made))
+    if made.waves:
+        say(saved_note(str(out)) if out else UNSAVED_NOTE)
+    if detailed_exitcode:
+        raise typer.Exit(_detailed(waiting=bool(made.waves), missing=bool(excluded_by_trouble(made.excluded))))
+
+
+def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:
+    """Tell why a node is where it would be in a new plan."""
+    from rollout.cli.stages.plan import inputs_of
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
+    from rollout.planning.explanation import explain
+    from rollout.planning.plan import decide
+    from rollout.report.explained import explanation_text
+
+    explanation = explain(decide(inputs_of(intent, gathered.snapshot, gathered.targets)), node)
+    if as_json:
+        show_bytes(json_document(explanation))
+    else:
+        show(explanation_text(explanation))
+
+
+def _detailed(*, waiting: bool, missing: bool) -> ExitCode:
+    """That nothing waits is said only where every node that was asked for could be judged."""
+    if waiting:
+        return ExitCode.CHANGES
+    return ExitCode.PARTIAL if missing else ExitCode.OK

@@ -1,0 +1,150 @@
+"""`rollout resume`."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import typer
+
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.gates import AlertAddressOptions, LocalGateOptions, refuse_another_address
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.run import LeftoverOptions, ProcessOptions, YesOption
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.execute import Run
+    from rollout.cli.stages.gather import Connections
+    from rollout.execution.gates.ports import GatePorts
+    from rollout.execution.record.unfinished import Unfinished
+    from rollout.execution.rollout.continuation import Continuation
+
+
+def resume(
+    call: typer.Context,
+    cluster: ClusterOptions,
+    process: ProcessOptions,
+    local: LocalGateOptions,
+    alerts: AlertAddressOptions,
+    leftover: LeftoverOptions,
+    general: GeneralOptions,
+    yes: YesOption = False,
+) -> None:
+    """Go on with an interrupted rollout, from any machine.
+
+    What it needs stands on the cluster: nodes that were begun are taken on from where they stand, by the rules of the
+    interrupted rollout; those that were not are planned anew. Where those rules are not known, because its record is
+    gone or not understood, nothing is resumed (exit 6), but with --finish-begun.
+
+    \b
+    Examples:
+      rollout resume
+      rollout resume --yes --retry-failed
+    """
+    from rollout.cli import consent, wiring
+    from rollout.cli.stages import execute, gather, refusals
+    from rollout.execution.rollout.continuation import is_nothing_left, rules_of
+    from rollout.model.policy import Selection
+
+    playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
+    connections = gather.connect(cluster, Selection(), process.ssh)
+    unfinished = gather.find_unfinished(connections, process.lease.lease_namespace)
+    retry, finish = leftover.retry_failed, leftover.finish_begun
+    if unfinished is None or is_nothing_left(unfinished, retry_failed=retry, finish_begun=finish):
+        _tell_nothing(unfinished, as_json=general.as_json)
+        return
+    refusals.refuse_unknown_rules(unfinished, finish_begun=finish)
+    rules = rules_of(unfinished)
+    if unfinished.record.plan is not None:
+        process.reboot.refuse_another(rules)
+        refuse_another_address(call, alerts.prometheus_url, rules)
+    gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
+    consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
+    run = _rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
+    if not yes:
+        consent.ask("Only 'yes' is taken for consent. Go on with it? ")
+    code = execute.execute(run, as_json=general.as_json)
+    _tell_standing_record(unfinished)
+    raise typer.Exit(code)
+
+
+def _rest(
+    unfinished: "Unfinished",
+    connections: "Connections",
+    process: ProcessOptions,
+    gates: "GatePorts",
+    leftover: LeftoverOptions,
+    *,
+    quiet: bool,
+) -> "Run":
+    """What is left to run, after showing it; refused where something stands in its way."""
+    from rollout.cli import wiring
+    from rollout.cli.stages import execute, gather, plan, refusals
+    from rollout.cli.stages.journal import past_runs
+    from rollout.execution.rollout.continuation import Situation, continuation, pending_nodes, rules_of
+    from rollout.planning.continuation import without_accepted
+
+    rules, retry = rules_of(unfinished), leftover.retry_failed
+    snapshot = gather.read_cluster(connections)
+    refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
+    pending = pending_nodes(unfinished, retry_failed=retry)
+    targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
+    now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
+    situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
+    rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
+    _show(unfinished, rest, plan.zones(snapshot), quiet=quiet)
+    conceded = plan.warn_of_concessions(rules, "the interrupted rollout has")
+    if leftover.require_all:
+        refusals.refuse_left_behind(rest.plan, rest.inherited)
+    refusals.refuse_blocked(without_accepted(rest.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers)
+    return execute.Run(
+        plan=rest.plan,
+        targets=targets,
+        connections=connections,
+        options=execute.run_options(rest.selected, process),
+        gates=gates,
+        stop=process.stop.stop,
+        journal=process.journal.journal,
+        inherited=rest.inherited,
+        conceded=conceded,
+    )
+
+
+def _show(unfinished: "Unfinished", rest: "Continuation", zones: Mapping[str, str], *, quiet: bool) -> None:
+    """What becomes of each node; where standard output is for programs, only what is not as it should be."""
+    from rollout.cli.terminal import say, show, width
+    from rollout.report.tables import plan_text
+    from rollout.report.unfinished import resume_text, unknown_rules
+
+    if quiet:
+        for line in unknown_rules(unfinished):
+            say(f"warning: {line}")
+        return
+    show(resume_text(unfinished, rest.retried, rest.inherited.failures, rest.inherited.stranded))
+    show("\n" + plan_text(rest.plan, zones=zones, width=width()))
+
+
+def _tell_standing_record(unfinished: "Unfinished") -> None:
+    from rollout.cli.terminal import say
+    from rollout.report.unfinished import RECORD_STAYS
+
+    if unfinished.is_garbled:
+        say(RECORD_STAYS)
+
+
+def _tell_nothing(unfinished: "Unfinished | None", *, as_json: bool) -> None:
+    from rollout.cli.stages.execute import tell_nothing
+    from rollout.cli.terminal import show
+
+    if as_json:
+        tell_nothing()
+    else:
+        show(_nothing(unfinished))
+
+
+def _nothing(unfinished: "Unfinished | None") -> str:
+    from rollout.report.unfinished import heading
+
+    if unfinished is None:
+        return "Nothing to resume: no rollout stands on this cluster."
+    if unfinished.is_garbled:
+        return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort takes it away."
+    return f"Nothing to resume: {heading(unfinished)}. --retry-failed takes the failed ones again."

@@ -1,0 +1,86 @@
+"""`rollout status`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.ssh import SshOptions
+
+if TYPE_CHECKING:
+    from rollout.cli.stages.gather import Connections
+    from rollout.model.cluster import Node
+
+RunOption = Annotated[bool, Flag(OWN, "Show the rollout that is under way or was interrupted, instead of the nodes.")]
+
+
+def status(
+    cluster: ClusterOptions,
+    selection: SelectionOptions,
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    general: GeneralOptions,
+    run: RunOption = False,
+) -> None:
+    """Show which nodes wait for a reboot, what keeps the others, and a rollout that is under way or was interrupted.
+
+    \b
+    Examples:
+      rollout status
+      rollout status -l node-role.kubernetes.io/worker -o json
+    """
+    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
+    from rollout.cli.terminal import show, show_bytes, width
+    from rollout.planning.eligibility import excluded_by_name
+    from rollout.planning.status import node_statuses
+    from rollout.report.json_documents import statuses_document
+    from rollout.report.tables import status_text
+
+    connections = connect(cluster, selection.selection, ssh)
+    if run:
+        _show_run(connections, lease.lease_namespace, as_json=general.as_json)
+        return
+    nodes = read_nodes(connections)
+    targets = ask_hosts(nodes, connections, selection.selection, ssh)
+    shown = [
+        node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
+    ]
+    statuses = node_statuses(shown, targets.hosts, targets.observations)
+    if general.as_json:
+        show_bytes(statuses_document(statuses))
+    else:
+        show(status_text(statuses, width=width()))
+    _mention_run(connections, nodes, lease.lease_namespace)
+
+
+def _show_run(connections: "Connections", namespace: str, *, as_json: bool) -> None:
+    """The run with its nodes, and whether its process lives; `null` where there is none."""
+    from rollout.cli.stages.gather import find_unfinished, is_holder_alive
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
+    from rollout.report.unfinished import run_document, run_text
+
+    unfinished = find_unfinished(connections, namespace)
+    renewed = unfinished is not None and is_holder_alive(connections, namespace)
+    if as_json:
+        show_bytes(json_document(run_document(unfinished, renewed=renewed)))
+    else:
+        show(run_text(unfinished, renewed=renewed))
+
+
+def _mention_run(connections: "Connections", nodes: Sequence["Node"], namespace: str) -> None:
+    """Say that there is one, beside the nodes; a user who may not see it is told nothing."""
+    from rollout.cli.terminal import say
+    from rollout.errors import ApiError
+    from rollout.execution.record.record import read_record
+    from rollout.execution.record.unfinished import assess
+    from rollout.report.unfinished import heading
+
+    try:
+        unfinished = assess(read_record(connections.api, namespace), nodes)
+    except ApiError:
+        return
+    if unfinished is not None:
+        say(f"{heading(unfinished)}. See: rollout status --run")

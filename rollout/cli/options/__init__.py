@@ -1,0 +1,1 @@
+"""Flags, each declared once: groups that commands take, and how a value is read."""

@@ -1,0 +1,40 @@
+"""How to print, and where settings come from."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from rollout.cli.options.declaration import GENERAL, Flag
+from rollout.cli.settings.defaults import load_defaults
+
+
+class OutputFormat(StrEnum):
+    """How data is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralOptions:
+    """How to print, and where settings come from."""
+
+    output: Annotated[OutputFormat, Flag(GENERAL, "How to print.", short="-o")] = OutputFormat.TEXT
+    config: Annotated[
+        Path | None,
+        Flag(
+            GENERAL,
+            "Settings: any flag, by its name. Default: your rollout.toml here, which may only tune.",
+            "FILE",
+            short="-c",
+            check=load_defaults,
+            eager=True,
+        ),
+    ] = None
+    verbose: Annotated[bool, Flag(GENERAL, "Say more; show what caused an error.", short="-v")] = False
+
+    @property
+    def as_json(self) -> bool:
+        """Whether programs read it."""
+        return self.output is OutputFormat.JSON

@@ -1,0 +1,46 @@
+"""Which nodes, and what becomes of those that cannot be taken."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from rollout.cli.options import values
+from rollout.cli.options.declaration import NODES, OWN, Flag
+from rollout.model.policy import Selection
+
+SkipBlockedOption = Annotated[
+    bool, Flag(NODES, "Leave out nodes whose drain is bound to fail, instead of not starting.")
+]
+IgnoreOption = Annotated[
+    bool, Flag(OWN, "Start all the same: nodes whose drain is bound to fail are tried, and given back when it does.")
+]
+RequireAllOption = Annotated[
+    bool,
+    Flag(NODES, "Begin nothing (exit code 4) where a node that was asked for cannot be reached, judged or rebooted."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionOptions:
+    """Which nodes."""
+
+    selector: Annotated[
+        str,
+        Flag(
+            NODES, "Nodes with these labels, as kubectl takes them.", "SELECTOR", short="-l", read=values.label_selector
+        ),
+    ] = ""
+    node: Annotated[list[str] | None, Flag(NODES, "Only this node. Repeatable.", "NAME")] = None
+    exclude: Annotated[
+        list[str] | None, Flag(NODES, "Leave this node out; shell patterns are understood. Repeatable.", "NAME")
+    ] = None
+
+    @property
+    def selection(self) -> Selection:
+        """The same, as the plan records it."""
+        return Selection(self.selector.strip(), names(self.node), names(self.exclude))
+
+
+def names(written: list[str] | None) -> tuple[str, ...]:
+    """Repeated and comma-separated names, each once, in order."""
+    every = (name.strip() for value in written or () for name in value.split(","))
+    return tuple(dict.fromkeys(name for name in every if name))

@@ -1,0 +1,125 @@
+"""The rules of a rollout as flags: plan and apply take them, and a saved plan holds them."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from rollout.cli.options import values
+from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
+from rollout.cli.options.nodes import SkipBlockedOption
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy
+from rollout.model.quantity import LONGEST, Count, Duration
+
+_DRAIN = DrainPolicy()
+_POLICY = Policy()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """The rules of a rollout."""
+
+    max_unavailable: Annotated[
+        Count,
+        Flag(
+            WAVES,
+            "Most nodes away at once, counting those that are away already: 3, or 25% of the selected ones.",
+            "COUNT",
+            read=values.at_least_one,
+        ),
+    ] = _POLICY.max_unavailable
+    canary: Annotated[int, Flag(WAVES, "Take this many nodes alone first, one at a time.", "N", least=0)] = (
+        _POLICY.canary
+    )
+    spread_by: Annotated[
+        str,
+        Flag(WAVES, "Keep a wave within one value of this label: one zone at a time.", "LABEL", read=values.label_name),
+    ] = _POLICY.spread_by
+    control_plane: Annotated[
+        ControlPlaneOrder, Flag(WAVES, "When control-plane nodes take their turn, one at a time.")
+    ] = _POLICY.control_plane
+    include_cordoned: Annotated[
+        bool, Flag(NODES, "Take nodes that somebody else cordoned too; they stay cordoned.")
+    ] = _POLICY.include_cordoned
+    reboot_idle: Annotated[bool, Flag(NODES, "Take nodes with no update staged too: a rolling reboot.")] = (
+        _POLICY.reboot_idle
+    )
+    skip_blocked: SkipBlockedOption = _POLICY.skip_blocked
+    max_failures: Annotated[
+        Count, Flag(WAVES, "Start no further node once this many failed.", "COUNT", read=values.at_least_one)
+    ] = _POLICY.max_failures
+    drain_timeout: Annotated[
+        Duration, Flag(DRAIN, "How long a node's pods may take to leave.", "DURATION", read=values.some_time)
+    ] = _DRAIN.timeout
+    grace_period: Annotated[
+        int | None, Flag(DRAIN, "Seconds a pod has to end. Default: the pod's own.", "SECONDS", least=0, most=LONGEST)
+    ] = _DRAIN.grace_period
+    force: Annotated[bool, Flag(DRAIN, "Evict pods that nothing will start again.")] = _DRAIN.force
+    delete_emptydir_data: Annotated[bool, Flag(DRAIN, "Evict pods that keep data on the node.", negated=True)] = (
+        _DRAIN.delete_emptydir_data
+    )
+    disable_eviction: Annotated[
+        bool, Flag(DRAIN, "Delete pods instead of evicting them: disruption budgets do not count.")
+    ] = _DRAIN.disable_eviction
+    pod_selector: Annotated[
+        str,
+        Flag(
+            DRAIN,
+            "Evict only pods with these labels; the reboot ends all others without asking.",
+            "SELECTOR",
+            read=values.label_selector,
+        ),
+    ] = _DRAIN.pod_selector
+    skip_wait_for_delete_timeout: Annotated[
+        int,
+        Flag(
+            DRAIN,
+            "Do not wait for pods that should have been gone for longer than this; 0 waits for all.",
+            "SECONDS",
+            least=0,
+            most=LONGEST,
+        ),
+    ] = _DRAIN.skip_wait_for_delete_timeout
+    reboot_timeout: Annotated[
+        Duration, Flag(PATIENCE, "How long a host may take to come back.", "DURATION", read=values.some_time)
+    ] = _POLICY.reboot_timeout
+    ready_timeout: Annotated[
+        Duration, Flag(PATIENCE, "How long it may then take to be Ready.", "DURATION", read=values.some_time)
+    ] = _POLICY.ready_timeout
+    settle_timeout: Annotated[
+        Duration,
+        Flag(
+            PATIENCE,
+            "How long the moved pods may take to be available before the next wave.",
+            "DURATION",
+            read=values.duration,
+        ),
+    ] = _POLICY.settle_timeout
+
+    @property
+    def policy(self) -> Policy:
+        """The same, as the plan records it."""
+        return Policy(
+            max_unavailable=self.max_unavailable,
+            canary=self.canary,
+            spread_by=self.spread_by,
+            control_plane=self.control_plane,
+            include_cordoned=self.include_cordoned,
+            reboot_idle=self.reboot_idle,
+            skip_blocked=self.skip_blocked,
+            drain=self._drain,
+            reboot_timeout=self.reboot_timeout,
+            ready_timeout=self.ready_timeout,
+            settle_timeout=self.settle_timeout,
+            max_failures=self.max_failures,
+        )
+
+    @property
+    def _drain(self) -> DrainPolicy:
+        return DrainPolicy(
+            timeout=self.drain_timeout,
+            grace_period=self.grace_period,
+            force=self.force,
+            delete_emptydir_data=self.delete_emptydir_data,
+            disable_eviction=self.disable_eviction,
+            pod_selector=self.pod_selector,
+            skip_wait_for_delete_timeout=self.skip_wait_for_delete_timeout,
+        )

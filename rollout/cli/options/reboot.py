@@ -1,0 +1,60 @@
+"""How a host is rebooted, where `systemctl reboot` is not the way.
+
+The command is this machine's business: it comes from a flag, the environment or rollout.toml, and stands neither in a
+plan nor on the cluster, where others could write. A plan, and a rollout under way, hold a digest of it, so that they
+are gone on with by the same command or not at all.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from rollout.cli.options import values
+from rollout.cli.options.declaration import SSH, Flag
+from rollout.errors import UsageError
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.model.policy import Policy
+
+_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class RebootOptions:
+    """The operator's own command, run by the SSH user's login shell; empty for `systemctl reboot`."""
+
+    reboot_command: Annotated[
+        str,
+        Flag(
+            SSH,
+            "What to run on a host to reboot it, as the SSH user. Default: systemctl reboot, through sudo -n.",
+            "COMMAND",
+            read=values.one_line,
+        ),
+    ] = ""
+
+    @property
+    def command(self) -> str:
+        """What a host is asked to run."""
+        return self.reboot_command or REBOOT_COMMAND
+
+    @property
+    def digest(self) -> str:
+        """What stands for the operator's own command in a plan; empty where there is none."""
+        own = self.command != REBOOT_COMMAND
+        return hashlib.sha256(self.command.encode()).hexdigest()[:_DIGITS] if own else ""
+
+    def added_to(self, policy: Policy) -> Policy:
+        """The rules with it."""
+        return replace(policy, reboot_command=self.digest)
+
+    def refuse_another(self, policy: Policy) -> None:
+        """`UsageError` where these rules were made for another command."""
+        if policy.reboot_command == self.digest:
+            return
+        if policy.reboot_command and self.digest:
+            message = "it was begun, or planned, with another --reboot-command"
+        elif policy.reboot_command:
+            message = "it was begun, or planned, with a --reboot-command, and none is given"
+        else:
+            message = "it was begun, or planned, without a --reboot-command, and one is given"
+        raise UsageError(message, hint="Give the same one: the command itself is kept on no cluster and in no plan.")

@@ -1,0 +1,68 @@
+"""Options of the commands that act: consent, how to stop, where to keep the journal, what to do with leftovers."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
+from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SkipBlockedOption
+from rollout.cli.options.reboot import RebootOptions
+from rollout.cli.options.ssh import PlaybookOptions, SshOptions
+
+YesOption = Annotated[bool, Flag(OWN, "Do not ask.", short="-y")]
+
+
+class StopMode(StrEnum):
+    """What a first signal does to the nodes in flight."""
+
+    FINISH = "finish"
+    REVERT = "revert"
+
+
+@dataclass(frozen=True, slots=True)
+class StopOptions:
+    """What a first Ctrl-C or SIGTERM does."""
+
+    stop: Annotated[
+        StopMode,
+        Flag(STOPPING, "At the first Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet."),
+    ] = StopMode.FINISH
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """Where the run is written down."""
+
+    journal: Annotated[
+        Path | None,
+        Flag(GENERAL, "Where to write the run down. Default: a file a run in $XDG_STATE_HOME/rollout/runs.", "FILE"),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """How this process works on a rollout: none of it stands in a plan."""
+
+    ssh: SshOptions
+    playbooks: PlaybookOptions
+    reboot: RebootOptions
+    lease: LeaseOptions
+    lock: LockOptions
+    stop: StopOptions
+    journal: JournalOptions
+
+
+@dataclass(frozen=True, slots=True)
+class LeftoverOptions:
+    """What an interrupted rollout's failed and blocked nodes are to be when it goes on."""
+
+    retry_failed: Annotated[bool, Flag(OWN, "Take the nodes that failed again, too.")] = False
+    finish_begun: Annotated[
+        bool,
+        Flag(OWN, "Where its record is gone or not understood: finish begun nodes by their marks, start no other."),
+    ] = False
+    require_all: RequireAllOption = False
+    skip_blocked: SkipBlockedOption = False
+    ignore_blockers: IgnoreOption = False

@@ -1,0 +1,1 @@
+"""Settings beside the flags: rollout.toml and the environment."""

@@ -1,0 +1,123 @@
+"""Settings from a file: any flag, by its name, for all commands or in a table for one.
+
+    max-unavailable = "25%"      # for every command that has the flag
+    [apply]
+    yes = true                   # for apply alone
+
+The file is the lowest layer: the environment goes before it, flags go before both. A key that no command knows
+is an error, not a silent default. A file that nobody named may only tune: see `settings.reserved`.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rollout.cli.settings.file import SettingsFile, file_here, named_file
+from rollout.cli.settings.reserved import refuse_reserved
+from rollout.cli.terminal import say
+from rollout.errors import UsageError
+
+# Of a command's context: the file that its defaults come from.
+SETTINGS_FILE = "rollout.settings-file"
+_NOT_IN_FILES = frozenset({"config", "help", "version"})
+
+
+def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
+    """Make the file's settings the defaults of the command that is being parsed."""
+    if context.resilient_parsing:
+        return value
+    file = named_file(value) if value else file_here()
+    if file is None:
+        return value
+    tables = _flags_by_command(context)
+    defaults = settings_for(context.info_name or "", file.settings, tables, origin=str(file.path))
+    if not file.named:
+        refuse_reserved(file.settings, str(file.path))
+    _tell(file, by_flag=_is_given_by_flag(context))
+    context.meta[SETTINGS_FILE] = str(file.path)
+    context.default_map = defaults
+    return file.path
+
+
+def _tell(file: SettingsFile, *, by_flag: bool) -> None:
+    """Which file counts, but to whoever has just written its name."""
+    if not by_flag:
+        say(f"settings: {file.path.absolute()}")
+    if file.warning:
+        say(f"warning: {file.warning}")
+
+
+def _is_given_by_flag(context: typer.Context) -> bool:
+    source = context.get_parameter_source("config")
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def settings_for(
+    command: str, settings: Mapping[str, Any], flags: Mapping[str, Mapping[str, Any]], *, origin: str
+) -> dict[str, Any]:
+    """Defaults of one command: the file's top level, then its table, each checked and in the shape its flag takes.
+
+    `flags` holds, for every command, its flags by the key they have in the file.
+    """
+    tables = {key: value for key, value in settings.items() if isinstance(value, dict)}
+    general = {_key(key): value for key, value in settings.items() if key not in tables}
+    _refuse_unknown(tables, flags, origin, "table")
+    _refuse_unknown(general, {flag for known in flags.values() for flag in known}, origin, "setting")
+    for name, table in tables.items():
+        _refuse_unknown([_key(key) for key in table], flags[name], f"{origin} [{name}]", "setting")
+    own = {_key(key): value for key, value in tables.get(command, {}).items()}
+    known = flags.get(command, {})
+    merged = {**{key: value for key, value in general.items() if key in known}, **own}
+    return {known[key].name: _shaped(key, value, known[key], origin) for key, value in merged.items()}
+
+
+def _key(written: str) -> str:
+    return written.replace("_", "-")
+
+
+def _refuse_unknown(found: Iterable[str], known: Iterable[str], origin: str, noun: str) -> None:
+    names = sorted(known)
+    for name in found:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            hint = f"Did you mean {close[0]}?" if close else "Settings have the names of flags; see --help."
+            raise UsageError(f"{origin}: unknown {noun} {name!r}", hint=hint)
+
+
+def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
+    """The value as the command line would have given it, so that one parser judges all layers."""
+    if flag.is_flag:
+        if isinstance(value, bool):
+            return value
+        raise UsageError(f"{origin}: {key} = {value!r} is not a switch", hint="Write true or false, without quotes.")
+    values = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in values):
+        raise UsageError(f"{origin}: {key} = {value!r} cannot be a value of --{key}")
+    if flag.multiple:
+        return [str(item) for item in values]
+    if isinstance(value, list):
+        raise UsageError(f"{origin}: {key} takes one value, not a list")
+    return str(value)
+
+
+def _flags_by_command(context: typer.Context) -> Mapping[str, Mapping[str, Any]]:
+    """Flags of every command that takes settings, by command and key."""
+    parent = context.parent
+    commands = getattr(parent.command, "commands", {}) if parent else {context.info_name or "": context.command}
+    return {name: _flags(command) for name, command in commands.items() if _takes_settings(command)}
+
+
+def _takes_settings(command: Any) -> bool:
+    return any(option.name == "config" for option in command.params)
+
+
+def _flags(command: Any) -> Mapping[str, Any]:
+    options = (option for option in command.params if option.param_type_name == "option")
+    return {key: option for option in options if (key := _long_name(option)) not in _NOT_IN_FILES}
+
+
+def _long_name(option: Any) -> str:
+    return next((str(name[2:]) for name in option.opts if name.startswith("--")), str(option.name))

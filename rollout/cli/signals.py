@@ -1,0 +1,81 @@
+"""Signals during a run: the first asks for a graceful stop, the second ends the process at once.
+
+A handler in Python runs in the main thread, and only when that comes out of its wait; which thread the system
+interrupts is its own choice. So a thread of its own listens at the descriptor that the interpreter writes each
+signal to.
+
+A terminal that goes away, as a broken login does, is the first of the two and never the second: it may be told of more
+than once, and nobody has decided anything. Where `nohup` has it ignored, it stays so.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from rollout.errors import ExitCode
+from rollout.execution.base.stop import StopRequest
+
+_ASKING = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (*_ASKING, signal.SIGHUP)
+_SHOW_CURSOR = "\x1b[?25h"
+_ONCE_MORE = "Once more ends this at once, and leaves them as they are."
+_FINISHING = f"stopping: no further node is started, those in flight are finished. {_ONCE_MORE}"
+_REVERTING = (
+    f"stopping: no further node is started, those in flight are given back, or finished if rebooting. {_ONCE_MORE}"
+)
+_LEFT = "ended at once; nodes in flight are left as they are. To go on: rollout resume. To undo: rollout abort."
+
+
+@contextmanager
+def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
+    """Within this context SIGINT and SIGTERM are requests to `stop`. For the main thread only."""
+    ear, mouth = os.pipe()
+    os.set_blocking(mouth, False)
+    listener = threading.Thread(target=_listen, args=(ear, stop), name="signals", daemon=True)
+    wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, _heard) for number in wanted}
+    before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    listener.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        # ends the listener
+        os.close(mouth)
+        listener.join()
+        os.close(ear)
+
+
+def _heard(_number: int, _frame: FrameType | None) -> None:
+    """A handler there must be, or the interpreter would not write to the descriptor; the listener does the work."""
+
+
+def _listen(ear: int, stop: StopRequest) -> None:
+    while numbers := os.read(ear, 1):
+        if numbers[0] not in _SIGNALS:
+            continue
+        if stop.requested:
+            if numbers[0] in _ASKING:
+                _leave_at_once()
+            continue
+        stop.request()
+        _say(_REVERTING if stop.revert else _FINISHING)
+
+
+def _leave_at_once() -> None:
+    """Not `sys.exit`: that would wait for the threads of the nodes in flight."""
+    _say(_LEFT)
+    os._exit(ExitCode.INTERRUPTED)
+
+
+def _say(what: str) -> None:
+    """Not through any buffer or console, whose lock somebody may hold; a terminal that is gone hears nothing."""
+    cursor = _SHOW_CURSOR if what == _LEFT and sys.stderr.isatty() else ""
+    with suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{cursor}\nrollout: {what}\n".encode())

@@ -1,0 +1,186 @@
+"""The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from rollout.cli import wiring
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.ssh import SshOptions
+from rollout.cli.stages.selection import chosen, useless_exclusions
+from rollout.cli.terminal import error_console, say
+from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.model.host import Host, HostObservation
+from rollout.model.policy import Selection
+from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.selector import parse_selector
+from rollout.ports import ClusterApi, HostExecutor
+from rollout.report.text import shortened
+
+if TYPE_CHECKING:
+    from rollout.execution.lock import StandingLease
+    from rollout.execution.record.unfinished import Unfinished
+
+T = TypeVar("T")
+
+_START_PATIENCE = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a command works on. `selected` are names before `--exclude`, `observations` by Node name."""
+
+    selected: tuple[str, ...]
+    hosts: Mapping[str, Host]
+    observations: Mapping[str, HostObservation]
+
+    def number_of(self, selection: Selection) -> int:
+        """The number of nodes that percentages are of."""
+        return sum(1 for name in self.selected if not excluded_by_name(name, selection))
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The adapters one command uses."""
+
+    api: ClusterApi
+    shell: HostExecutor
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """All that a plan is made of, and by what it was read."""
+
+    connections: Connections
+    snapshot: ClusterSnapshot
+    targets: Targets
+
+
+def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
+    """Make the adapters; what is wrong with the options is found before anything is asked."""
+    parse_selector(selection.selector)
+    return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
+
+
+def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Gathered:
+    """Everything that a plan is made of, of the selected nodes' hosts."""
+    connections = connect(cluster, selection, ssh)
+    snapshot = read_cluster(connections)
+    return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, ssh))
+
+
+def read_cluster(connections: Connections) -> ClusterSnapshot:
+    """Everything that planning needs of the cluster."""
+    from rollout.gather.cluster.snapshot import read_snapshot
+
+    snapshot = with_patience(lambda: read_snapshot(connections.api))
+    for warning in snapshot.warnings:
+        say(f"warning: {warning}")
+    return snapshot
+
+
+def read_nodes(connections: Connections) -> tuple[Node, ...]:
+    """The nodes alone."""
+    from rollout.gather.cluster.snapshot import read_nodes as read
+
+    return with_patience(lambda: read(connections.api))
+
+
+def find_unfinished(connections: Connections, namespace: str) -> "Unfinished | None":
+    """What an interrupted rollout has left, or None."""
+    from rollout.execution.record.unfinished import look
+
+    return with_patience(lambda: look(connections.api, namespace))
+
+
+def is_holder_alive(connections: Connections, namespace: str) -> bool:
+    """Whether a process holds the lock, and renews it while we look on."""
+    from rollout.execution.lock import read_lease
+    from rollout.execution.rollout import lock_holder
+
+    def read() -> "StandingLease":
+        return with_patience(lambda: read_lease(connections.api, namespace))
+
+    return lock_holder.is_holder_alive(read, wiring.system_clock(), say)
+
+
+def with_patience(action: Callable[[], T]) -> T:
+    """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
+    from rollout.execution.base.deadline import Deadline, has_answered, patiently
+
+    told_of = set[str]()
+
+    def told(error: BaseException) -> None:
+        if str(error) not in told_of:
+            told_of.add(str(error))
+            say(f"waiting for the API server: {error}")
+
+    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), told, passing=has_answered)
+
+
+def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
+    """Choose nodes, find their hosts, and ask each host what it is up to."""
+    selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
+    if useless := useless_exclusions(nodes, selection):
+        say(f"warning: {useless}")
+    hosts = _hosts(nodes, selected, ssh)
+    asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
+    return Targets(selected, hosts, _observed(nodes, asked, connections.shell, ssh))
+
+
+def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
+    """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
+    names = tuple(node.name for node in nodes)
+    hosts = _hosts(nodes, names, ssh)
+    wanted = {name: host for name, host in hosts.items() if name in asked}
+    return Targets(names, hosts, _observed(nodes, wanted, connections.shell, ssh) if wanted else {})
+
+
+def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
+    """The API server reads the selector: it is the authority on what one means."""
+    from rollout.gather.cluster.snapshot import read_nodes as read
+
+    selector = selection.selector
+    return with_patience(lambda: read(api, selector)) if selector else nodes
+
+
+def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> Mapping[str, Host]:
+    from rollout.gather.hosts.matching import SshDefaults, match_hosts
+
+    # the key stays with the shell: it is checked once there, and a host's own goes before it
+    defaults = SshDefaults(user=ssh.ssh_user or "", port=ssh.ssh_port or 0, key_file=None)
+    inventory = wiring.inventory(ssh, defaults)
+    for warning in inventory.warnings if inventory else ():
+        say(f"warning: {warning}")
+    matched = match_hosts(nodes, inventory, defaults)
+    if matched.hosts_without_node:
+        names = [host.name for host in matched.hosts_without_node]
+        say(f"warning: in the inventory, but no Node of the cluster: {shortened(names)}")
+    lost = [name for name in matched.nodes_without_host if name in set(selected)]
+    if lost:
+        say(f"warning: no host is known for the Nodes {shortened(lost)}")
+    return wiring.as_ssh_config_says(matched.hosts, ssh)
+
+
+def _observed(
+    nodes: Sequence[Node], hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions
+) -> Mapping[str, HostObservation]:
+    """What the hosts say, where they are the machines of their Nodes."""
+    from rollout.gather.hosts.identity import identified
+
+    return identified(nodes, _poll(hosts, shell, ssh))
+
+
+def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:
+    from rollout.gather.hosts.polling import poll
+    from rollout.report.asking import AskingProgress
+
+    wiring.unlock(shell, hosts)
+    with AskingProgress(error_console(), len(hosts)) as progress:
+        return poll(
+            hosts,
+            shell,
+            timeout=ssh.probe_timeout,
+            concurrency=ssh.probe_concurrency,
+            on_result=progress.answered,
+        )

@@ -1,0 +1,129 @@
+"""The second stage: from what was gathered to a plan; or a saved plan, held against what was gathered."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rollout.cli import wiring
+from rollout.cli.stages.gather import Targets
+from rollout.cli.stages.journal import past_runs
+from rollout.cli.stages.selection import useless_spreading
+from rollout.cli.terminal import say, width
+from rollout.errors import PlanFileError, StalePlanError
+from rollout.model.cluster import ClusterSnapshot
+from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy, Selection
+from rollout.planning.concessions import concessions
+from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
+from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.staleness import changes
+from rollout.report.tables import plan_heading, plan_text
+from rollout.report.text import listed
+
+_MOST_CHANGES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What the operator wants: nodes and rules from flags, or a saved plan with its own."""
+
+    selection: Selection
+    policy: Policy
+    saved: RolloutPlan | None = None
+
+
+def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Intent:
+    """The saved plan's nodes and rules where there is one."""
+    if file is None:
+        return Intent(selection, policy)
+    saved = load_plan(file)
+    return Intent(saved.selection, saved.policy, saved)
+
+
+def load_plan(path: Path) -> RolloutPlan:
+    """A saved plan, whole and as it was saved; `PlanFileError` otherwise."""
+    try:
+        with path.open("rb") as stream:
+            return decode_plan(stream.read(LARGEST_DOCUMENT + 1), str(path))
+    except OSError as error:
+        raise PlanFileError(f"cannot read the plan {path}: {error.strerror}") from error
+
+
+def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
+    """A new plan; or the saved one with what stands in its way now, `StalePlanError` where it does not fit any more."""
+    useless = useless_spreading(snapshot.nodes, intent.policy.spread_by)
+    for warning in (*([useless] if useless else ()), *_idle_gates(intent.policy.gates)):
+        say(f"warning: {warning}")
+    inputs = inputs_of(intent, snapshot, targets)
+    fresh = build_plan(inputs)
+    if intent.saved is None:
+        return fresh
+    _refuse_stale(intent.saved, inputs)
+    return replace(intent.saved, blockers=fresh.blockers, warnings=fresh.warnings)
+
+
+def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> PlanInputs:
+    """All that a plan is made from, at this moment."""
+    return PlanInputs(
+        snapshot=snapshot,
+        observations=targets.observations,
+        selected=targets.selected,
+        selection=intent.selection,
+        policy=intent.policy,
+        created_at=wiring.system_clock().now(),
+        past=past_runs(snapshot.identity),
+    )
+
+
+def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
+    differences = changes(saved, fresh)
+    if differences:
+        raise StalePlanError(
+            f"the plan {saved.plan_id} does not fit the cluster any more: {listed(differences, _MOST_CHANGES)}",
+            hint="Make a new one with `rollout plan --out FILE`, and look at it.",
+        )
+
+
+def shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot) -> str:
+    """The plan for the operator; of a saved one, which was looked at when it was made, the heading."""
+    if intent.saved:
+        return plan_heading(plan, width=width())
+    return plan_text(plan, zones=zones(snapshot), width=width())
+
+
+def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
+    """Each node's zone, for tables."""
+    return {node.name: node.zone for node in snapshot.nodes}
+
+
+def warn_of_concessions(policy: Policy, origin: str) -> tuple[str, ...]:
+    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
+    sentences = tuple(f"{origin} {sentence}" for sentence in concessions(policy))
+    for sentence in sentences:
+        say(f"warning: {sentence}")
+    return sentences
+
+
+def _idle_gates(gates: GatePolicy) -> Iterator[str]:
+    """A sentence for flags that do nothing without another: whoever gives them believes in a gate that is not there."""
+    if idle := ", ".join(_idle_of_alerts(gates.alerts)):
+        yield f"no alert holds anything up: {idle} does nothing without --prometheus-url"
+    if idle := ", ".join(_idle_of_windows(gates.windows)):
+        yield f"no window holds anything up: {idle} does nothing without --window"
+
+
+def _idle_of_alerts(alerts: AlertPolicy) -> Iterator[str]:
+    if not alerts.url and alerts.pattern:
+        yield "--alert-filter-regexp"
+    if not alerts.url and alerts.match_only:
+        yield "--alert-filter-match-only"
+    if not alerts.url and alerts.firing_only:
+        yield "--alert-firing-only"
+
+
+def _idle_of_windows(windows: WindowPolicy) -> Iterator[str]:
+    if not windows.windows and windows.fit:
+        yield "--window-fit"
+    if not windows.windows and windows.wait:
+        yield "--wait-window"

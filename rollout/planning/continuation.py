@@ -1,0 +1,57 @@
+"""An interrupted plan, joined with a new one of the nodes that were never begun."""
+
+from collections.abc import Container, Sequence
+from dataclasses import replace
+
+from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.quantity import Count
+
+_BECAUSE = "begun before the interruption"
+
+
+def rest_of_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
+    """A ramp of these sizes once that many nodes have taken it; the last size is for all further nodes."""
+    rest, taken = list(sizes), max(0, taken)
+    while len(rest) > 1 and taken >= rest[0]:
+        taken -= rest.pop(0)
+    if len(rest) > 1:
+        rest[0] -= taken
+    return tuple(map(Count, rest))
+
+
+def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan) -> RolloutPlan:
+    """One plan under the run's own id: first the nodes under way, then the waves of the others.
+
+    That nodes are away is no reason not to begin: those under way are among them, and waiting is what waves do.
+    """
+    first = (Wave(1, begun, _BECAUSE),) if begun else ()
+    waves = (*first, *(replace(wave, index=wave.index + len(first)) for wave in fresh.waves))
+    summary = replace(
+        fresh.summary,
+        nodes=fresh.summary.nodes + len(begun),
+        waves=len(waves),
+        waves_lower_bound=min(len(waves), fresh.summary.waves_lower_bound + len(first)),
+    )
+    blockers = tuple(one for one in fresh.blockers if not (begun and one.object.startswith("node/")))
+    return replace(fresh, plan_id=run, waves=waves, summary=summary, blockers=blockers)
+
+
+def with_left_out(plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]) -> RolloutPlan:
+    """The plan with what the one `before` left out in the first place: its end accounts for that, whoever brings it.
+
+    `present` are the Nodes of the cluster.
+    """
+    named = {node.name for node in plan.nodes} | {one.node for one in plan.excluded}
+    carried = tuple(
+        replace(one, message=f"when the rollout was planned: {one.message}")
+        for one in (before.excluded if before else ())
+        if one.node in present and one.node not in named
+    )
+    return replace(plan, excluded=(*plan.excluded, *carried))
+
+
+def without_accepted(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
+    """The plan without the blockers beside which its operator began it: whoever goes on is not asked about them."""
+    accepted = {(one.node, one.kind, one.object) for one in (before.blockers if before else ())}
+    blockers = tuple(one for one in plan.blockers if (one.node, one.kind, one.object) not in accepted)
+    return replace(plan, blockers=blockers)

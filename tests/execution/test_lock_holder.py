@@ -1,0 +1,94 @@
+"""Whether whoever holds the lock is alive: the Lease says how long that takes to see, and no clock but ours."""
+
+import json
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+import pytest
+
+from rollout.adapters.kube.api import KubeApi, Timeouts, connect
+from rollout.execution.lock import read_lease
+from rollout.execution.rollout.lock_holder import is_holder_alive
+from rollout.lab.api.standalone import standalone_api
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+LEASE = f"{LEASES}/node-rollout"
+# As far from ours as another machine's clock may be.
+ELSEWHERE = "2099-01-01T00:00:00.000000Z"
+
+
+class Passing:
+    """Time as the command has it, passing only while it sleeps; somebody renews the Lease at a moment of it."""
+
+    def __init__(self, api: KubeApi, renewed_at: float | None = None) -> None:
+        self.api = api
+        self.renewed_at = renewed_at
+        self.time = 0.0
+
+    def now(self) -> datetime:
+        raise AssertionError("clocks of two machines are never compared")
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+        if self.renewed_at is not None and self.time >= self.renewed_at:
+            self.renewed_at = None
+            lease = json.loads(self.api.get(LEASE))
+            lease["spec"]["renewTime"] = ELSEWHERE
+            self.api.replace(LEASE, lease)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi]:
+    with standalone_api(tmp_path_factory.mktemp("api")) as running:
+        yield connect(running.kubeconfig, None, timeouts=Timeouts(connect=5, read=20))
+
+
+@pytest.fixture
+def api(server: KubeApi) -> Iterator[KubeApi]:
+    yield server
+    server.delete(LEASE)
+
+
+def hold(api: KubeApi, seconds: int | None, holder: str = "ann") -> None:
+    spec = {"holderIdentity": holder, "renewTime": "2001-01-01T00:00:00.000000Z", "leaseDurationSeconds": seconds}
+    api.create(LEASES, {"metadata": {"name": "node-rollout"}, "spec": spec})
+
+
+def looked(
+    api: KubeApi, renewed_at: float | None = None, notice: Callable[[str], None] = lambda _message: None
+) -> tuple[bool, float]:
+    """What came of it, and how long it took."""
+    passing = Passing(api, renewed_at)
+    is_alive = is_holder_alive(lambda: read_lease(api, "kube-system"), passing, notice, sleep=passing.sleep)
+    return is_alive, passing.time
+
+
+@pytest.mark.parametrize(("seconds", "longest"), [(1, 3), (3, 3.5), (30, 12), (None, 12), (120, 42.5), (600, 202.5)])
+def test_a_dead_one_is_watched_for_as_long_as_its_renewal_could_take(
+    seconds: int | None, longest: float, api: KubeApi
+) -> None:
+    hold(api, seconds)
+    alive, took = looked(api)
+    assert not alive
+    assert (seconds or 30) / 3 < took <= longest
+
+
+@pytest.mark.parametrize(("seconds", "renewed_at"), [(3, 1), (30, 10), (120, 40), (600, 200)])
+def test_a_living_one_is_seen_at_its_next_renewal(seconds: int, renewed_at: float, api: KubeApi) -> None:
+    hold(api, seconds)
+    assert looked(api, renewed_at) == (True, renewed_at)
+
+
+def test_a_released_one_is_not_watched(api: KubeApi) -> None:
+    hold(api, 30, holder="")
+    assert looked(api) == (False, 0.0)
+
+
+def test_that_it_takes_long_is_said(api: KubeApi) -> None:
+    hold(api, 600)
+    notices: list[str] = []
+    looked(api, 5, notices.append)
+    assert notices == ["looking for up to 3m22s whether ann renews the lock"]
