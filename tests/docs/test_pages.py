@@ -128,6 +128,19 @@ def test_the_picture_of_the_rooms_is_what_the_linter_enforces() -> None:
     assert "\n".join(layers).replace("rollout.", "") in pictures
 
 
+def test_files_that_the_threat_model_names_exist() -> None:
+    """Where a rule is enforced, and by which test it is shown: names that a move would leave behind."""
+    rows = [row.split(" | ") for row in text_of(DOCS / "security.md").splitlines() if "`test_" in row]
+    assert len(rows) > 10
+    for row in rows:
+        tests = [ROOT / "tests" / "security" / name for name in re.findall(r"`(test_\w+\.py)`", row[3])]
+        assert all(test.exists() for test in tests), row[3]
+        for first, *others in [re.findall(r"`([\w/*]+\.py)`", row[2]) or [""]]:
+            folder = first.rpartition("/")[0]
+            places = [first, *(name if "/" in name else f"{folder}/{name}" for name in others)]
+            assert all(list((ROOT / "rollout").glob(place)) for place in places if place), row[2]
+
+
 def test_every_page_is_on_the_site() -> None:
     navigation = text_of(ROOT / "mkdocs.yml").partition("\nnav:\n")[2]
     assert set(re.findall(r"[\w-]+\.md", navigation)) == {page.name for page in DOCS.glob("*.md")}
