@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from rollout.errors import ExitCode
-from rollout.execution.node.context import StopRequest
+from rollout.execution.base.stop import StopRequest
 
 _ASKING = (signal.SIGINT, signal.SIGTERM)
 _SIGNALS = (*_ASKING, signal.SIGHUP)

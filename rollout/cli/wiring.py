@@ -17,8 +17,8 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
-    from rollout.execution.gates.gates import AlertSource, GatePorts
-    from rollout.execution.node.playbooks import NodePlaybooks
+    from rollout.execution.gates.playbooks import NodePlaybooks
+    from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
 
 
@@ -110,7 +110,7 @@ def gates(
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.cli.consent import TerminalConfirmation
-    from rollout.execution.gates.gates import GatePorts
+    from rollout.execution.gates.ports import GatePorts
 
     return GatePorts(
         command=LocalCommand(split_command(local.gate_command)) if local.gate_command else None,
@@ -134,7 +134,7 @@ def _alert_source(alerts: AlertPolicy, own_url: str) -> "AlertSource":
 
 def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks | None":
     """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
-    from rollout.execution.node.playbooks import Occasion
+    from rollout.execution.gates.playbooks import Occasion
 
     named = {Occasion.PRE_REBOOT: options.pre_reboot_playbook, Occasion.POST_REBOOT: options.post_reboot_playbook}
     files = {occasion: file for occasion, file in named.items() if file is not None}

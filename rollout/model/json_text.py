@@ -7,13 +7,11 @@ same to programs, and nothing to terminals.
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable
 
 import msgspec
 
-UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Of characters that a terminal obeys instead of showing them: controls, directions, separators of lines."""
+from rollout.model.text import is_unsafe
 
 _BEYOND_ASCII = re.compile("[\x7f-\U0010ffff]")
 _Hook = Callable[[object], object] | None
@@ -38,6 +36,6 @@ def _safe(written: bytes) -> bytes:
 
 def _escaped(match: re.Match[str]) -> str:
     character = match[0]
-    if unicodedata.category(character) not in UNSAFE_CATEGORIES:
+    if not is_unsafe(character):
         return character
     return "\\u007f" if character == "\x7f" else json.dumps(character)[1:-1]

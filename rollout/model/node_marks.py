@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+import msgspec
+
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.names import is_run_id
@@ -19,6 +21,10 @@ _TOLD = 60
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 # A mark is there from the cordon on, and goes with the node's success.
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.PENDING, Phase.DONE}
+UNCLEAR_HINT = (
+    "Go on with the version of rollout that wrote it; or look at the node, and take its node-rollout.dev/ annotations "
+    "away by hand: kubectl annotate node {name} NAME-"
+)
 _CHECKS = ("/before-reboot", "/after-reboot")
 
 
@@ -38,6 +44,14 @@ def misunderstanding(node: Node) -> str:
         if value is not None and not _SOUND.get(name, _is_text)(value):
             return f"its annotation {name} is {value[:_TOLD]!r}"
     return ""
+
+
+def last_result(node: Node) -> Mapping[str, str]:
+    """What the last rollout wrote of the node's end; empty where nothing legible stands there."""
+    try:
+        return msgspec.json.decode(node.annotations.get(marks.LAST_RESULT, "{}"), type=dict[str, str])
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
 
 
 def _stranger_on(node: Node) -> str:

@@ -1,7 +1,7 @@
 """Label selectors, as budgets, affinities and volumes write them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -57,6 +57,16 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether these labels satisfy every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def has_labels(labels: Mapping[str, str], exact: Iterable[tuple[str, str]]) -> bool:
+    """Whether each of these keys has its value, as `nodeSelector` and `matchLabels` demand."""
+    return all(labels.get(key) == value for key, value in exact)
+
+
+def first_naming_values(requirements: Iterable[Requirement]) -> Requirement | None:
+    """The first requirement that names values: what has none of them is not chosen, so it may serve as an index."""
+    return next((requirement for requirement in requirements if requirement.operator is SelectorOperator.IN), None)
 
 
 def compared(left: str, right: str) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from rollout.model.cluster import Budget, Pod
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
+from rollout.model.text import shortened
 from rollout.planning.budgets import BudgetIndex, bypasses, can_never_allow, in_words
 from rollout.planning.prospects import Prospects
 from rollout.planning.verdicts import Action, PodVerdict, VerdictReason
@@ -93,9 +94,9 @@ def _in_the_way(budget: Budget, prospects: Prospects) -> tuple[Pod, ...]:
 
 def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, itself: bool) -> str:
     policy = "set its unhealthyPodEvictionPolicy to AlwaysAllow, " if itself else ""
-    more = f" and {len(unready) - 1} more" if len(unready) > 1 else ""
+    names = shortened([pod.name for pod in unready], 1)
     return (
-        f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {unready[0].name}{more} "
+        f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {names} "
         f"has not been ready since {unready[0].unready_since}: mend it, {policy}or use --disable-eviction"
     )
 

@@ -4,7 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rollout.model.cluster import Budget, Pod, PodPhase, Requirement, SelectorOperator
+from rollout.model.cluster import Budget, Pod, PodPhase, Requirement
+from rollout.model.selectors import first_naming_values
 from rollout.planning.packing import Load
 from rollout.planning.verdicts import PodVerdict
 
@@ -56,9 +57,8 @@ class BudgetIndex:
 
 
 def _demanded(budget: Budget) -> Requirement | None:
-    """The first requirement that names values: a pod without one of them is not covered."""
     requirements = budget.selector.requirements if budget.selector else ()
-    return next((each for each in requirements if each.operator is SelectorOperator.IN), None)
+    return first_naming_values(requirements)
 
 
 def bypasses(pod: Pod, budget: Budget) -> bool:

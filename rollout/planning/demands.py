@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rollout.model.cluster import Node, PersistentVolume, Pod, SelectorOperator
+from rollout.model.cluster import Node, PersistentVolume, Pod
 from rollout.model.placement import CORDON, NodeTerm, Toleration, tolerated
+from rollout.model.selectors import first_naming_values, has_labels
 
 _Named = tuple[tuple[str, str], ...]
 
@@ -29,7 +30,7 @@ class Demand:
         """Whether such a pod may be given to the node, room or not."""
         return (
             (takes_pods(node) or (self.tolerates_cordons and _is_only_cordoned(node)))
-            and all(node.labels.get(key) == value for key, value in self.labels)
+            and has_labels(node.labels, self.labels)
             and all(any(term.holds(node.name, node.labels) for term in terms) for terms in self.alternatives)
             and (not node.taints or tolerated(node.taints, self.tolerations))
         )
@@ -53,7 +54,7 @@ def _named(terms: Sequence[NodeTerm]) -> _Named:
 
 
 def _named_by(term: NodeTerm) -> _Named:
-    sure = next((each for each in term.labels if each.operator is SelectorOperator.IN), None)
+    sure = first_naming_values(term.labels)
     return tuple((sure.key, value) for value in sure.values) if sure else ()
 
 

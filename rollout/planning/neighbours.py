@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rollout.model.cluster import LabelSelector, Node, Pod, SelectorOperator
+from rollout.model.cluster import LabelSelector, Node, Pod
 from rollout.model.placement import Placement, PodTerm, Spread
+from rollout.model.selectors import first_naming_values, has_labels
 from rollout.planning.tallies import Places, Tally
 
 _ANY_NUMBER = 1 << 30
@@ -58,7 +59,7 @@ class _Kind:
     def matches(self, node: Node) -> bool:
         """Whether node selector and node affinity let these pods run there."""
         terms = self.placement.node_terms
-        return all(node.labels.get(key) == value for key, value in self.node_selector.items()) and (
+        return has_labels(node.labels, self.node_selector.items()) and (
             terms is None or any(term.holds(node.name, node.labels) for term in terms)
         )
 
@@ -204,7 +205,7 @@ class Neighbours:
         return {"kubernetes.io/metadata.name": namespace, **self._namespaces.get(namespace, {})}
 
     def _within(self, namespace: str, selector: LabelSelector) -> Iterator[_Kind]:
-        demanded = next((each for each in selector.requirements if each.operator is SelectorOperator.IN), None)
+        demanded = first_naming_values(selector.requirements)
         if demanded is None:
             candidates: Iterable[_Kind] = self._spaces.get(namespace, ())
         else:

@@ -11,7 +11,7 @@ from typing import IO, assert_never
 
 import msgspec
 
-from rollout.execution.rehearsal import Rehearsal
+from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.progress import (

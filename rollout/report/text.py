@@ -1,31 +1,22 @@
-"""Pieces of text that every report shares, and the guard between foreign text and the terminal.
+"""Pieces of text that every report shares: those of all messages (`rollout.model.text`), and its own."""
 
-Node names are checked by the API server, but messages, versions and addresses are whatever a host or a webhook
-wrote: printed as they are, they could move the cursor, rename the window or hide what stands before them.
-"""
-
-import unicodedata
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rollout.model.json_text import UNSAFE_CATEGORIES
+from rollout.model.text import listed, printable, shortened
 
-_SPACES = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
+__all__ = [
+    "NOTHING",
+    "counted",
+    "elapsed",
+    "listed",
+    "or_nothing",
+    "printable",
+    "shortened",
+    "timestamp",
+    "version_step",
+]
+
 NOTHING = "-"
-
-
-def printable(text: str) -> str:
-    """One line that is safe to print: control and direction characters become visible escapes."""
-    line = text.translate(_SPACES)
-    if line.isascii() and line.isprintable():
-        return line
-    return "".join(_visible(character) for character in line)
-
-
-def _visible(character: str) -> str:
-    if unicodedata.category(character) not in UNSAFE_CATEGORIES:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def or_nothing(text: str) -> str:
@@ -56,16 +47,3 @@ def version_step(running: str, staged: str) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 node`, `3 nodes`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def shortened(names: Sequence[str], most: int = 5) -> str:
-    """Names in a row, the rest of a long list as a number."""
-    shown = ", ".join(printable(name) for name in names[:most])
-    rest = len(names) - most
-    return f"{shown} and {rest} more" if rest > 0 else shown
-
-
-def listed(sentences: Sequence[str], most: int) -> str:
-    """Sentences in a row, the rest of a long list as a number."""
-    rest = len(sentences) - most
-    return "; ".join(sentences[:most]) + (f"; and {rest} more" if rest > 0 else "")

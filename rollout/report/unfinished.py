@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
 
-from rollout.execution.unfinished.abort import Aborted
-from rollout.execution.unfinished.recovery import Begun, Unfinished
+from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.rollout.abort import Aborted
 from rollout.model.progress import NodeResult
 from rollout.report.text import counted, listed, printable, shortened
 

@@ -10,7 +10,7 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ApiError, ApiUnavailableError, KubeconfigError
-from rollout.execution.deadline import is_passing
+from rollout.execution.base.deadline import is_passing
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]

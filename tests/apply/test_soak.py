@@ -15,8 +15,10 @@ from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 from rollout.cli.stages.gather import gather
 from rollout.cli.stages.plan import Intent
 from rollout.cli.wiring import system_clock
-from rollout.execution.gates.gates import GatePorts
-from rollout.execution.rollout import Ports, StopRequest, execute
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.rollout.execute import execute
+from rollout.execution.rollout.ports import Ports
 from rollout.lab.lab import Lab
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rollout.adapters.kube.api import connect
-from rollout.execution.draining.drain import drain
+from rollout.execution.drain.drain import drain
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent
@@ -27,12 +27,12 @@ from tests.execution.drains import (
     add_node,
     add_pod,
     allow,
-    context_of,
     end_pods_at_once,
     kubectl,
     owner,
     pods_on,
     requests,
+    task_of,
 )
 
 PODS = 100
@@ -119,7 +119,7 @@ def main() -> None:
         policy = DrainPolicy(Duration(600))
 
         def by_us(node: str) -> None:
-            drain(context_of(node, api, Deaf(), policy))
+            drain(task_of(node, api, Deaf(), policy))
 
         def by_kubectl(node: str) -> None:
             ended = kubectl(server, Path(name), "drain", node, "--ignore-daemonsets", "--timeout=95s")

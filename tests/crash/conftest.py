@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 PRELOADED = [
-    *("rollout.cli.main", "rollout.cli.consent", "rollout.cli.wiring", "rollout.execution.continuation"),
+    *("rollout.cli.main", "rollout.cli.consent", "rollout.cli.wiring", "rollout.execution.rollout.continuation"),
     *("rollout.cli.stages.gather", "rollout.cli.stages.plan", "rollout.cli.stages.refusals"),
-    *("rollout.cli.stages.execute", "rollout.execution.unfinished.abort"),
+    *("rollout.cli.stages.execute", "rollout.execution.rollout.abort"),
     *("rollout.adapters.kube.api", "rollout.adapters.ssh.shell"),
     # What the program itself loads only when it is about to be used.
     *("kubernetes.config.kube_config", "kubernetes.client.rest", "typer._adapters", "pydantic.type_adapter"),

@@ -6,15 +6,15 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
-from rollout.execution.draining.drain import drain
-from rollout.execution.node.context import NodeContext
+from rollout.execution.drain.drain import drain
+from rollout.execution.drain.task import DrainTask
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent
 from rollout.model.quantity import Duration
-from tests.execution.drains import NODE, add_node, context_of, end_pods_at_once
+from tests.execution.drains import NODE, add_node, end_pods_at_once, task_of
 
-Drain = Callable[..., NodeContext]
+Drain = Callable[..., DrainTask]
 Draining = Callable[..., threading.Thread]
 
 
@@ -73,11 +73,11 @@ def recorder() -> Recorder:
 def drained(api: KubeApi, recorder: Recorder) -> Drain:
     """Drain a node within so many seconds, which pass twenty times as fast as the wall clock's."""
 
-    def run(seconds: int = 300, *, node: str = NODE, speed: float = 20.0, evicting: bool = True) -> NodeContext:
+    def run(seconds: int = 300, *, node: str = NODE, speed: float = 20.0, evicting: bool = True) -> DrainTask:
         policy = DrainPolicy(Duration(seconds), disable_eviction=not evicting)
-        context = context_of(node, api, recorder, policy, speed=speed)
-        drain(context)
-        return context
+        task = task_of(node, api, recorder, policy, speed=speed)
+        drain(task)
+        return task
 
     return run
 

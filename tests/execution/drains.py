@@ -8,19 +8,20 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from rollout.execution.node.context import NodeContext, OutageNotice
-from rollout.execution.reporting import Reporter
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.drain.task import DrainTask
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, Resource
 from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.store import Change, ChangeType
 from rollout.lab.clock import LabClock
-from rollout.model.plan import PlannedNode
-from rollout.model.policy import DrainPolicy, Policy
-from rollout.ports import ClusterApi, HostShell, Observer
+from rollout.model.policy import DrainPolicy
+from rollout.ports import ClusterApi, Observer
 
 Json = dict[str, Any]
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
@@ -34,24 +35,12 @@ class Unfenced:
         """Nothing stands in the way."""
 
 
-def context_of(
-    node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0
-) -> NodeContext:
-    """A node's run, whose time passes `speed` times as fast: its patience and its deadline, not its connections'."""
+def task_of(node: str, api: ClusterApi, observer: Observer, drain: DrainPolicy, *, speed: float = 1.0) -> DrainTask:
+    """A node's drain, whose time passes `speed` times as fast: its patience and its deadline, not its connections'."""
     clock = LabClock(speed)
     report = Reporter(observer, clock)
-    return NodeContext(
-        planned=PlannedNode(node, "boot", f"uid-{node}", "1", "2", 0, 0),
-        host=cast("Any", None),
-        policy=Policy(drain=drain),
-        run="run-1",
-        api=api,
-        shell=cast("HostShell", None),
-        clock=clock,
-        guard=Unfenced(),
-        report=report,
-        told_of_outage=OutageNotice(report),
-    )
+    cluster = PatientApi(api, clock, OutageNotice(report))
+    return DrainTask(node, f"uid-{node}", "run-1", drain, cluster, Unfenced(), report)
 
 
 def remove_pod(server: StandaloneApi, name: str, namespace: str = "default") -> None:

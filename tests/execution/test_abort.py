@@ -9,8 +9,8 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi
 from rollout.errors import SshUnreachableError
-from rollout.execution.rollout import Ports, RunOptions
-from rollout.execution.unfinished.abort import Aborted, abort
+from rollout.execution.rollout.abort import Aborted, abort
+from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.lab.api.resources import NODES
 from rollout.lab.api.standalone import StandaloneApi
 from rollout.model import marks

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rollout.execution.continuation import counted_failures
-from rollout.execution.unfinished.record import StandingRecord
-from rollout.execution.unfinished.recovery import Begun, Unfinished
+from rollout.execution.record.record import StandingRecord
+from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.rollout.continuation import counted_failures
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count

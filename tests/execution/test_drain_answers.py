@@ -6,7 +6,7 @@ import pytest
 
 from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
-from rollout.execution.draining.eviction import Answer, request_removal
+from rollout.execution.drain.eviction import Answer, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
 from rollout.lab.api import discovery
 from rollout.lab.api.access import Denial

@@ -18,7 +18,7 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import Timeouts, connect
 from rollout.errors import DrainError
-from rollout.execution.draining.drain import drain
+from rollout.execution.drain.drain import drain
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node_pods
 from rollout.lab.api.resources import PODS
 from rollout.lab.api.standalone import StandaloneApi, standalone_api
@@ -28,10 +28,10 @@ from tests.execution.drains import (
     add_daemon_set,
     add_node,
     asked,
-    context_of,
     end_pods_at_once,
     kubectl,
     pods_on,
+    task_of,
 )
 from tests.execution.shapes import (
     DECIDED,
@@ -105,7 +105,7 @@ def by_us(server: StandaloneApi, nodes: Mapping[str, str], flags: Flags, recorde
         ends = shape is not None and shape.deleted_ago is not None and by_our_rules(shape, flags)[0] != KEPT
         try:
             with ending_soon(server, node, ends=ends):
-                drain(context_of(node, api, recorder, flags.policy))
+                drain(task_of(node, api, recorder, flags.policy))
         except DrainError as error:
             return outcome(server, node, failed="no pod was touched" in error.message)
         return outcome(server, node, failed=False)

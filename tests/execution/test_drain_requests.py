@@ -44,7 +44,7 @@ def test_a_pod_costs_one_request(
 ) -> None:
     """Those of StatefulSets too: they were read a moment before, and can have no namesake yet."""
     # How long a moment is must not depend on what else this machine does.
-    monkeypatch.setattr("rollout.execution.draining.evictor._CERTAIN", 30.0)
+    monkeypatch.setattr("rollout.execution.drain.evictor._CERTAIN", 30.0)
     fill(server, 20, kind)
     began = time.monotonic()
     drained(300, speed=1)
@@ -66,7 +66,7 @@ def test_eight_evictions_are_under_way_at_a_time(server: StandaloneApi, drained:
 def test_whoever_may_have_a_namesake_is_read_again_once_time_has_passed(
     server: StandaloneApi, draining: Draining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollout.execution.draining.evictor._CERTAIN", 0.5)
+    monkeypatch.setattr("rollout.execution.drain.evictor._CERTAIN", 0.5)
     fill(server, 2, "StatefulSet")
     add_budget(server, "web", allowed=0, needs=2, has=2)
     thread = draining(600)
@@ -169,7 +169,7 @@ def test_a_watch_that_is_cut_is_taken_up_where_it_broke(
 def test_a_watch_that_ends_by_itself_goes_on(
     server: StandaloneApi, draining: Draining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rollout.execution.draining.live_view._WATCH_SECONDS", 1.0)
+    monkeypatch.setattr("rollout.execution.base.live_view._WATCH_SECONDS", 1.0)
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=5, has=5)
     thread = draining(600, speed=1)

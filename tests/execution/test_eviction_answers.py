@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.execution.draining.eviction import Answer, Attempt, request_removal
+from rollout.execution.drain.eviction import Answer, Attempt, request_removal
 from rollout.model.policy import DrainPolicy
 from tests.planning.builders import pod
 from tests.scripted_api import Exchange, Kubeconfig, scripted

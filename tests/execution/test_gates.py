@@ -2,16 +2,21 @@
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from rollout.errors import GateError
-from rollout.execution.gates import of_policy
-from rollout.execution.gates.gates import GatePorts
-from rollout.execution.gates.of_policy import PolicyGates, Surroundings
-from rollout.execution.node.context import OutageNotice, StopRequest
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates import policy_gates
+from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.reporting import Reporter
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.plan import Estimate, RolloutPlan
 from rollout.model.policy import Policy
@@ -76,8 +81,8 @@ def plan_with(gates: GatePolicy) -> RolloutPlan:
 def gates_of(plan: RolloutPlan, clock: MovedClock, ports: GatePorts) -> tuple[PolicyGates, Notes]:
     notes = Notes()
     report = Reporter(notes, clock)
-    stop = StopRequest()
-    around = Surroundings(plan, NoApi(), clock, report, stop, OutageNotice(report), 1.0)  # type: ignore[arg-type]
+    cluster = PatientApi(NoApi(), clock, OutageNotice(report), 1.0)  # type: ignore[arg-type]
+    around = Surroundings(plan, cluster, report, StopRequest())
     return PolicyGates(around, ports), notes
 
 
@@ -112,10 +117,11 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
     asks = GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)), hooks=HookPolicy(before=("a.example/ok",)))
     gates, _notes = gates_of(plan_with(asks), clock, GatePorts())
     took = {"minutes": 59}
-    monkeypatch.setattr(of_policy, "check_before", lambda *_: clock.forward(**took))
-    gates.before_reboot(None)  # type: ignore[arg-type]  # only handed on to the checks
+    monkeypatch.setattr(policy_gates, "check_before", lambda *_: clock.forward(**took))
+    context = cast("NodeContext", SimpleNamespace(task=None))  # only handed on to the checks
+    gates.before_drain(context)
     with pytest.raises(NodeFailure, match="the window closed while its checks ran") as failed:
-        gates.before_reboot(None)  # type: ignore[arg-type]
+        gates.before_drain(context)
     assert failed.value.outcome is Outcome.SKIPPED
 
 

@@ -9,8 +9,8 @@ import pytest
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi
 from rollout.errors import ApiConflictError, ApiUnavailableError, BlockedError, FencedError, InterruptedRunError
-from rollout.execution.lease import LeaseLock, LeaseTerms
-from rollout.execution.node.context import StopRequest
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.standalone import StandaloneApi
 from tests.execution.drains import until

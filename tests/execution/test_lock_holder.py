@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
-from rollout.execution.lease import read_lease
-from rollout.execution.lock_holder import is_holder_alive
+from rollout.execution.lock import read_lease
+from rollout.execution.rollout.lock_holder import is_holder_alive
 from rollout.lab.api.standalone import standalone_api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"

@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.execution.node.context import OutageNotice, StopRequest
-from rollout.execution.reporting import Reporter
-from rollout.execution.settle import Health, Settler
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.record.health import Health
+from rollout.execution.rollout.settle import Settler
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy
 from rollout.model.progress import StepEvent
@@ -36,6 +38,6 @@ def test_good_looks_have_to_follow_one_another(checks: int, bad: tuple[int, ...]
     report = Reporter(Silent(), clock)
     policy = Policy(settle_timeout=Duration(30), gates=replace(GatePolicy(), health_checks=checks))
     Looks.looks, Looks.bad = 0, frozenset(bad)
-    settler = Looks(None, clock, report, policy, OutageNotice(report), 1.0)  # type: ignore[arg-type]
+    settler = Looks(PatientApi(None, clock), report, policy)  # type: ignore[arg-type]
     assert settler.wait(Health({}, frozenset()), 1, frozenset(), StopRequest()) == ""
     assert Looks.looks == looks

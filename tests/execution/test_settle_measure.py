@@ -6,9 +6,11 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi
-from rollout.execution.node.context import OutageNotice, StopRequest
-from rollout.execution.reporting import Reporter
-from rollout.execution.settle import Settler
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.rollout.settle import Settler
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
 from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.store import Json
@@ -23,7 +25,7 @@ from tests.execution.drains import add_node, add_pod, owner, put
 def settler(api: KubeApi, clock: SystemClock, recorder: Recorder) -> Settler:
     report = Reporter(recorder, clock)
     policy = Policy(settle_timeout=Duration(0.2), gates=GatePolicy(health_checks=1))
-    return Settler(api, clock, report, policy, OutageNotice(report), 5.0)
+    return Settler(PatientApi(api, clock, OutageNotice(report), 5.0), report, policy)
 
 
 def add_replicas(server: StandaloneApi, name: str, *, desired: int, ready: int) -> None:

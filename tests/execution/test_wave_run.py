@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from rollout.adapters.clock import SystemClock
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import OPEN, Hold, NoGates
-from rollout.execution.node.context import StopRequest
-from rollout.execution.wave_run import Allowance, Ledger, WaveRunner
+from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
 
@@ -26,7 +27,7 @@ MOST_QUESTIONS = 2000
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollout.execution.wave_run._LOOK_AGAIN", 0.02)
+    monkeypatch.setattr("rollout.execution.rollout.waves._LOOK_AGAIN", 0.02)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.gather.hosts.answer import complaint, printable
+from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.model.host import Host, HostFacts, ProbeFailure
+from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
 FIXTURES = Path(__file__).parent / "fixtures" / "probe"
@@ -101,8 +102,8 @@ def test_commands_are_constant_text() -> None:
         ("x" * 500, "x" * 159 + "…"),
     ],
 )
-def test_printable(text: str, shown: str) -> None:
-    assert printable(text) == shown
+def test_an_excerpt_of_what_a_host_says(text: str, shown: str) -> None:
+    assert excerpt(text) == shown
 
 
 def test_complaint_prefers_logged_errors_over_chatter() -> None:

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.model.json_text import UNSAFE_CATEGORIES, json_document, json_line
+from rollout.model.json_text import json_document, json_line
+from rollout.model.text import UNSAFE_CATEGORIES
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))

@@ -3,7 +3,7 @@ import json
 import threading
 from dataclasses import replace
 
-from rollout.execution.rehearsal import Rehearsal
+from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.progress import (
     Findings,
     NodeCondition,

@@ -1,7 +1,7 @@
 import json
 from dataclasses import replace
 
-from rollout.execution.rehearsal import Rehearsal
+from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.plan import PlanSummary, PlanWarning
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
 from rollout.planning.status import NodeStatus

@@ -44,5 +44,7 @@ def test_pieces() -> None:
     assert counted(0, "wave") == "0 waves"
     assert version_step("1.2", "") == "1.2 → ?"
     assert shortened(["a", "b", "c"], most=2) == "a, b and 1 more"
+    assert shortened(["a", "b"], most=2) == "a, b"
+    assert shortened(["a", "b", "c"], most=2, separator=" and ") == "a and b and 1 more"
     assert listed(["a", "b"], 2) == "a; b"
     assert listed(["a", "b", "c"], 2) == "a; b; and 1 more"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
-from rollout.gather.hosts.answer import printable
+from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
 Answer = CommandResult | SshError
@@ -78,7 +78,7 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 
 def unreachable(host: str, message: str) -> SshError:
     """Why a host could not be reached, as far as the words of whatever reaches it tell."""
-    said = printable(_PREAMBLE.sub("", message), _LONGEST) or "no reason given"
+    said = excerpt(_PREAMBLE.sub("", message), _LONGEST) or "no reason given"
     kind, hint = next(
         ((kind, hint) for words, kind, hint in _CAUSES if words.search(message)),
         (SshUnreachableError, f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"),
@@ -90,7 +90,7 @@ def unreachable(host: str, message: str) -> SshError:
 
 
 def _sentence(result: Mapping[str, Any]) -> str:
-    return printable(str(result.get("msg") or result.get("exception") or "no reason given"), _LONGEST)
+    return excerpt(str(result.get("msg") or result.get("exception") or "no reason given"), _LONGEST)
 
 
 def _text(result: Mapping[str, Any], key: str) -> str:

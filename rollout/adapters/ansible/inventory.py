@@ -16,9 +16,9 @@ import yaml
 
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
 from rollout.errors import InputError, InventoryError
-from rollout.gather.hosts.answer import printable
 from rollout.gather.inventory.reading import Inventory
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host, port_of
+from rollout.model.text import excerpt
 
 TARGETS: Final = "rollout_targets"
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*")
@@ -103,11 +103,11 @@ def read_inventory(path: Path, settings: AnsibleSettings) -> Inventory:
         raise InventoryError(f"inventory {path}: ansible-inventory does not answer: {error}") from error
     if ended.returncode != 0:
         raise InventoryError(
-            f"inventory {path}: {printable(ended.stderr, 400)}", hint=f"Try: ansible-inventory -i {path} --list"
+            f"inventory {path}: {excerpt(ended.stderr, 400)}", hint=f"Try: ansible-inventory -i {path} --list"
         )
     hosts = _hosts(json.loads(ended.stdout), settings)
     if not hosts:
-        said = printable(ended.stderr, 400)
+        said = excerpt(ended.stderr, 400)
         raise InventoryError(f"inventory {path} names no host{': ' + said if said else ''}")
     return Inventory(hosts)
 

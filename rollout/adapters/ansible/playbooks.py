@@ -8,9 +8,9 @@ from typing import Any, Final
 from rollout.adapters.ansible.run import AnsibleRun
 from rollout.adapters.ansible.settings import AnsibleSettings, require_ansible
 from rollout.errors import InputError
-from rollout.execution.node.playbooks import Occasion
-from rollout.gather.hosts.answer import printable
+from rollout.execution.gates.playbooks import Occasion
 from rollout.model.host import Host
+from rollout.model.text import excerpt
 
 _TICK: Final = 0.5
 _LONGEST: Final = 300
@@ -69,10 +69,10 @@ class _Heard:
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         data = event.get("event_data") or {}
-        task = printable(str(data.get("task") or ""))
+        task = excerpt(str(data.get("task") or ""))
         if event.get("event") == "playbook_on_task_start" and task:
             self._told(task)
         if event.get("event") in _FAILED and not data.get("ignore_errors") and not self.failure:
             result = data.get("res") or {}
             words = (result.get("msg") or result.get("stderr") or "no reason given", result.get("assertion"))
-            self.failure = f"task {task!r}: {printable(': '.join(str(word) for word in words if word), _LONGEST)}"
+            self.failure = f"task {task!r}: {excerpt(': '.join(str(word) for word in words if word), _LONGEST)}"

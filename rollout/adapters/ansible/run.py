@@ -17,8 +17,8 @@ from rollout.adapters.ansible import tether
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
 from rollout.adapters.scratch import new_folder
-from rollout.gather.hosts.answer import printable
 from rollout.model.host import Host
+from rollout.model.text import excerpt
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -88,7 +88,7 @@ class AnsibleRun:
         """What it said last outside of any task's result, on one line: why it ended before its time."""
         lines = list(self._said)
         telling = next((number for number, line in enumerate(lines) if line.startswith(_TELLING)), 0)
-        return printable(" ".join(lines[telling:]), 400) or f"exit status {self.status}"
+        return excerpt(" ".join(lines[telling:]), 400) or f"exit status {self.status}"
 
     def _main(self) -> None:
         import ansible_runner  # noqa: PLC0415 - loaded by those alone who run through it

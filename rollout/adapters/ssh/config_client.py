@@ -17,6 +17,7 @@ from rollout.adapters.child_environment import child_environment
 from rollout.adapters.ssh.config_source import CLIENT, Source
 from rollout.errors import InputError
 from rollout.model.host import DEFAULT_SSH_USER
+from rollout.model.text import printable
 
 # Keywords in lower case with their values: those that the configuration sets to something else than the default.
 Settings = Mapping[str, tuple[str, ...]]
@@ -140,13 +141,12 @@ def _answer(question: Question, process: "subprocess.Popen[bytes]", text: str) -
             hint="Does a Match exec of the configuration wait for something, or CanonicalizeHostname for a resolver?",
         ) from error
     if process.returncode:
-        raise InputError(f"ssh -G {question.name}: {_printable(complaint) or f'exit status {process.returncode}'}")
+        raise InputError(f"ssh -G {question.name}: {_first_lines(complaint) or f'exit status {process.returncode}'}")
     return _settings(printed.decode(errors="surrogateescape"))
 
 
-def _printable(complaint: bytes) -> str:
-    lines = complaint.decode(errors="replace").splitlines()
-    return "; ".join(ascii(line)[1:-1] for line in lines[:3])
+def _first_lines(complaint: bytes) -> str:
+    return "; ".join(map(printable, complaint.decode(errors="replace").splitlines()[:3]))
 
 
 def _settings(printed: str) -> Settings:

@@ -16,7 +16,7 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
-    from rollout.execution.unfinished.abort import Aborted
+    from rollout.execution.rollout.abort import Aborted
 
 WaitOption = Annotated[
     Duration,
@@ -70,8 +70,8 @@ def _undo(
     """Undo it, telling each node's end on standard error."""
     from rollout.cli import wiring
     from rollout.cli.stages import execute, gather
-    from rollout.execution.rollout import Ports
-    from rollout.execution.unfinished.abort import abort as undo
+    from rollout.execution.rollout.abort import abort as undo
+    from rollout.execution.rollout.ports import Ports
     from rollout.report.observers import Unfailing
     from rollout.report.plain import PlainLines
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rollout.cli.stages.execute import Run
     from rollout.cli.stages.gather import Gathered
     from rollout.cli.stages.plan import Intent
-    from rollout.execution.gates.gates import GatePorts
+    from rollout.execution.gates.ports import GatePorts
 
 FileArgument = Annotated[
     Path | None,

@@ -134,7 +134,7 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     """Whether a rollout could take the lock now, and whose it is where it could not."""
     from rollout.cli.stages import gather
     from rollout.errors import ApiError
-    from rollout.execution.lease import read_lease
+    from rollout.execution.lock import read_lease
     from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
     from rollout.model import marks
     from rollout.report.unfinished import heading, ways_out

@@ -13,9 +13,9 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, YesOption
 if TYPE_CHECKING:
     from rollout.cli.stages.execute import Run
     from rollout.cli.stages.gather import Connections
-    from rollout.execution.continuation import Continuation
-    from rollout.execution.gates.gates import GatePorts
-    from rollout.execution.unfinished.recovery import Unfinished
+    from rollout.execution.gates.ports import GatePorts
+    from rollout.execution.record.unfinished import Unfinished
+    from rollout.execution.rollout.continuation import Continuation
 
 
 def resume(
@@ -41,7 +41,7 @@ def resume(
     """
     from rollout.cli import consent, wiring
     from rollout.cli.stages import execute, gather, refusals
-    from rollout.execution.continuation import is_nothing_left, rules_of
+    from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
 
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
@@ -79,7 +79,7 @@ def _rest(
     from rollout.cli import wiring
     from rollout.cli.stages import execute, gather, plan, refusals
     from rollout.cli.stages.journal import past_runs
-    from rollout.execution.continuation import Situation, continuation, pending_nodes, rules_of
+    from rollout.execution.rollout.continuation import Situation, continuation, pending_nodes, rules_of
     from rollout.planning.continuation import without_accepted
 
     rules, retry = rules_of(unfinished), leftover.retry_failed

@@ -74,8 +74,8 @@ def _mention_run(connections: "Connections", nodes: Sequence["Node"], namespace:
     """Say that there is one, beside the nodes; a user who may not see it is told nothing."""
     from rollout.cli.terminal import say
     from rollout.errors import ApiError
-    from rollout.execution.unfinished.record import read_record
-    from rollout.execution.unfinished.recovery import assess
+    from rollout.execution.record.record import read_record
+    from rollout.execution.record.unfinished import assess
     from rollout.report.unfinished import heading
 
     try:

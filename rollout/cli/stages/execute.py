@@ -15,12 +15,12 @@ from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.terminal import error_console, show
 from rollout.errors import ExitCode
-from rollout.execution.gates.gates import GatePorts
-from rollout.execution.node.context import StopRequest
-from rollout.execution.rehearsal import Rehearsal
-from rollout.execution.rehearsal import rehearse as ask_server
-from rollout.execution.rollout import Inheritance, Ports, RunOptions
-from rollout.execution.rollout import execute as execute_plan
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.rollout.execute import execute as execute_plan
+from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
+from rollout.execution.rollout.rehearsal import Rehearsal
+from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.host import Host
 from rollout.model.plan import RolloutPlan

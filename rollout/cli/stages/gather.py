@@ -18,8 +18,8 @@ from rollout.ports import ClusterApi, HostExecutor
 from rollout.report.text import shortened
 
 if TYPE_CHECKING:
-    from rollout.execution.lease import StandingLease
-    from rollout.execution.unfinished.recovery import Unfinished
+    from rollout.execution.lock import StandingLease
+    from rollout.execution.record.unfinished import Unfinished
 
 T = TypeVar("T")
 
@@ -88,15 +88,15 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
 
 def find_unfinished(connections: Connections, namespace: str) -> "Unfinished | None":
     """What an interrupted rollout has left, or None."""
-    from rollout.execution.unfinished.recovery import look
+    from rollout.execution.record.unfinished import look
 
     return with_patience(lambda: look(connections.api, namespace))
 
 
 def is_holder_alive(connections: Connections, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
-    from rollout.execution import lock_holder
-    from rollout.execution.lease import read_lease
+    from rollout.execution.lock import read_lease
+    from rollout.execution.rollout import lock_holder
 
     def read() -> "StandingLease":
         return with_patience(lambda: read_lease(connections.api, namespace))
@@ -106,7 +106,7 @@ def is_holder_alive(connections: Connections, namespace: str) -> bool:
 
 def with_patience(action: Callable[[], T]) -> T:
     """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
-    from rollout.execution.deadline import Deadline, has_answered, patiently
+    from rollout.execution.base.deadline import Deadline, has_answered, patiently
 
     told_of = set[str]()
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from rollout.cli.stages.gather import Connections, with_patience
 from rollout.errors import ApiError, BlockedError, IncompleteError, UsageError
-from rollout.execution.rollout import Inheritance
-from rollout.execution.unfinished.record import read_record
-from rollout.execution.unfinished.recovery import Unfinished, assess
+from rollout.execution.record.record import read_record
+from rollout.execution.record.unfinished import Unfinished, assess
+from rollout.execution.rollout.ports import Inheritance
 from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.model.cluster import Node
 from rollout.model.plan import BlockerKind, RolloutPlan

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from rollout.errors import RolloutError
+from rollout.execution.base.reporting import Reporter
 from rollout.execution.events.writer import EventWriter, NodeNote
-from rollout.execution.reporting import Reporter
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import NodeFinished, NodeResult, NodeStep, Outcome, Phase, StepEvent
 from rollout.model.quantity import Duration

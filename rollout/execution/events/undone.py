@@ -6,9 +6,9 @@ The words are those of a rollout: a node that is given back was `GivenBack` by w
 from datetime import datetime
 
 from rollout.errors import RolloutError
+from rollout.execution.base.reporting import Reporter
 from rollout.execution.events.phases import ENDS, FAILED, LAST_WORDS_SECONDS
 from rollout.execution.events.writer import EventWriter, NodeNote
-from rollout.execution.reporting import Reporter
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, Outcome
 from rollout.ports import ClusterApi

@@ -18,7 +18,7 @@ from typing import Any, Self
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, RolloutError
-from rollout.execution.deadline import is_passing
+from rollout.execution.base.deadline import is_passing
 from rollout.gather.cluster.decoders import decoder_of
 from rollout.ports import ClusterApi
 

@@ -1,15 +1,11 @@
-"""Where a rollout asks whether it may go on: declared here, beside those who ask."""
+"""Where a rollout asks whether it may go on."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from rollout.execution.node.context import NodeContext, NodeGates
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.plan import PlannedNode, Wave
-
-if TYPE_CHECKING:
-    from rollout.execution.node.context import NodeContext
-    from rollout.execution.node.playbooks import NodePlaybooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +19,8 @@ class Hold:
 OPEN = Hold()
 
 
-class Gates(Protocol):
-    """Everything that can hold a rollout up."""
+class Gates(NodeGates, Protocol):
+    """Everything that can hold a rollout up: its start, its waves, its nodes."""
 
     def before_rollout(self) -> None:
         """Return where it may begin; `BlockedError` where not."""
@@ -36,22 +32,6 @@ class Gates(Protocol):
 
     def hold(self, node: PlannedNode) -> Hold:
         """Whether a node may begin now; asked again and again, so it never waits itself."""
-        ...
-
-    def before_node(self, context: "NodeContext") -> None:
-        """Return where an untouched node may be begun; `NodeFailure` where not."""
-        ...
-
-    def before_reboot(self, context: "NodeContext") -> None:
-        """Return once a cordoned node may be drained and rebooted; `NodeFailure` where it may not in time."""
-        ...
-
-    def before_command(self, context: "NodeContext") -> None:
-        """Return once a drained node may be told to reboot; `NodeFailure` where it may not in time."""
-        ...
-
-    def after_reboot(self, context: "NodeContext", boot: BootFacts) -> None:
-        """Return once a rebooted node may be given back; `NodeFailure` where it may not in time."""
         ...
 
     def soak(self, wave: Wave) -> bool:
@@ -73,52 +53,18 @@ class NoGates:
         """It may."""
         return OPEN
 
-    def before_node(self, context: "NodeContext") -> None:
+    def before_node(self, context: NodeContext) -> None:
         """It may."""
 
-    def before_reboot(self, context: "NodeContext") -> None:
+    def before_drain(self, context: NodeContext) -> None:
         """It may."""
 
-    def before_command(self, context: "NodeContext") -> None:
+    def before_reboot(self, context: NodeContext) -> None:
         """It may."""
 
-    def after_reboot(self, context: "NodeContext", boot: BootFacts) -> None:
+    def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
         """It may."""
 
     def soak(self, wave: Wave) -> bool:  # noqa: ARG002 - the protocol's
         """None was asked for."""
         return False
-
-
-class GateCommand(Protocol):
-    """The operator's own command."""
-
-    def run(self, environment: Mapping[str, str], *, seconds: float, stopped: Callable[[], bool]) -> str:
-        """Run it with this added to its environment; why it does not let pass, empty where it does."""
-        ...
-
-
-class Confirmation(Protocol):
-    """Somebody at a terminal."""
-
-    def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:
-        """Whether they agree."""
-        ...
-
-
-class AlertSource(Protocol):
-    """What watches over the cluster."""
-
-    def active(self) -> tuple[str, ...]:
-        """Names of alerts that count; `GateError` where it cannot be asked."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class GatePorts:
-    """What the gates of one process ask outside the cluster."""
-
-    command: GateCommand | None = None
-    confirmation: Confirmation | None = None
-    alerts: AlertSource | None = None
-    playbooks: "NodePlaybooks | None" = None

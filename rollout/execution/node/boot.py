@@ -1,25 +1,26 @@
 """Which boot the host behind a node is in now, and whether it is still that node's machine."""
 
 from rollout.errors import HostKeyError, SshError
-from rollout.execution.deadline import Deadline
-from rollout.execution.node.context import NodeContext
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.host import NodeHost
 from rollout.gather.hosts.boot import BOOT_COMMAND, BootFacts, parse_boot
 from rollout.model.progress import Outcome
+from rollout.model.quantity import Duration
 
 SSH_SECONDS = 20.0
 
 
-def look_once(context: NodeContext) -> BootFacts | None:
+def look_once(host: NodeHost) -> BootFacts | None:
     """Facts of the boot that the host is in now, or None where it does not answer, or not as itself."""
     try:
-        facts, _waiting = look(context, Deadline(context.clock, SSH_SECONDS))
+        facts, _waiting = look(host, Deadline(host.clock, SSH_SECONDS))
     except NodeFailure:
         return None
     return facts
 
 
-def look(context: NodeContext, deadline: Deadline) -> tuple[BootFacts | None, str]:
+def look(host: NodeHost, deadline: Deadline) -> tuple[BootFacts | None, str]:
     """Facts of the boot that the host is in now, None where it gives none; and what is being waited for.
 
     Raises `NodeFailure` where whoever answers is not the node's machine: no amount of waiting mends that, and nothing
@@ -27,7 +28,7 @@ def look(context: NodeContext, deadline: Deadline) -> tuple[BootFacts | None, st
     """
     seconds = min(SSH_SECONDS, max(1.0, deadline.remaining))
     try:
-        result = context.shell.run(context.host, BOOT_COMMAND, timeout=seconds)
+        result = host.run(BOOT_COMMAND, timeout=seconds)
     except HostKeyError as error:
         raise NodeFailure(Outcome.NOT_BACK, f"the host cannot be trusted: {error}", hint=error.hint) from error
     except SshError as error:
@@ -37,36 +38,36 @@ def look(context: NodeContext, deadline: Deadline) -> tuple[BootFacts | None, st
         return None, "waiting for the host: it gave no boot id"
     if not facts.machine_id:
         return None, "waiting for the host: it gave no machine id"
-    if why := other_machine(context, facts):
-        raise NodeFailure(Outcome.NOT_BACK, why, hint=f"Find out what answers at {context.host.address} now.")
+    if why := other_machine(host, facts):
+        raise NodeFailure(Outcome.NOT_BACK, why, hint=f"Find out what answers at {host.host.address} now.")
     return facts, "still up with the boot id from before"
 
 
-def other_machine(context: NodeContext, facts: BootFacts) -> str:
+def other_machine(host: NodeHost, facts: BootFacts) -> str:
     """Why these facts are not of the machine that the node was planned for; empty where they are."""
-    expected = context.planned.machine_id
+    expected = host.planned.machine_id
     if facts.machine_id == expected:
         return ""
     known = f"machine id {facts.machine_id or 'unreadable'} instead of {expected or 'an unknown one'}"
-    return f"another machine answers at {context.host.address}: {known}"
+    return f"another machine answers at {host.host.address}: {known}"
 
 
-def in_boot_before(context: NodeContext, facts: BootFacts) -> bool:
+def in_boot_before(host: NodeHost, facts: BootFacts) -> bool:
     """Whether the host is still in the boot that the node was planned in."""
-    return facts.boot_id == context.planned.boot_id
+    return facts.boot_id == host.planned.boot_id
 
 
-def no_boot(context: NodeContext, last: str) -> NodeFailure:
+def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
     """A host that still answers with its old boot id works as before; one that is away does not."""
-    facts, _waiting = look(context, Deadline(context.clock, SSH_SECONDS))
-    if facts is not None and in_boot_before(context, facts):
+    facts, _waiting = look(host, Deadline(host.clock, SSH_SECONDS))
+    if facts is not None and in_boot_before(host, facts):
         return NodeFailure(
             Outcome.NOT_REBOOTED,
-            f"the host did not reboot within --reboot-timeout {context.policy.reboot_timeout}: same boot id as before",
+            f"the host did not reboot within --reboot-timeout {timeout}: same boot id as before",
             hint="See `systemd-inhibit --list` and `systemctl list-jobs` on the host.",
         )
     return NodeFailure(
         Outcome.NOT_BACK,
-        f"the host is not back within --reboot-timeout {context.policy.reboot_timeout} ({last})",
+        f"the host is not back within --reboot-timeout {timeout} ({last})",
         hint="Look at its console: firmware, boot loader, a disk or a network that is waited for.",
     )

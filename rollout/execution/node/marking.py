@@ -10,17 +10,16 @@ from typing import Any
 import msgspec
 
 from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, FencedError, StepError
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
-from rollout.execution.unfinished.recovery import last_result
+from rollout.execution.node.task import NodeTask
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.node_marks import misunderstanding
+from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
 
 _ATTEMPTS = 10
 _TAKEN_AWAY: dict[str, str | None] = dict.fromkeys(marks.TRANSIENT)
@@ -30,22 +29,22 @@ class MarksGoneError(StepError):
     """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
 
 
-def claim(context: NodeContext, staged_version: str) -> Node:
+def claim(task: NodeTask, staged_version: str) -> Node:
     """Annotate and cordon, in one write. A node that was cordoned before stays marked as not ours to uncordon."""
 
     def change(node: Node) -> dict[str, Any]:
-        _check_free(context, node)
+        _check_free(task, node)
         annotations = {
-            marks.RUN: context.run,
+            marks.RUN: task.rollout,
             marks.PHASE: Phase.CORDONED.value,
-            marks.BOOT_ID_BEFORE: context.planned.boot_id,
-            marks.MACHINE_ID: context.planned.machine_id,
+            marks.BOOT_ID_BEFORE: task.planned.boot_id,
+            marks.MACHINE_ID: task.planned.machine_id,
             marks.STAGED_VERSION: staged_version or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
         }
         return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
 
-    return _write(context, change)
+    return _write(task, change)
 
 
 def _ours_to_undo(node: Node) -> bool:
@@ -56,41 +55,41 @@ def _ours_to_undo(node: Node) -> bool:
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
 
 
-def mark_phase(context: NodeContext, phase: Phase) -> Node:
+def mark_phase(task: NodeTask, phase: Phase) -> Node:
     """Write the phase that begins."""
-    return _write(context, lambda node: _annotations(_ours(context, node), {marks.PHASE: phase.value}))
+    return _write(task, lambda node: _annotations(_ours(task, node), {marks.PHASE: phase.value}))
 
 
-def give_back(context: NodeContext, outcome: Outcome, version: str) -> Node:
+def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Uncordon what we cordoned, take our marks away, and leave the result."""
 
     def change(node: Node) -> dict[str, Any] | None:
-        if _given_back_already(context, node):
+        if _given_back_already(task, node):
             return None
-        body = _annotations(_ours(context, node), _TAKEN_AWAY | _result(context, outcome, version))
+        body = _annotations(_ours(task, node), _TAKEN_AWAY | _result(task, outcome, version))
         body["metadata"]["labels"] = _hook_label(node)
         if node.annotations.get(marks.CORDONED_BY_US) == "true":
             body["spec"] = {"unschedulable": None}
         return body
 
-    return _write(context, change)
+    return _write(task, change)
 
 
-def _given_back_already(context: NodeContext, node: Node) -> bool:
+def _given_back_already(task: NodeTask, node: Node) -> bool:
     """Whether a write of ours, whose answer was lost, has done it: our result stands there and our marks do not."""
-    return marks.RUN not in node.annotations and last_result(node).get("run") == context.run
+    return marks.RUN not in node.annotations and last_result(node).get("run") == task.rollout
 
 
-def leave_failed(context: NodeContext, outcome: Outcome, version: str) -> Node:
+def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Leave the node cordoned and marked as failed, for somebody to look at."""
-    wanted = {**_result(context, outcome, version), marks.PHASE: Phase.FAILED.value, marks.HOOK_LABEL: None}
+    wanted = {**_result(task, outcome, version), marks.PHASE: Phase.FAILED.value, marks.HOOK_LABEL: None}
 
     def change(node: Node) -> dict[str, Any]:
-        body = _annotations(_ours(context, node), wanted)
+        body = _annotations(_ours(task, node), wanted)
         body["metadata"]["labels"] = _hook_label(node)
         return body
 
-    return _write(context, change)
+    return _write(task, change)
 
 
 def _hook_label(node: Node) -> dict[str, None]:
@@ -100,10 +99,10 @@ def _hook_label(node: Node) -> dict[str, None]:
     return {label: None} if is_ours else {}
 
 
-def _result(context: NodeContext, outcome: Outcome, version: str) -> dict[str, str | None]:
-    at = context.report.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    took = Duration(round(context.clock.monotonic() - context.started))
-    value = {"outcome": outcome.value, "at": at, "version": version, "run": context.run, "took": str(took)}
+def _result(task: NodeTask, outcome: Outcome, version: str) -> dict[str, str | None]:
+    at = task.report.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    took = Duration(round(task.seconds))
+    value = {"outcome": outcome.value, "at": at, "version": version, "run": task.rollout, "took": str(took)}
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
 
 
@@ -112,26 +111,26 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
     return {"metadata": {"annotations": present}}
 
 
-def _check_free(context: NodeContext, node: Node) -> None:
+def _check_free(task: NodeTask, node: Node) -> None:
     """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
     if why := misunderstanding(node):
         message = f"not begun: it carries marks that are not understood: {why}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_MARKS)
-    if node.uid != context.planned.node_uid:
+    if node.uid != task.planned.node_uid:
         raise NodeFailure(Outcome.SKIPPED, "not begun: the Node was deleted and made anew since it was planned")
-    if node.boot_id != context.planned.boot_id or node.machine_id != context.planned.machine_id:
+    if node.boot_id != task.planned.boot_id or node.machine_id != task.planned.machine_id:
         raise NodeFailure(Outcome.SKIPPED, "not begun: its kubelet has reported another boot since it was planned")
     run = node.annotations.get(marks.RUN)
-    if run not in (None, context.run) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
+    if run not in (None, task.rollout) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
         raise NodeFailure(Outcome.SKIPPED, f"not begun: it is marked by the unfinished rollout {run}")
-    if node.unschedulable and not context.planned.cordoned and run != context.run:
+    if node.unschedulable and not task.planned.cordoned and run != task.rollout:
         message = "not begun: it was cordoned by someone else after it was planned"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.CORDONED)
 
 
-def _ours(context: NodeContext, node: Node) -> Node:
+def _ours(task: NodeTask, node: Node) -> Node:
     run = node.annotations.get(marks.RUN)
-    if run == context.run:
+    if run == task.rollout:
         return node
     if run:
         raise FencedError(
@@ -144,43 +143,43 @@ def _ours(context: NodeContext, node: Node) -> Node:
     )
 
 
-def is_marked(context: NodeContext) -> bool:
+def is_marked(task: NodeTask) -> bool:
     """Whether this run's mark stands on the Node; not where that cannot be seen."""
     try:
-        return read_node(context.api, context.name).annotations.get(marks.RUN) == context.run
+        return read_node(task.cluster.api, task.name).annotations.get(marks.RUN) == task.rollout
     except ApiError:
         return False
 
 
-def stays_cordoned(context: NodeContext) -> bool:
+def stays_cordoned(task: NodeTask) -> bool:
     """Whether the Node is cordoned, whoever did it; that it cannot be seen counts as such, that it is gone does not."""
     try:
-        return read_node(context.api, context.name).unschedulable
+        return read_node(task.cluster.api, task.name).unschedulable
     except ApiNotFoundError:
         return False
     except ApiError:
         return True
 
 
-def _write(context: NodeContext, change: Callable[[Node], dict[str, Any] | None]) -> Node:
+def _write(task: NodeTask, change: Callable[[Node], dict[str, Any] | None]) -> Node:
     """Read, decide, write; again where the Node changed in between. No change: no write."""
-    deadline = Deadline(context.clock, context.api_patience)
+    deadline = task.cluster.deadline()
     for _attempt in range(_ATTEMPTS):
-        context.guard.check()
-        node = patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
+        task.guard.check()
+        node = task.cluster.ask(lambda api: read_node(api, task.name), deadline)
         body = change(node)
         if body is None:
             return node
         body["metadata"]["resourceVersion"] = node.resource_version
         try:
-            patiently(lambda: _patch(context, body), deadline, context.told_of_outage)  # noqa: B023 - called at once
+            task.cluster.ask(lambda api: _patch(api, task, body), deadline)  # noqa: B023 - called at once
         except ApiConflictError:
             continue
         return node
-    raise StepError(f"the Node {context.name} changes so often that nothing could be written on it")
+    raise StepError(f"the Node {task.name} changes so often that nothing could be written on it")
 
 
-def _patch(context: NodeContext, body: dict[str, Any]) -> bytes:
+def _patch(api: ClusterApi, task: NodeTask, body: dict[str, Any]) -> bytes:
     """One attempt. An outage that is waited out may have cost us the Lease: whether we still may is asked each time."""
-    context.guard.check()
-    return context.api.patch(f"/api/v1/nodes/{context.name}", body)
+    task.guard.check()
+    return api.patch(f"/api/v1/nodes/{task.name}", body)

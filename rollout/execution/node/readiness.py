@@ -3,20 +3,21 @@
 No clocks are compared, and no NotReady is waited for: a fast reboot may never show one.
 """
 
-from rollout.execution.deadline import Deadline
-from rollout.execution.draining.live_view import watch_node
-from rollout.execution.node.context import NodeContext
+from rollout.execution.base.live_view import watch_node
 from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.task import NodeTask
 from rollout.gather.hosts.boot import BootFacts
 from rollout.model.cluster import Node
+from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
 
 
-def await_ready(context: NodeContext, boot: BootFacts) -> None:
+def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     """Return when the kubelet of this boot reports Ready."""
-    deadline = Deadline(context.clock, context.policy.ready_timeout)
+    deadline = task.cluster.deadline(timeout)
     told = ""
-    with watch_node(context.api, context.name, deadline, context.told_of_outage) as view:
+    with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
             missing = _not_ready_because(nodes[0] if nodes else None, boot)
@@ -24,12 +25,12 @@ def await_ready(context: NodeContext, boot: BootFacts) -> None:
                 return
             if missing != told:
                 told = missing
-                context.report.step(context.name, Phase.BOOTED, missing)
+                task.report.step(task.name, Phase.BOOTED, missing)
             view.wait(min(5.0, deadline.remaining))
     raise NodeFailure(
         Outcome.NOT_READY,
-        f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}: {told}",
-        hint=f"See: kubectl describe node {context.name}; journalctl -u kubelet on the host",
+        f"the Node is not Ready within --ready-timeout {timeout}: {told}",
+        hint=f"See: kubectl describe node {task.name}; journalctl -u kubelet on the host",
     )
 
 
@@ -45,11 +46,11 @@ def _not_ready_because(node: Node | None, boot: BootFacts) -> str:
     return ""
 
 
-def check_version(context: NodeContext, staged_version: str, *, staged: bool, boot: BootFacts) -> None:
+def check_version(planned: PlannedNode, staged_version: str, boot: BootFacts) -> None:
     """The host runs what was staged; else `NodeFailure`, for a node that works as it did before."""
-    if not staged or (staged_version and boot.version == staged_version):
+    if not planned.staged or (staged_version and boot.version == staged_version):
         return
-    before = context.planned.running_version
+    before = planned.running_version
     if not staged_version and boot.version != before:
         return
     expected = staged_version or "another version"

@@ -8,7 +8,7 @@ else comes between.
 from dataclasses import dataclass
 
 from rollout.errors import ApiError, DrainError, RebootError, SshError, SshTimeoutError, SshUnreachableError, StepError
-from rollout.execution.deadline import Deadline, is_passing
+from rollout.execution.base.deadline import Deadline, is_passing
 from rollout.execution.node.boot import in_boot_before, look, no_boot, other_machine
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
@@ -40,7 +40,7 @@ def ask_for_reboot(context: NodeContext) -> None:
     only once the host was seen to be still in the boot from before: no host is ever asked to reboot twice. A last look
     that does not hold any more is raised as its `DrainError`.
     """
-    deadline = Deadline(context.clock, context.policy.reboot_timeout)
+    deadline = context.cluster.deadline(context.policy.reboot_timeout)
     while not _has_been_asked(context):
         if not _is_in_the_same_boot(context, deadline):
             return
@@ -68,25 +68,26 @@ def _ask(context: NodeContext) -> CommandResult | None:
     None where that boot is over. Whether we still may is asked last, with the connection already open: reaching a host
     can take long.
     """
-    started = Deadline(context.clock, _ASK_SECONDS)
+    started = context.cluster.deadline(_ASK_SECONDS)
 
     def may_reboot(answer: CommandResult) -> bool:
         facts = parse_boot(answer)
-        if facts is None or not in_boot_before(context, facts):
+        if facts is None or not in_boot_before(context.host, facts):
             return False
         _check_may_reboot(context, facts)
         if started.remaining < _COMMAND_SECONDS:
             raise _NotNowError("the last look at the Node took too long")
         return True
 
-    return context.shell.run_if(context.host, BOOT_COMMAND, may_reboot, context.reboot_command, timeout=_ASK_SECONDS)
+    host = context.host
+    return host.shell.run_if(host.host, BOOT_COMMAND, may_reboot, host.reboot_command, timeout=_ASK_SECONDS)
 
 
 def _check_may_reboot(context: NodeContext, facts: BootFacts) -> None:
-    if why := other_machine(context, facts):
+    if why := other_machine(context.host, facts):
         raise NodeFailure(Outcome.REBOOT_REFUSED, f"not asked to reboot: {why}")
     try:
-        look_again(context, Deadline(context.clock, _LOOK_SECONDS))
+        look_again(context.drain, context.cluster.deadline(_LOOK_SECONDS))
     except ApiError as error:
         if not is_passing(error):
             raise
@@ -97,11 +98,11 @@ def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
     """Look until the host answers: whether with the boot id from before."""
     last = "it did not answer"
     while not deadline.expired:
-        context.pause.wait(min(_FIRST_PAUSE, deadline.remaining))
-        facts, last = look(context, deadline)
+        deadline.pause(_FIRST_PAUSE)
+        facts, last = look(context.host, deadline)
         if facts is not None:
-            return in_boot_before(context, facts)
-    raise no_boot(context, last)
+            return in_boot_before(context.host, facts)
+    raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 
 def _check_accepted(result: CommandResult) -> None:
@@ -116,14 +117,14 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
     Where it is in doubt whether the host was asked, it is asked as soon as it answers with the boot id from before, if
     the last look holds. `DrainError` where it does not, and the host has not rebooted by an earlier ask either.
     """
-    deadline = Deadline(context.clock, context.policy.reboot_timeout)
+    deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context) if in_doubt else None
     pause, last, reported = _FIRST_PAUSE, "no attempt was made", ""
     while not deadline.expired:
-        context.pause.wait(min(pause, deadline.remaining))
+        deadline.pause(pause)
         pause = min(_LONGEST_PAUSE, pause * 1.5)
-        facts, last = look(context, deadline)
-        if facts is not None and not in_boot_before(context, facts):
+        facts, last = look(context.host, deadline)
+        if facts is not None and not in_boot_before(context.host, facts):
             return facts
         if facts is not None and doubt is not None:
             last = doubt.settle() or last
@@ -131,7 +132,7 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
         if last != reported:
             reported = last
             context.report.step(context.name, Phase.REBOOTING, last)
-    raise no_boot(context, last)
+    raise no_boot(context.host, last, context.policy.reboot_timeout)
 
 
 @dataclass(slots=True)
@@ -166,7 +167,7 @@ class _Doubt:
         """Give an earlier ask the time to show."""
         if self.refused is None:
             seconds = min(_DOUBT_SECONDS, self.context.policy.reboot_timeout / 2)
-            self.refused = Deadline(self.context.clock, seconds)
+            self.refused = self.context.cluster.deadline(seconds)
         if self.refused.expired:
             raise error
         return f"not asked to reboot, only watched whether it was: {error.message}"

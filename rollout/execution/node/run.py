@@ -5,12 +5,11 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
-from rollout.execution.deadline import Deadline, patiently
-from rollout.execution.draining.drain import drain
+from rollout.execution.base.deadline import patiently
+from rollout.execution.drain.drain import drain
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
-from rollout.execution.node.last_words import RememberingShell
 from rollout.execution.node.marking import (
     MarksGoneError,
     claim,
@@ -23,9 +22,10 @@ from rollout.execution.node.marking import (
 from rollout.execution.node.progress import Progress
 from rollout.execution.node.readiness import await_ready, check_version
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
+from rollout.execution.node.remembering_shell import RememberingShell
+from rollout.execution.node.resume import take_up
+from rollout.execution.node.revert import until_given_back
 from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
-from rollout.execution.stopping import until_given_back
-from rollout.execution.unfinished.resume import take_up
 from rollout.gather.cluster.node_report import NodeReport, read_report
 from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
@@ -46,28 +46,27 @@ _LOOK_SECONDS = 10.0
 
 def run_node(context: NodeContext) -> NodeResult:
     """Take one node from where it stands to done, or to failed; never raises for what may happen to a node."""
-    started = context.clock.monotonic()
-    progress, shell = Progress(), RememberingShell(context.shell)
-    context = replace(context, shell=shell)
+    progress, shell = Progress(), RememberingShell(context.host.shell)
+    context = replace(context, host=replace(context.host, shell=shell))
     try:
-        if context.taken_up:
+        if context.is_taken_up:
             progress = take_up(context)
         while not is_final(progress.phase):
             context.report.step(context.name, progress.phase)
             step = _STEPS[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
-        return _with_findings(context, _failed(context, progress, error, started), shell)
+        return _with_findings(context, _failed(context, progress, error), shell)
     context.report.step(context.name, progress.phase)
-    seconds = context.clock.monotonic() - started
-    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, version=progress.version)
+    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, context.task.seconds, version=progress.version)
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Look at the host once more, then cordon: much may have happened since the plan."""
     context.guard.check()
-    seen = observe(context.host, context.shell, timeout=context.probe_timeout)
-    node = _node_now(context)
+    host = context.host
+    seen = observe(host.host, host.shell, timeout=host.probe_timeout)
+    node = context.cluster.ask(lambda api: read_node(api, context.name))
     facts = identified((node,), {node.name: seen})[node.name]
     if isinstance(facts, ProbeFailure):
         message = f"not begun: {facts.message}"
@@ -76,13 +75,8 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     _check_node(context, node)
     context.gates.before_node(context)
     staged_version = facts.update.new_version if context.planned.staged else ""
-    claim(context, staged_version)
+    claim(context.task, staged_version)
     return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
-
-
-def _node_now(context: NodeContext) -> Node:
-    deadline = Deadline(context.clock, context.api_patience)
-    return patiently(lambda: read_node(context.api, context.name), deadline, context.told_of_outage)
 
 
 def _check_host(context: NodeContext, facts: HostFacts) -> None:
@@ -102,7 +96,7 @@ def _check_host(context: NodeContext, facts: HostFacts) -> None:
 
 
 def _check_node(context: NodeContext, node: Node) -> None:
-    if node.annotations.get(marks.RUN) == context.run and not context.taken_up:
+    if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has begun it meanwhile: rollout resume")
     if not node.is_ready:
         message = f"not begun: the Node is not Ready any more {node.ready_message}".rstrip()
@@ -125,23 +119,23 @@ def _without_update(facts: HostFacts) -> NodeFailure:
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
-    context.gates.before_reboot(context)
-    if not mark_phase(context, Phase.DRAINING).unschedulable:
+    context.gates.before_drain(context)
+    if not mark_phase(context.task, Phase.DRAINING).unschedulable:
         raise DrainError(f"{context.name} was uncordoned by someone else before it was drained")
     return progress.to(Phase.DRAINING)
 
 
 def _drain(context: NodeContext, progress: Progress) -> Progress:
-    drain(context)
-    mark_phase(context, Phase.DRAINED)
+    drain(context.drain)
+    mark_phase(context.task, Phase.DRAINED)
     return progress.to(Phase.DRAINED)
 
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
-    context.gates.before_command(context)
+    context.gates.before_reboot(context)
     try:
-        last_look(context)
-        mark_phase(context, Phase.REBOOTING)
+        last_look(context.drain)
+        mark_phase(context.task, Phase.REBOOTING)
         ask_for_reboot(context)
     except RefilledError as error:
         return _drain_again(context, progress, error)
@@ -153,7 +147,7 @@ def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
         boot = await_boot(context, in_doubt=progress.in_doubt)
     except RefilledError as error:
         return _drain_again(context, progress, error)
-    mark_phase(context, Phase.BOOTED)
+    mark_phase(context.task, Phase.BOOTED)
     return replace(progress, boot=boot).to(Phase.BOOTED)
 
 
@@ -162,22 +156,22 @@ def _drain_again(context: NodeContext, progress: Progress, refilled: RefilledErr
     if progress.drains >= _MOST_DRAINS:
         raise refilled
     context.report.step(context.name, Phase.DRAINING, f"draining again: {refilled.message}")
-    if not mark_phase(context, Phase.DRAINING).unschedulable:
+    if not mark_phase(context.task, Phase.DRAINING).unschedulable:
         raise DrainError(f"{context.name} was uncordoned by someone else before it was drained")
     return replace(progress, drains=progress.drains + 1, in_doubt=False).to(Phase.DRAINING)
 
 
 def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
-    await_ready(context, _boot(progress))
-    mark_phase(context, Phase.READY)
+    await_ready(context.task, _boot(progress), context.policy.ready_timeout)
+    mark_phase(context.task, Phase.READY)
     return progress.to(Phase.READY)
 
 
 def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
-    check_version(context, progress.staged_version, staged=context.planned.staged, boot=boot)
+    check_version(context.planned, progress.staged_version, boot)
     context.gates.after_reboot(context, boot)
-    give_back(context, Outcome.SUCCEEDED, boot.version)
+    give_back(context.task, Outcome.SUCCEEDED, boot.version)
     return progress.to(Phase.DONE)
 
 
@@ -198,26 +192,25 @@ _STEPS: Mapping[Phase, Callable[[NodeContext, Progress], Progress]] = {
 }
 
 
-def _failed(context: NodeContext, progress: Progress, error: RolloutError, started: float) -> NodeResult:
+def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         try:
             left_cordoned = not _clean_up(context, progress, outcome)
         except (MarksGoneError, ApiNotFoundError):
-            left_cordoned = stays_cordoned(context)
+            left_cordoned = stays_cordoned(context.task)
         except RolloutError as further:
             message += f"; and its marks could not be taken away: {further.message}"
             left_cordoned = True
-    elif progress.marked or (context.taken_up and outcome is not Outcome.SKIPPED):
+    elif progress.marked or (context.is_taken_up and outcome is not Outcome.SKIPPED):
         left_cordoned = True
-    seconds = context.clock.monotonic() - started
     reason = error.reason if isinstance(error, NodeFailure) else None
     return NodeResult(
         context.name,
         outcome,
         progress.phase,
-        seconds,
+        context.task.seconds,
         message,
         error.hint,
         progress.version,
@@ -232,23 +225,23 @@ def _with_findings(context: NodeContext, result: NodeResult, shell: RememberingS
         return result
     report = NodeReport()
     with suppress(ApiError):
-        deadline = Deadline(context.clock, min(_LOOK_SECONDS, context.api_patience))
-        report = patiently(lambda: read_report(context.api, context.name), deadline)
+        deadline = context.cluster.deadline(min(_LOOK_SECONDS, context.cluster.seconds))
+        report = patiently(lambda: read_report(context.cluster.api, context.name), deadline)
     return replace(result, findings=Findings(shell.error, report.conditions, report.console))
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
     """A claim that was given up before its answer came may stand there nevertheless."""
-    if progress.marked or context.taken_up or outcome is Outcome.SKIPPED:
+    if progress.marked or context.is_taken_up or outcome is Outcome.SKIPPED:
         return progress.marked
-    return is_marked(context)
+    return is_marked(context.task)
 
 
 def _clean_up(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
     """Give the node back where it works, leave it cordoned where it does not; whether it was given back."""
     version = progress.version or context.planned.running_version
     if may_be_given_back(outcome, progress.phase, BEFORE_REBOOT):
-        give_back(context, outcome, version)
+        give_back(context.task, outcome, version)
         return True
-    leave_failed(context, outcome, version)
+    leave_failed(context.task, outcome, version)
     return False

@@ -35,6 +35,8 @@ NEXT: Mapping[Phase, frozenset[Phase]] = {
 
 # Until its reboot is asked for, a node can be given back as it was.
 BEFORE_REBOOT = frozenset({Phase.PENDING, Phase.CORDONED, Phase.DRAINING, Phase.DRAINED})
+# From here on it may be in another boot, and has to be proven.
+AFTER_REBOOT = frozenset({Phase.REBOOTING, Phase.BOOTED, Phase.READY})
 
 
 class IllegalTransitionError(AssertionError):

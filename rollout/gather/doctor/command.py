@@ -3,8 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from rollout.gather.hosts.answer import complaint, printable, sections
+from rollout.gather.hosts.answer import complaint, sections
 from rollout.gather.hosts.probe_command import MARKER
+from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
 _SHOWN = "systemctl show -p LoadState -p ActiveState -p UnitFileState -p WantedBy"
@@ -81,7 +82,7 @@ def parse_health(result: CommandResult) -> HostHealth:
     """What the host said, as far as it can be understood. Never raises."""
     answers, complaints = sections(result.stdout), sections(result.stderr)
     if "end" not in answers:
-        said = printable(result.stderr) or printable(result.stdout) or "nothing"
+        said = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
         return HostHealth(problem=f"the answer was cut off; the host said: {said}")
     seconds = answers.get("clock", "")
     return HostHealth(

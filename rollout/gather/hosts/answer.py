@@ -8,13 +8,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from rollout.gather.hosts.probe_command import MARKER
+from rollout.model.text import excerpt
 
-_ESCAPE_SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b."
-)
 _GLOG_PREFIX = re.compile(r"[IWEF]\d{4} [\d:.]+\s+\d+ [\w./-]+:\d+\] ?")
 _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
-_SENTENCE_LIMIT = 160
 
 
 def sections(text: str) -> Mapping[str, str]:
@@ -45,18 +42,10 @@ def _unquoted(value: str) -> str:
     return value
 
 
-def printable(text: str, limit: int = _SENTENCE_LIMIT) -> str:
-    """The text on one line, without escapes or control characters, cut to `limit` characters."""
-    # What is cut here could not be shown anyway; it keeps a megabyte of junk from being searched.
-    shown = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
-    shown = " ".join("".join(char if char.isprintable() else " " for char in shown).split())
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
-
-
 def complaint(stderr: str) -> str:
     """The line of a tool's stderr that says best what went wrong; empty where it said nothing."""
     lines = [line for line in stderr.splitlines() if line.strip()]
-    return printable(_GLOG_PREFIX.sub("", _most_telling(lines), count=1))
+    return excerpt(_GLOG_PREFIX.sub("", _most_telling(lines), count=1))
 
 
 def _most_telling(lines: Iterable[str]) -> str:

@@ -8,9 +8,10 @@ import math
 import re
 from collections.abc import Mapping
 
-from rollout.gather.hosts.answer import assignments, complaint, printable
+from rollout.gather.hosts.answer import assignments, complaint
 from rollout.gather.hosts.probe_command import EXIT_MARKER
 from rollout.model.host import UpdateOperation, UpdateStatus
+from rollout.model.text import excerpt
 
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
@@ -67,7 +68,7 @@ def _status(operation: str, new_version: str, *, progress: str, last_checked: st
         progress=_fraction(progress),
         last_checked=_integer(last_checked),
         new_size=_integer(new_size),
-        message=f"update_engine reports an operation that is not known here: {printable(operation, 60)}"
+        message=f"update_engine reports an operation that is not known here: {excerpt(operation, 60)}"
         if known is UpdateOperation.UNKNOWN
         else "",
     )

@@ -6,7 +6,7 @@ Everything that can stand in such an answer is a fixture file of the tests; a ne
 import re
 from collections.abc import Mapping
 
-from rollout.gather.hosts.answer import assignments, complaint, printable, sections
+from rollout.gather.hosts.answer import assignments, complaint, sections
 from rollout.gather.hosts.boot import machine_id
 from rollout.gather.hosts.engine_status import parse_update_status, version
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
@@ -14,6 +14,7 @@ from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
 from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
 from rollout.gather.hosts.sudo_rules import wants_password
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
+from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
 __all__ = ["PROBE_COMMAND", "REBOOT_COMMAND", "parse_probe"]
@@ -74,9 +75,9 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
             "The host may be going down; try again.",
         )
     if answers:
-        message = f"{host.name}: the answer was cut off after {printable(list(answers)[-1], 40)!r}"
+        message = f"{host.name}: the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
     else:
-        said = printable(result.stderr) or printable(result.stdout) or "nothing"
+        said = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
         message = f"{host.name}: the host did not run the command; it said: {said}"
     return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.address))
 

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rollout.gather.hosts.answer import assignments, printable
+from rollout.gather.hosts.answer import assignments
+from rollout.model.text import excerpt, shortened
 
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _ROW = re.compile(rf"{_STRING} {_STRING} {_STRING} {_STRING} \d{{1,10}} \d{{1,10}}")
@@ -52,8 +53,7 @@ class Inhibitor:
 def inhibition(text: str) -> str:
     """Who blocks a shutdown and why, out of busctl's answer to ListInhibitors; empty where nobody does."""
     blocking = [str(lock) for lock in _inhibitors(text) if lock.blocks_shutdown]
-    rest = len(blocking) - _MOST
-    return " and ".join(blocking[:_MOST]) + (f" and {rest} more" if rest > 0 else "")
+    return shortened(blocking, _MOST, separator=" and ")
 
 
 def _inhibitors(text: str) -> Iterator[Inhibitor]:
@@ -63,14 +63,14 @@ def _inhibitors(text: str) -> Iterator[Inhibitor]:
 
 
 def _unescaped(text: str) -> str:
-    """A string as busctl writes it, in C's escapes, made printable."""
+    """A string as busctl writes it, in C's escapes, made safe to print."""
 
     def octet(match: re.Match[bytes]) -> bytes:
         if match[1]:
             return bytes((int(match[1], 8) & 0xFF,))
         return bytes((int(match[2], 16),)) if match[2] else _SHORT.get(match[3], match[3])
 
-    return printable(_OCTETS.sub(octet, text.encode(errors="replace")).decode(errors="replace"), 60)
+    return excerpt(_OCTETS.sub(octet, text.encode(errors="replace")).decode(errors="replace"), 60)
 
 
 def pending_shutdown(text: str) -> str:
@@ -79,7 +79,7 @@ def pending_shutdown(text: str) -> str:
     mode = values.get("MODE", "")
     if mode not in _MODES:
         return ""
-    asked = printable(values.get("WALL_MESSAGE", ""), 60)
+    asked = excerpt(values.get("WALL_MESSAGE", ""), 60)
     return f"{_MODES[mode]} is scheduled on the host{_when(values.get('USEC', ''), values.get('NOW', ''))}" + (
         f": {asked}" if asked else ""
     )

@@ -4,9 +4,10 @@ As with the probe: the operator's own command first, the bus where that is missi
 Each question begins with a marker on stderr, so that what one tool complained about is not taken for another's.
 """
 
-from rollout.gather.hosts.answer import complaint, printable, sections
+from rollout.gather.hosts.answer import complaint, sections
 from rollout.gather.hosts.probe_command import MARKER
 from rollout.gather.hosts.sudo import refusal
+from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
 _BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager AttemptUpdate"
@@ -39,7 +40,7 @@ def check_refusal(result: CommandResult) -> str:
         return "the connection ended before the host answered"
     said = sections(result.stderr)
     if not said:
-        return f"the host did not run the command; it said: {printable(result.stderr) or 'nothing'}"
+        return f"the host did not run the command; it said: {excerpt(result.stderr) or 'nothing'}"
     if result.exit_status == _CUT_OFF:
         return "update_engine did not answer in time: the system bus or the engine is down"
     cause = complaint(said.get("bus", "")) or complaint(said.get("client", ""))

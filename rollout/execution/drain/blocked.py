@@ -1,0 +1,155 @@
+"""The pods that are held back: who, by which budget, since when; told when it begins, changes, and now and then."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.drain.task import DrainTask
+from rollout.execution.events.blocked import BlockedNote, NodeEvents
+from rollout.model.cluster import Budget, Pod
+from rollout.model.progress import PodBlocked
+
+_BEFORE_TELLING = 1.0
+_REPEAT_SECONDS = 30.0
+_BEFORE_EVENT = 5.0
+# Events are forgotten by the server after an hour, unless they are brought up to date.
+_EVENT_SECONDS, _LONGEST_EVENT_SECONDS = 300.0, 1800.0
+# Where a budget holds back a hundred pods of a node, ten say it all.
+_MOST_EVENTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a pod is held back. `budget` is empty where it is none that does it.
+
+    `figures`: how many healthy pods the budget needs and has, where known.
+    """
+
+    budget: str
+    message: str
+    figures: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        """By whom, and why."""
+        if self.figures:
+            needs, has = self.figures
+            return f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has {has}"
+        return f"{self.budget or 'the API server'}: {self.message}"
+
+    @classmethod
+    def of(cls, budget: Budget) -> "Reason":
+        """What a budget's own status says."""
+        if budget.sync_error:
+            return cls(budget.key, f"cannot count its pods: {budget.sync_error}")
+        figures = (budget.desired_healthy, budget.current_healthy)
+        return cls(budget.key, f"needs {figures[0]} healthy pods and has {figures[1]}", figures)
+
+    @classmethod
+    def of_several(cls, budgets: Sequence[Budget]) -> "Reason":
+        """That they are several: one of them may be about to take another's place."""
+        names = ", ".join(budget.key for budget in budgets)
+        return cls(names, "no API server evicts a pod that is under more than one budget")
+
+
+@dataclass(slots=True)
+class _Hold:
+    """One pod held back. `began`, `told_at` and `event_at` are monotonic seconds."""
+
+    pod: Pod
+    reason: Reason
+    since: datetime
+    began: float
+    told: Reason | None = None
+    told_at: float = 0.0
+    event_at: float = 0.0
+    events: int = 0
+
+
+class HeldPods:
+    """The pods of one node that are held back now."""
+
+    def __init__(self, task: DrainTask, deadline: Deadline, events: NodeEvents) -> None:
+        self._task = task
+        self._deadline = deadline
+        self._events = events
+        self._holds: dict[str, _Hold] = {}
+        self._told_by_event: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def hold(self, pod: Pod, reason: Reason) -> None:
+        """This pod may not go now."""
+        known = self._holds.get(pod.uid)
+        if known is None:
+            now = self._task.cluster.clock.monotonic()
+            self._holds[pod.uid] = _Hold(pod, reason, self._task.report.now, now)
+        else:
+            known.reason = reason
+
+    def release(self, uid: str) -> None:
+        """This pod may go, or is gone."""
+        hold = self._holds.pop(uid, None)
+        if hold is not None and hold.told is not None:
+            self._task.report.released(self._task.node, hold.pod.key, hold.told.budget, hold.since)
+
+    def keep_only(self, uids: frozenset[str]) -> None:
+        """Release all others."""
+        for uid in self._holds.keys() - uids:
+            self.release(uid)
+
+    def why(self, pod: Pod) -> str:
+        """Why this pod is held back, in words; empty where it is not."""
+        hold = self._holds.get(pod.uid)
+        return f"held back by {hold.reason}" if hold else ""
+
+    def tell(self) -> None:
+        """Tell of every hold that is new, has changed, or was not told of for a while."""
+        now = self._task.cluster.clock.monotonic()
+        for hold in self._holds.values():
+            if now - hold.began < _BEFORE_TELLING:
+                continue
+            if hold.told != hold.reason or now - hold.told_at >= _REPEAT_SECONDS:
+                self._tell(hold, now)
+            if self._wants_event(hold, now):
+                self._write(hold, now)
+
+    def _wants_event(self, hold: _Hold, now: float) -> bool:
+        if hold.events:
+            pause = min(_LONGEST_EVENT_SECONDS, _EVENT_SECONDS * 2.0 ** (hold.events - 1))
+            return now - hold.event_at >= pause
+        return now - hold.began >= _BEFORE_EVENT and len(self._told_by_event) < _MOST_EVENTS
+
+    def _tell(self, hold: _Hold, now: float) -> None:
+        hold.told, hold.told_at = hold.reason, now
+        needs, has = hold.reason.figures or (None, None)
+        owner = hold.pod.owner
+        self._task.report.blocked(
+            PodBlocked(
+                at=self._task.report.now,
+                node=self._task.node,
+                pod=hold.pod.key,
+                budget=hold.reason.budget,
+                since=hold.since,
+                message=hold.reason.message,
+                seconds_left=self._deadline.remaining,
+                needs=needs,
+                has=has,
+                owner=f"{owner.kind}/{owner.name}" if owner else "",
+            )
+        )
+
+    def _write(self, hold: _Hold, now: float) -> None:
+        hold.events, hold.event_at = hold.events + 1, now
+        self._told_by_event.add(hold.pod.uid)
+        self._events.blocked(
+            BlockedNote(
+                hold.pod.key,
+                hold.pod.uid,
+                f"is {self.why(hold.pod)}",
+                hold.since,
+                self._task.report.now,
+                hold.events,
+            )
+        )

@@ -1,0 +1,216 @@
+"""The disruption budgets around a node, live: what may be asked for now without being refused.
+
+A refused eviction costs a request and teaches nothing that the budget's status does not say. So evictions are held back
+until the status allows them; what was sent and does not show in the status yet is counted here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from rollout.errors import ApiError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.live_view import LiveView, Source
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.drain.eviction_api import OLD
+from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.failure import Status, status_failure
+from rollout.gather.cluster.listing import Listing, read_list
+from rollout.gather.cluster.snapshot import BUDGETS, OLD_BUDGETS
+from rollout.gather.cluster.watch_events import WatchEventType
+from rollout.model.cluster import Budget, Pod, PodPhase
+from rollout.planning.budgets import BudgetIndex, bypasses
+from rollout.ports import ClusterApi
+
+_FORBIDDEN, _NOT_FOUND = 403, 404
+_UNSEEN_SECONDS = 1.0
+_FIRST_RETRY, _LONGEST_RETRY = 30.0, 480.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBudget:
+    """A budget in one version."""
+
+    uid: str
+    version: str
+    budget: Budget
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    type: WatchEventType
+    object: SeenBudget | None
+    resource_version: str
+    error: ApiError | None = None
+
+
+class _WireLine(msgspec.Struct, frozen=True):
+    type: WatchEventType
+    object: msgspec.Raw
+
+
+@dataclass(slots=True)
+class _Account:
+    """What is known about a budget beyond its status. Times are monotonic seconds.
+
+    Until `until` no more than `expected` is allowed, whatever the status says: it may be older than what was sent. A
+    budget that refused stays `closed` in the version it refused in; one that refused though its status allows it (its
+    controller lags behind) is tried again rarely.
+    """
+
+    expected: int = 0
+    until: float = 0.0
+    closed: str | None = None
+    retry_at: float = 0.0
+    retry_pause: float = _FIRST_RETRY
+
+
+class BudgetView:
+    """Budgets as they are now, and how many evictions each allows. Used by one thread; enter it to begin."""
+
+    def __init__(self, view: LiveView[SeenBudget] | None) -> None:
+        self._view = view
+        self._accounts: dict[str, _Account] = {}
+        self._seen: Mapping[str, SeenBudget] = {}
+        self._news = -1
+        self._index = BudgetIndex.of(())
+
+    def __enter__(self) -> Self:
+        """Begin; where budgets may not be seen, or are not served, every eviction is tried."""
+        try:
+            if self._view is not None:
+                self._view.__enter__()
+        except ApiError as error:
+            if error.status not in (_FORBIDDEN, _NOT_FOUND):
+                raise
+            self._view = None
+        self.refresh()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._view is not None:
+            self._view.__exit__(kind, error, trace)
+
+    def refresh(self) -> None:
+        """Take in what the watch has brought; what was looked up for pods is forgotten, they may have changed too."""
+        news = self._view.news if self._view is not None else 0
+        if news == self._news:
+            self._index = replace(self._index, found={})
+            return
+        self._news = news
+        found = self._view.items() if self._view is not None else ()
+        self._seen = {seen.budget.key: seen for seen in found}
+        self._index = BudgetIndex.of(seen.budget for seen in found)
+
+    def guarding(self, pod: Pod) -> tuple[Budget, ...]:
+        """The budgets that will be asked about this pod."""
+        return tuple(budget for budget in self._index.covering(pod) if not bypasses(pod, budget))
+
+    def forbidding(self, pod: Pod) -> tuple[Budget, ...]:
+        """More than one budget, where a pod that runs is under so many: then no server evicts it, ready or not."""
+        covering = self._index.covering(pod)
+        gone = pod.finished or pod.terminating or pod.phase is PodPhase.PENDING
+        return covering if len(covering) > 1 and not gone else ()
+
+    def named(self, key: str) -> Budget | None:
+        """The budget of that namespace/name."""
+        seen = self._seen.get(key)
+        return seen.budget if seen else None
+
+    def allowance(self, budget: Budget, now: float) -> int:
+        """How many evictions it allows now, as far as can be known without asking."""
+        account = self._accounts.setdefault(budget.key, _Account())
+        if not budget.disruptions_allowed:
+            account.until = 0.0
+            return 0
+        if account.closed == self._version(budget.key):
+            return 1 if now >= account.retry_at else 0
+        account.closed = None
+        if budget.disruptions_allowed <= account.expected:
+            account.until = 0.0
+        return account.expected if now < account.until else budget.disruptions_allowed
+
+    def sent(self, budget: Budget, now: float) -> None:
+        """One eviction is on its way."""
+        allowed = self.allowance(budget, now)
+        account = self._accounts[budget.key]
+        account.expected, account.until = max(0, allowed - 1), now + _UNSEEN_SECONDS
+        account.retry_at = now + account.retry_pause
+
+    def allowed(self, key: str) -> None:
+        """An eviction was granted."""
+        if key in self._accounts:
+            self._accounts[key].retry_pause = _FIRST_RETRY
+
+    def refused(self, key: str, now: float, retry_after: float | None) -> bool:
+        """The budget said no: wait for another version of it. Whether it is one that can be seen changing."""
+        if key not in self._seen:
+            return False
+        account = self._accounts.setdefault(key, _Account())
+        account.closed = self._version(key)
+        account.retry_at = now + max(account.retry_pause, retry_after or 0.0)
+        account.retry_pause = min(_LONGEST_RETRY, account.retry_pause * 2)
+        return True
+
+    def resync(self) -> None:
+        """List afresh: an answer has shown that what is seen here is old."""
+        if self._view is not None:
+            self._view.resync()
+
+    def _version(self, key: str) -> str:
+        seen = self._seen.get(key)
+        return seen.version if seen else ""
+
+
+def watch_budgets(
+    cluster: PatientApi,
+    eviction_version: str,
+    namespaces: Iterable[str],
+    deadline: Deadline,
+    changed: Callable[[], None],
+) -> BudgetView:
+    """The budgets of these namespaces, by one watch: of the namespace where there is one only, else of the cluster."""
+    concerned = sorted(set(namespaces))
+    if not concerned:
+        return BudgetView(None)
+    old = eviction_version == OLD
+    place = _place(OLD_BUDGETS if old else BUDGETS, concerned[0] if len(concerned) == 1 else "")
+    served = _Served(cluster.api, place, decode.old_budget if old else decode.budget)
+    return BudgetView(LiveView(cluster, Source(served.list_all, place, {}, served.decode), deadline, changed))
+
+
+def _place(everywhere: str, namespace: str) -> str:
+    root, _, plural = everywhere.rpartition("/")
+    return f"{root}/namespaces/{namespace}/{plural}" if namespace else everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """Budgets at one address, in the version that the server has there."""
+
+    api: ClusterApi
+    place: str
+    project: Callable[[wire.WireBudget], Budget]
+
+    def list_all(self) -> Listing[SeenBudget]:
+        return read_list(
+            self.api, self.place, lambda body, origin: decode.page(body, wire.BudgetPage, self._seen, origin)
+        )
+
+    def decode(self, line: bytes) -> _Line:
+        read = decode.decode(line, _WireLine, self.place)
+        body = bytes(read.object)
+        if read.type is WatchEventType.ERROR:
+            return _Line(read.type, None, "", status_failure(decode.decode(body, Status, self.place)))
+        version = decode.decode(body, wire.Named, self.place).metadata.resource_version or ""
+        if read.type is WatchEventType.BOOKMARK:
+            return _Line(read.type, None, version)
+        return _Line(read.type, decode.one(body, wire.WireBudget, self._seen, self.place), version)
+
+    def _seen(self, read: wire.WireBudget) -> SeenBudget:
+        return SeenBudget(read.metadata.uid or "", read.metadata.resource_version or "", self.project(read))

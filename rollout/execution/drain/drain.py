@@ -1,0 +1,232 @@
+"""Emptying one node: every pod that has to go is evicted within its budgets, and waited for until it is gone.
+
+The node's pods and the budgets around them are live views (a list and a watch each), so that waiting costs no requests,
+a pod that another party removes simply disappears, and one that arrives late is seen. One pod that must not go means
+that none is touched.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from rollout.errors import ApiError, ApiNotFoundError, DrainError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.live_view import LiveView, watch_node_pods
+from rollout.execution.base.wakeup import Wakeup
+from rollout.execution.drain.blocked import HeldPods
+from rollout.execution.drain.budget_view import BudgetView, watch_budgets
+from rollout.execution.drain.eviction_api import CURRENT, find_eviction_version
+from rollout.execution.drain.evictor import AT_ONCE, Evictor
+from rollout.execution.drain.returning import Returning
+from rollout.execution.drain.task import DrainTask
+from rollout.execution.events.blocked import NodeEvents
+from rollout.execution.events.writer import EventWriter
+from rollout.gather.cluster.snapshot import read_daemon_sets, read_node, read_node_pods
+from rollout.model.cluster import Pod
+from rollout.model.progress import Phase
+from rollout.model.text import listed
+from rollout.planning.verdicts import Action, DrainRules, having, judge_all, of_daemon_set
+
+_TICK = 0.25
+# A hundred pods that end one by one are no hundred lines in a log.
+_TICK_OF_TELLING = 1.0
+_NAMED = 5
+_QUIET = 60.0
+_OVERDUE = 30.0
+
+
+@dataclass(slots=True)
+class _Quiet:
+    """Since when the view of the pods has not changed, and how long that is believed. Monotonic seconds."""
+
+    seen: tuple[tuple[str, bool], ...] = ()
+    since: float = 0.0
+    limit: float = _QUIET
+
+
+@dataclass(slots=True)
+class _Owners:
+    """The DaemonSets, read again for a pod of one that is not known: it may be younger than what was read."""
+
+    task: DrainTask
+    deadline: Deadline
+    rules: DrainRules | None = None
+    looked_up: set[str] = field(default_factory=set)
+
+    def rules_for(self, pods: Sequence[Pod]) -> DrainRules:
+        rules = self.rules
+        unknown = {pod.uid for pod in pods if of_daemon_set(pod)} - self.looked_up
+        if rules is None or unknown:
+            daemon_sets = self.task.cluster.ask(read_daemon_sets, self.deadline)
+            rules = self.rules = DrainRules.of(self.task.policy, daemon_sets)
+            self.looked_up |= unknown
+        return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.task.cluster.api.server_time())
+
+
+def drain(task: DrainTask) -> None:
+    """Evict what has to go from the node and wait until it is gone; `DrainError` names what is left."""
+    cluster, wakeup = task.cluster, Wakeup()
+    deadline = cluster.deadline(task.policy.timeout)
+    evicting = not task.policy.disable_eviction
+    version = cluster.ask(find_eviction_version, deadline) if evicting else CURRENT
+    with watch_node_pods(cluster, task.node, deadline, wakeup.wake) as pods:
+        owners = _Owners(task, deadline)
+        going = must_go(pods.items(), owners.rules_for(pods.items()))
+        if not going:
+            return
+        namespaces = {pod.namespace for pod in going} if evicting else set()
+        with watch_budgets(cluster, version, namespaces, deadline, wakeup.wake) as budgets:
+            _refuse_two_budgets(going, budgets)
+            _empty(task, deadline, pods, owners, budgets, wakeup, version)
+
+
+def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
+    """The pods to evict, in a stable order; `DrainError` where one of them must not be touched.
+
+    `begun`: others have been touched already.
+    """
+    verdicts = judge_all(pods, rules)
+    refused = having(Action.REFUSE, verdicts)
+    if refused:
+        reasons = listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused], _NAMED)
+        why = "pods have come that must not be touched" if begun else "no pod was touched, for some must not be"
+        raise DrainError(f"{why}: {reasons}")
+    return tuple(verdict.pod for verdict in having(Action.EVICT, verdicts))
+
+
+def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
+    """No API server evicts a pod of two budgets: known beforehand, no other pod need be moved for nothing."""
+    stuck = [(pod, guards) for pod in pods if (guards := budgets.forbidding(pod))]
+    if stuck:
+        names = [f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in stuck]
+        raise DrainError(
+            f"no pod was touched, for some are under more than one budget, and so cannot be evicted: "
+            f"{listed(names, _NAMED)}",
+            hint="Delete all but one of the budgets, or use --disable-eviction.",
+        )
+
+
+def _empty(
+    task: DrainTask,
+    deadline: Deadline,
+    pods: LiveView[Pod],
+    owners: _Owners,
+    budgets: BudgetView,
+    wakeup: Wakeup,
+    version: str,
+) -> None:
+    with (
+        EventWriter(task.cluster.api, task.rollout) as writer,
+        ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
+    ):
+        held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid))
+        evictor = Evictor(task, budgets, held, pool, wakeup, version)
+        waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
+        while remaining := returning.without(_left(pods.items(), owners)):
+            evictor.collect()
+            if deadline.expired:
+                _give_up(task, owners, waiting, returning)
+                break
+            task.guard.check()
+            budgets.refresh()
+            evictor.hear(pods.news)
+            evictor.start(remaining, age=pods.age)
+            held.tell()
+            waiting.tell(remaining)
+            waiting.doubt(pods, remaining)
+            wakeup.wait(min(_TICK, deadline.remaining))
+        held.keep_only(frozenset())
+
+
+def _returning(task: DrainTask, pods: Sequence[Pod]) -> Returning:
+    def told(pod: Pod) -> None:
+        whose = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else "nobody"
+        task.report.notice(
+            f"{task.node}: {pod.key} is left to the reboot, for the pods of {whose} come back to this node "
+            "however often they are evicted"
+        )
+
+    return Returning(pods, task.returning, told)
+
+
+def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
+    return must_go(pods, owners.rules_for(pods), begun=True)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What is told, and believed, while pods terminate. `terminating` says since when, by UID, in monotonic seconds."""
+
+    task: DrainTask
+    evictor: Evictor
+    held: HeldPods
+    terminating: dict[str, float] = field(default_factory=dict)
+    told: str = ""
+    told_at: float = float("-inf")
+    quiet: _Quiet = field(default_factory=_Quiet)
+
+    def tell(self, remaining: Sequence[Pod]) -> None:
+        now = self.task.cluster.clock.monotonic()
+        going = [pod for pod in remaining if pod.terminating or self.evictor.has_accepted(pod)]
+        for pod in going:
+            self.terminating.setdefault(pod.uid, now)
+        detail = f"{_pods(len(remaining))} left, {len(going)} terminating"
+        overdue = [pod for pod in going if now - self.terminating[pod.uid] > pod.grace_period + _OVERDUE]
+        if overdue:
+            detail += f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], _NAMED)}"
+        if detail != self.told and now - self.told_at >= _TICK_OF_TELLING:
+            self.told, self.told_at = detail, now
+            self.task.report.step(self.task.node, Phase.DRAINING, detail)
+
+    def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
+        """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""
+        now, quiet = self.task.cluster.clock.monotonic(), self.quiet
+        seen = tuple((pod.uid, pod.terminating) for pod in remaining)
+        if seen != quiet.seen:
+            self.quiet = _Quiet(seen, now)
+        elif self.terminating and now - quiet.since > quiet.limit:
+            quiet.since, quiet.limit = now, quiet.limit * 2
+            pods.resync()
+
+    def why_left(self, pod: Pod) -> str:
+        if pod.terminating or self.evictor.has_accepted(pod):
+            return f"{pod.key} is still terminating{_finalizers(pod)}"
+        why = self.held.why(pod) or self.evictor.last_word(pod)
+        return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
+
+
+def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: Returning) -> None:
+    """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
+    try:
+        fresh = read_node_pods(task.cluster.api, task.node).pods
+        remaining = returning.without(_left(fresh, owners))
+        kubelet = _kubelet(task)
+    except ApiError as error:
+        raise DrainError(
+            f"the API server was away at the end of --drain-timeout {task.policy.timeout}: {error.message}"
+        ) from error
+    if remaining:
+        reasons = listed([waiting.why_left(pod) for pod in remaining], _NAMED)
+        raise DrainError(
+            f"{_pods(len(remaining))} left after --drain-timeout {task.policy.timeout}: {reasons}{kubelet}"
+        )
+
+
+def _kubelet(task: DrainTask) -> str:
+    try:
+        node = read_node(task.cluster.api, task.node)
+    except ApiNotFoundError:
+        return "; the Node is gone, and with it whoever could end them"
+    return (
+        ""
+        if node.is_ready
+        else f"; the Node is not Ready, and pods only end where a kubelet says so {node.ready_message}"
+    )
+
+
+def _pods(number: int) -> str:
+    return f"{number} pod{'' if number == 1 else 's'}"
+
+
+def _finalizers(pod: Pod) -> str:
+    return f" (finalizers: {', '.join(pod.finalizers)})" if pod.finalizers else ""

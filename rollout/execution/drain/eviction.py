@@ -1,0 +1,147 @@
+"""One eviction: what is sent, and what each answer means.
+
+The pod was read, and its UID and node compared, before it is sent; the UID goes along as a precondition. That order
+matters: an API server spends the budget before it compares the UID.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, TooManyRequestsError
+from rollout.execution.base.deadline import BUDGET_CAUSE, is_passing
+from rollout.execution.drain.eviction_api import CURRENT
+from rollout.gather.cluster.snapshot import pod_path, read_pod
+from rollout.model.cluster import Pod
+from rollout.model.policy import DrainPolicy
+from rollout.ports import ClusterApi
+
+_TERMINATING = "NamespaceTerminating"
+_FORBIDDEN = 403
+# How the API server words the refusal of an admission webhook, whatever that says itself. With a status that may pass
+# it means that the pod is moved in another way: 429 where KubeVirt migrates it, 500 where Strimzi rolls it.
+_DENIED = "denied the request"
+# A 504 that is about one budget, which many change at once, and not about the server.
+_BUDGET_CONFLICT = "PodDisruptionBudget"
+# A budget whose controller is behind with what it was told of: the server forbids what it will allow once that is over.
+_BUDGET_BEHIND = ("DisruptedPods map too big", "disruptions allowed is negative")
+_BUDGET_NAME = re.compile(r"disruption budget (\S+)")
+_FIGURES = re.compile(r"needs (\d+) healthy pods and has (\d+)")
+
+
+class Answer(StrEnum):
+    """What became of an eviction.
+
+    `denied`: not now, says whoever was asked beside the budgets (a webhook that moves the pod in its own way, or the
+    end of its namespace), so that asking again soon is of no use. `later` is about this pod alone, and may pass any
+    moment; `away` about the server, or its patience with this client: nobody need ask.
+    """
+
+    ACCEPTED = "accepted"
+    GONE = "gone"
+    BLOCKED = "blocked"
+    DENIED = "denied"
+    LATER = "later"
+    AWAY = "away"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An eviction's outcome. `budget` is namespace/name where one blocked it; `retry_after` in seconds."""
+
+    pod: Pod
+    answer: Answer
+    message: str = ""
+    budget: str = ""
+    retry_after: float | None = None
+    error: ApiError | None = None
+
+    @property
+    def figures(self) -> tuple[int, int] | None:
+        """How many healthy pods the budget needs and has, where the server said so."""
+        found = _FIGURES.search(self.message)
+        return (int(found[1]), int(found[2])) if found else None
+
+
+def request_removal(
+    api: ClusterApi,
+    pod: Pod,
+    policy: DrainPolicy,
+    *,
+    version: str = CURRENT,
+    again: bool = False,
+    certain: bool = False,
+    dry_run: bool = False,
+) -> Attempt:
+    """Evict (or, by `--disable-eviction`, delete) exactly this pod.
+
+    Args:
+        api: The API server.
+        pod: As it was read; its UID and node are what identifies it.
+        policy: Grace period, and whether to delete.
+        version: The API version of the eviction.
+        again: It was asked for before: the pod is read once more first, whatever its name.
+        certain: It was read this very moment: no other pod can have its name yet.
+        dry_run: Ask the server, and change nothing.
+    """
+    try:
+        doubtful = again or (_may_have_a_namesake(pod) and not certain)
+        if doubtful and not _still_there(api, pod):
+            return Attempt(pod, Answer.GONE)
+        _send(api, pod, policy, version, dry_run=dry_run)
+    except ApiError as error:
+        return _meaning(pod, error)
+    return Attempt(pod, Answer.ACCEPTED)
+
+
+def _may_have_a_namesake(pod: Pod) -> bool:
+    """Only names that are not drawn at random can come back on another node between the read and the eviction."""
+    return pod.owner is None or pod.owner.kind not in ("ReplicaSet", "DaemonSet", "Job", "ReplicationController")
+
+
+def _still_there(api: ClusterApi, pod: Pod) -> bool:
+    current = read_pod(api, pod.namespace, pod.name)
+    return current is not None and current.uid == pod.uid and current.node == pod.node
+
+
+def _send(api: ClusterApi, pod: Pod, policy: DrainPolicy, version: str, *, dry_run: bool) -> None:
+    options: dict[str, Any] = {"preconditions": {"uid": pod.uid}}
+    if policy.grace_period is not None:
+        options["gracePeriodSeconds"] = policy.grace_period
+    if dry_run:
+        options["dryRun"] = ["All"]
+    path = pod_path(pod.namespace, pod.name)
+    if policy.disable_eviction:
+        api.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        return
+    metadata = {"name": pod.name, "namespace": pod.namespace}
+    body = {"apiVersion": version, "kind": "Eviction", "metadata": metadata, "deleteOptions": options}
+    api.create(f"{path}/eviction", body)
+
+
+def _meaning(pod: Pod, error: ApiError) -> Attempt:
+    if isinstance(error, ApiNotFoundError):
+        return Attempt(pod, Answer.GONE)
+    if isinstance(error, TooManyRequestsError) and error.has_cause(BUDGET_CAUSE):
+        return _blocked(pod, error)
+    return Attempt(pod, _postponed(error), error.message, retry_after=error.retry_after, error=error)
+
+
+def _postponed(error: ApiError) -> Answer:
+    """Conflicts (the pod was replaced, or its budget updated meanwhile) are the pod's, outages are everybody's."""
+    going = error.status == _FORBIDDEN and error.has_cause(_TERMINATING)
+    if going or (is_passing(error) and _DENIED in error.message):
+        return Answer.DENIED
+    behind = error.status == _FORBIDDEN and any(sign in error.message for sign in _BUDGET_BEHIND)
+    if behind or isinstance(error, ApiConflictError) or (is_passing(error) and _BUDGET_CONFLICT in error.message):
+        return Answer.LATER
+    return Answer.AWAY if is_passing(error) else Answer.REFUSED
+
+
+def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
+    message = next((cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE), error.message)
+    named = _BUDGET_NAME.search(message)
+    budget = f"{pod.namespace}/{named[1]}" if named else ""
+    return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after, error)

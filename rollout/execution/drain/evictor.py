@@ -1,0 +1,265 @@
+"""Who is asked for next: a few evictions at a time, the most constrained budgets first, none sure to be refused.
+
+Trouble of one pod puts that pod off; trouble of the server puts all off, and then one request finds out whether it is
+over. So neither a budget that stays closed nor an outage costs requests for as long as it lasts.
+
+Pods behind a closed budget are asked for all the same, once where it can never open and else very rarely: there are
+webhooks that move a pod in a way of their own when they see that it should go, and the view of a budget may be old.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import assert_never
+
+from rollout.errors import DrainError
+from rollout.execution.base.wakeup import Wakeup
+from rollout.execution.drain.blocked import HeldPods, Reason
+from rollout.execution.drain.budget_view import BudgetView
+from rollout.execution.drain.eviction import Answer, Attempt, request_removal
+from rollout.execution.drain.task import DrainTask
+from rollout.model.cluster import Budget, Pod
+
+AT_ONCE = 8
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+_LONGEST_OUTAGE_PAUSE = 15.0
+_FIRST_KNOCK, _LONGEST_KNOCK = 30.0, 480.0
+_UNHEEDED = 30.0
+# Who was listed this many real seconds ago, and was not seen to end since, still bears the name.
+_CERTAIN = 3.0
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A pod on its way out. Times are monotonic seconds: `due` is when to ask (again), `accepted` when it was granted.
+
+    `again`: an earlier request may have been carried out, or met another pod. `knocks`: how often it was asked for
+    behind a closed budget; `knocking`: it is now.
+    """
+
+    due: float = 0.0
+    accepted: float | None = None
+    tries: int = 0
+    again: bool = False
+    last: str = ""
+    knocks: int = 0
+    knocking: bool = False
+
+    def put_off(self, now: float, seconds: float | None, longest: float = _LONGEST_PAUSE) -> None:
+        self.tries += 1
+        self.due = now + (seconds or min(longest, _FIRST_PAUSE * 2.0**self.tries))
+
+
+@dataclass(slots=True)
+class _Outage:
+    """The server asks for patience, or does not answer: until when nobody asks."""
+
+    until: float = 0.0
+    pause: float = _FIRST_PAUSE
+    lasting: bool = False
+    asked_to_wait: bool = False
+
+    def goes_on(self, now: float, seconds: float | None) -> None:
+        self.until, self.lasting, self.asked_to_wait = now + (seconds or self.pause), True, seconds is not None
+        self.pause = min(_LONGEST_OUTAGE_PAUSE, self.pause * 2)
+
+    def may_be_over(self) -> None:
+        if not self.asked_to_wait:
+            self.until = 0.0
+
+    def is_over(self) -> None:
+        self.pause, self.lasting = _FIRST_PAUSE, False
+
+
+@dataclass(slots=True)
+class _Knocks:
+    """When next to ask for one of the pods behind closed budgets, in monotonic seconds; 0: none is known of yet."""
+
+    at: float = 0.0
+    pause: float = _FIRST_KNOCK
+
+    def are_due(self, now: float) -> bool:
+        self.at = self.at or now + self.pause
+        if now < self.at:
+            return False
+        self.pause = min(_LONGEST_KNOCK, self.pause * 2)
+        self.at = now + self.pause
+        return True
+
+
+def _can_never_open(budget: Budget) -> bool:
+    return 0 < budget.expected_pods <= budget.desired_healthy
+
+
+class Evictor:
+    """Asks for the pods of one node. Used by one thread; the requests run in the pool."""
+
+    def __init__(
+        self,
+        task: DrainTask,
+        budgets: BudgetView,
+        held: HeldPods,
+        pool: ThreadPoolExecutor,
+        wakeup: Wakeup,
+        version: str,
+    ) -> None:
+        self._task = task
+        self._budgets = budgets
+        self._held = held
+        self._pool = pool
+        self._wakeup = wakeup
+        self._version = version
+        self._pending: dict[str, _Pending] = {}
+        self._running: dict[str, Future[Attempt]] = {}
+        self._outage = _Outage()
+        self._knocks = _Knocks()
+        self._news = 0
+
+    def has_accepted(self, pod: Pod) -> bool:
+        """Whether the server has agreed to this pod's removal."""
+        return self._of(pod).accepted is not None
+
+    def last_word(self, pod: Pod) -> str:
+        """What the server last said of this pod."""
+        return self._of(pod).last
+
+    def collect(self) -> None:
+        """Take in the answers that have come; `DrainError` where one is final."""
+        for uid in [uid for uid, future in self._running.items() if future.done()]:
+            self._take(self._running.pop(uid).result())
+
+    def hear(self, news: int) -> None:
+        """Take in that the server was heard of: a number that grows whenever it is. An outage may be over then."""
+        if news != self._news:
+            self._news = news
+            self._outage.may_be_over()
+
+    def start(self, remaining: Sequence[Pod], *, age: float) -> None:
+        """Ask for as many as may be asked for now; hold back those that their budgets hold back.
+
+        `age`: the pods were listed that many seconds ago.
+        """
+        self._held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
+        now, certain = self._task.cluster.clock.monotonic(), age < _CERTAIN
+        shut: list[tuple[Pod, Budget]] = []
+        for pod, guards in self._in_order([pod for pod in remaining if self._is_due(pod, now)], now):
+            closed = next((guard for guard in guards if self._budgets.allowance(guard, now) <= 0), None)
+            if several := self._budgets.forbidding(pod):
+                self._held.hold(pod, Reason.of_several(several))
+            elif closed is not None:
+                self._held.hold(pod, Reason.of(closed))
+                shut.append((pod, closed))
+            elif self._has_room(now):
+                for guard in guards:
+                    self._budgets.sent(guard, now)
+                self._ask(pod, certain=certain)
+        if shut and self._has_room(now):
+            self._knock(shut, now, certain=certain)
+
+    def _knock(self, shut: Sequence[tuple[Pod, Budget]], now: float, *, certain: bool) -> None:
+        never = [pod for pod, budget in shut if _can_never_open(budget) and not self._of(pod).knocks]
+        if never or self._knocks.are_due(now):
+            pod = min(never or [pod for pod, _ in shut], key=lambda pod: self._of(pod).knocks)
+            pending = self._of(pod)
+            pending.knocks, pending.knocking = pending.knocks + 1, True
+            self._ask(pod, certain=certain)
+
+    def _of(self, pod: Pod) -> _Pending:
+        return self._pending.setdefault(pod.uid, _Pending())
+
+    def _is_due(self, pod: Pod, now: float) -> bool:
+        pending = self._of(pod)
+        if pod.uid in self._running or now < pending.due:
+            return False
+        if pod.terminating:
+            # A second eviction may shorten the grace that somebody else has given.
+            return self._task.policy.grace_period is not None and pending.accepted is None
+        return pending.accepted is None or now - pending.accepted > _UNHEEDED
+
+    def _has_room(self, now: float) -> bool:
+        if now < self._outage.until:
+            return False
+        return len(self._running) < (1 if self._outage.lasting else AT_ONCE)
+
+    def _in_order(self, pods: Sequence[Pod], now: float) -> list[tuple[Pod, tuple[Budget, ...]]]:
+        """The most constrained budgets first, then the pods that take longest to end."""
+        guarded = [(pod, self._budgets.guarding(pod)) for pod in pods]
+        demand = Counter(guard.key for _, guards in guarded for guard in guards)
+
+        def urgency(each: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
+            pod, guards = each
+            slack = [self._budgets.allowance(guard, now) - demand[guard.key] for guard in guards]
+            return min(slack, default=float("inf")), -pod.grace_period, pod.key
+
+        return sorted(guarded, key=urgency)
+
+    def _ask(self, pod: Pod, *, certain: bool) -> None:
+        pending = self._of(pod)
+        again = pending.again or pending.accepted is not None
+        future = self._pool.submit(
+            request_removal,
+            self._task.cluster.api,
+            pod,
+            self._task.policy,
+            version=self._version,
+            again=again,
+            certain=certain,
+        )
+        self._running[pod.uid] = future
+        future.add_done_callback(lambda _done: self._wakeup.wake())
+
+    def _take(self, attempt: Attempt) -> None:
+        now, pending = self._task.cluster.clock.monotonic(), self._of(attempt.pod)
+        pending.last, knocking = attempt.message, pending.knocking
+        pending.knocking = False
+        if attempt.answer is not Answer.AWAY:
+            self._outage.is_over()
+        match attempt.answer:
+            case Answer.ACCEPTED | Answer.GONE:
+                self._granted(attempt.pod, pending, now, surprising=knocking)
+            case Answer.BLOCKED:
+                self._blocked(attempt, pending, now)
+            case Answer.DENIED:
+                self._held.hold(attempt.pod, Reason("", attempt.message))
+                pending.again = True
+                pending.put_off(now, attempt.retry_after, _LONGEST_KNOCK)
+            case Answer.LATER:
+                pending.again = True
+                pending.put_off(now, attempt.retry_after)
+            case Answer.AWAY:
+                self._away(attempt, pending, now)
+            case Answer.REFUSED:
+                raise DrainError(
+                    f"the API server will not evict {attempt.pod.key}: {attempt.message}",
+                    hint=attempt.error.hint if attempt.error else "",
+                )
+            case _:
+                assert_never(attempt.answer)
+
+    def _granted(self, pod: Pod, pending: _Pending, now: float, *, surprising: bool) -> None:
+        pending.accepted = now
+        self._held.release(pod.uid)
+        for guard in self._budgets.guarding(pod):
+            self._budgets.allowed(guard.key)
+        if surprising:
+            # It was let go though its budget seemed closed.
+            self._budgets.resync()
+
+    def _blocked(self, attempt: Attempt, pending: _Pending, now: float) -> None:
+        """Wait for the budget to change; by the clock only where it cannot be seen changing."""
+        budget = self._budgets.named(attempt.budget)
+        figures = attempt.figures or ((budget.desired_healthy, budget.current_healthy) if budget else None)
+        self._held.hold(attempt.pod, Reason(attempt.budget, attempt.message, figures))
+        if not self._budgets.refused(attempt.budget, now, attempt.retry_after):
+            pending.put_off(now, attempt.retry_after)
+
+    def _away(self, attempt: Attempt, pending: _Pending, now: float) -> None:
+        pending.again = True
+        self._outage.goes_on(now, attempt.retry_after)
+        if attempt.error is None:
+            return
+        if attempt.error.status:
+            # An answer may be about this pod; that there was none is not.
+            pending.put_off(now, attempt.retry_after)
+        self._task.cluster.notice(attempt.error)

@@ -1,0 +1,25 @@
+"""What a drain has at hand: the node, the rules, the cluster and whom to tell."""
+
+from dataclasses import dataclass, field
+
+from rollout.execution.base.guard import Guard
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.model.policy import DrainPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class DrainTask:
+    """One node to empty, on behalf of a rollout, whose id is `rollout`.
+
+    `returning` takes up the UIDs of owners whose pods are left, for they come back however often they are evicted.
+    """
+
+    node: str
+    node_uid: str
+    rollout: str
+    policy: DrainPolicy
+    cluster: PatientApi
+    guard: Guard
+    report: Reporter
+    returning: set[str] = field(default_factory=set)

@@ -1,0 +1,205 @@
+"""The gates that a policy asks for, and those of this process: command, confirmation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from rollout.errors import BlockedError, GateError, InterruptedRunError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.gates.checks import check_after, check_before
+from rollout.execution.gates.gates import OPEN, Hold
+from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure
+from rollout.gather.cluster.snapshot import read_selected_pods
+from rollout.gather.hosts.boot import BootFacts
+from rollout.model.gates import GateVariable
+from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.progress import Outcome
+from rollout.model.quantity import Duration
+from rollout.model.text import shortened
+from rollout.planning.windows import Window, current, fits_ever, following
+
+_FRESH_SECONDS = 5.0
+_ASSUMED = Duration(600)
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What gates need of the run that they belong to."""
+
+    plan: RolloutPlan
+    cluster: PatientApi
+    report: Reporter
+    stop: StopRequest
+
+
+class PolicyGates:
+    """All gates of one run. `hold` is asked by one thread, the rest of each node by its own."""
+
+    def __init__(self, around: Surroundings, ports: GatePorts) -> None:
+        self._around = around
+        self._ports = ports
+        self._policy = around.plan.policy.gates
+        self._windows = [Window.parse(text) for text in self._policy.windows.windows]
+        self._wave_of = {node.name: wave for wave in around.plan.waves for node in wave.nodes}
+        self._held: dict[str, Deadline] = {}
+        self._told: dict[str, str] = {}
+        self._alerts = ""
+        self._alerts_until = float("-inf")
+
+    def before_rollout(self) -> None:
+        """Ask the command; `BlockedError` where it does not let pass."""
+        why = self._command("rollout", {})
+        if why and self._stopped():
+            raise InterruptedRunError(f"not started: {why}")
+        if why:
+            raise BlockedError(f"not started: {why}", hint="See --gate-command.")
+
+    def before_wave(self, wave: Wave) -> str:
+        """Ask the windows, then the operator, then the command."""
+        now = self._around.cluster.clock.now()
+        if self._windows and not self._policy.windows.wait and not current(self._windows, now):
+            return f"outside the maintenance window; the next opens {self._next_opening(now)}"
+        names = ", ".join(node.name for node in wave.nodes)
+        question = f"Wave {wave.index} of {len(self._around.plan.waves)}: {names}. Begin it?"
+        if self._ports.confirmation and not self._ports.confirmation.given(question, stopped=self._stopped):
+            return f"wave {wave.index} was not confirmed"
+        return self._command("wave", _about(wave, self._around.plan))
+
+    def hold(self, node: PlannedNode) -> Hold:
+        """Ask the windows, the blocking pods and the alerts, the cheapest first."""
+        shut = self._window(node)
+        if shut.why:
+            return self._said("", shut)
+        if why := self._blocking_pods(node) or self._alert():
+            return self._said(node.name, self._bounded(node, why))
+        self._held.pop(node.name, None)
+        return OPEN
+
+    def before_node(self, context: NodeContext) -> None:
+        """Ask the command."""
+        wave = self._wave_of[context.name]
+        about = {
+            **_about(wave, self._around.plan),
+            GateVariable.NODE: context.name,
+            GateVariable.ADDRESS: context.host.host.address,
+            GateVariable.RUNNING_VERSION: context.planned.running_version,
+            GateVariable.STAGED_VERSION: context.planned.staged_version,
+        }
+        if why := self._command("node", about):
+            raise NodeFailure(Outcome.SKIPPED, f"not begun: {why}")
+
+    def before_drain(self, context: NodeContext) -> None:
+        """Wait for the checks; one that took until after the window has closed comes too late."""
+        check_before(context.task, self._policy.hooks)
+        if self._policy.hooks.before and self._windows and not current(self._windows, self._around.cluster.clock.now()):
+            raise NodeFailure(Outcome.SKIPPED, "given back: the window closed while its checks ran")
+
+    def before_reboot(self, context: NodeContext) -> None:
+        """Run the operator's playbook."""
+        run_before_reboot(context, self._ports.playbooks)
+
+    def after_reboot(self, context: NodeContext, boot: BootFacts) -> None:
+        """Run the operator's playbook, then wait for the checks, which may look at what it did."""
+        run_after_reboot(context, self._ports.playbooks, boot)
+        check_after(context.task, self._policy.hooks)
+
+    def soak(self, wave: Wave) -> bool:
+        """Sleep, unless stopped."""
+        if not self._policy.soak:
+            return False
+        self._around.report.notice(f"wave {wave.index} is done; soaking for {self._policy.soak}")
+        self._around.stop.wait(self._policy.soak)
+        return True
+
+    def _stopped(self) -> bool:
+        return self._around.stop.requested
+
+    def _command(self, stage: str, about: Mapping[str, str]) -> str:
+        if self._ports.command is None:
+            return ""
+        environment = {GateVariable.STAGE: stage, GateVariable.RUN: self._around.plan.plan_id, **about}
+        return self._ports.command.run(environment, seconds=self._policy.timeout, stopped=self._stopped)
+
+    def _window(self, node: PlannedNode) -> Hold:
+        if not self._windows:
+            return OPEN
+        now, needed = self._around.cluster.clock.now(), self._needed(node)
+        if needed and not fits_ever(self._windows, now, needed):
+            return Hold(f"it is estimated to take {Duration(round(needed))}, which no window has room for", final=True)
+        opening = current(self._windows, now)
+        if opening and (opening.end - now).total_seconds() >= needed:
+            return OPEN
+        if opening:
+            left = round((opening.end - now).total_seconds())
+            why = f"only {Duration(left)} are left of the window, and it is estimated to take {Duration(round(needed))}"
+        else:
+            why = "outside the maintenance window"
+        return Hold(f"{why}; the next opens {self._next_opening(now)}", final=not self._policy.windows.wait)
+
+    def _next_opening(self, now: datetime) -> str:
+        upcoming = following(self._windows, now)
+        zone = self._windows[0].zone
+        return f"{upcoming.begin.astimezone(zone):%a %Y-%m-%d %H:%M %Z}" if upcoming else "in more than a week"
+
+    def _needed(self, node: PlannedNode) -> float:
+        """Seconds that a node is estimated to take; 10 minutes where the plan estimates nothing."""
+        if not self._policy.windows.fit:
+            return 0.0
+        estimate = self._wave_of[node.name].estimate
+        return estimate.drain + estimate.reboot or _ASSUMED
+
+    def _blocking_pods(self, node: PlannedNode) -> str:
+        for selector in self._policy.blocking_pods:
+            pods = self._around.cluster.ask(
+                lambda api: read_selected_pods(api, node.name, selector)  # noqa: B023 - called at once
+            )
+            if running := [pod.key for pod in pods if not pod.finished]:
+                names = shortened(running, _NAMED)
+                return f"the pod {names} runs there, and --blocking-pod-selector {selector} waits for it"
+        return ""
+
+    def _alert(self) -> str:
+        if not self._policy.alerts.url:
+            return ""
+        now = self._around.cluster.clock.monotonic()
+        if now >= self._alerts_until:
+            self._alerts = self._ask_for_alerts()
+            self._alerts_until = now + _FRESH_SECONDS
+        return self._alerts
+
+    def _ask_for_alerts(self) -> str:
+        if self._ports.alerts is None:
+            return "nobody can be asked for alerts"
+        try:
+            active = self._ports.alerts.active()
+        except GateError as error:
+            return f"alerts cannot be asked for: {error.message}"
+        return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""
+
+    def _bounded(self, node: PlannedNode, why: str) -> Hold:
+        deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
+        if deadline.expired:
+            return Hold(f"{why}, for longer than --gate-timeout {self._policy.timeout}", final=True)
+        return Hold(why)
+
+    def _said(self, about: str, hold: Hold) -> Hold:
+        """Tell once what holds a node up, or all of them."""
+        if self._told.get(about) != hold.why and not hold.final:
+            self._told[about] = hold.why
+            self._around.report.notice(f"{about or 'no node is begun'}: {hold.why}")
+        return hold
+
+
+def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
+    return {
+        GateVariable.WAVE: str(wave.index),
+        GateVariable.WAVES: str(len(plan.waves)),
+        GateVariable.NODES: " ".join(node.name for node in wave.nodes),
+    }

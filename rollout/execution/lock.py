@@ -1,0 +1,354 @@
+"""One rollout at a time: a Lease held for the length of the run, renewed in the background.
+
+Clocks of two machines are never compared. Somebody else's Lease counts as abandoned when its renew time has not
+changed for its whole duration on our own clock; ours counts as held while our last renewal is younger than its
+duration on our clock, and has to be renewed before the next act otherwise. Every write names the version it read, so
+that of two who try only one succeeds.
+
+A renewal that is not answered must leave time for another: each is given a third of the duration, and is tried again
+soon. Nothing that an answer may be ends the renewing; only another holder, or nobody in our place, does.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from rollout.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiNotFoundError,
+    BlockedError,
+    FencedError,
+    InterruptedRunError,
+)
+from rollout.execution.base.deadline import Deadline, is_passing, patiently
+from rollout.execution.base.stop import StopRequest
+from rollout.gather.cluster.decode import decode
+from rollout.model import marks
+from rollout.model.quantity import Duration
+from rollout.ports import Clock, ClusterApi
+
+T = TypeVar("T")
+
+SECONDS = 30
+_RENEWALS_PER_DURATION = 3
+_FIRST_PAUSE = 0.25
+# What is sent at the last moment still has a way to go: an act must begin while this share of the duration lasts.
+_SURE_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it.
+
+    The Lease of the run `unlock` is taken at once: somebody has made sure that its process is gone.
+    """
+
+    namespace: str
+    holder: str
+    run: str
+    seconds: int = SECONDS
+    patience: float = 600.0
+    unlock: str = ""
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    renew_time: str | None = None
+    acquire_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class _Lease(msgspec.Struct):
+    metadata: _Meta
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+    @property
+    def held_by(self) -> str:
+        return self.spec.holder_identity or ""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingLease:
+    """The Lease as it stands: who holds it (empty: nobody), and its version, which every renewal changes.
+
+    A living holder renews it within `renewal` seconds.
+    """
+
+    holder: str
+    version: str
+    renewal: float
+
+
+def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
+    """The Lease as it stands; one that nobody holds where there is none."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
+    try:
+        found = decode(api.get(path), _Lease, path)
+    except ApiNotFoundError:
+        return StandingLease("", "", 0.0)
+    seconds = found.spec.lease_duration_seconds or SECONDS
+    return StandingLease(found.held_by, found.metadata.resource_version, seconds / _RENEWALS_PER_DURATION)
+
+
+class LeaseLock:
+    """Holds the Lease while it is entered. `check` is asked before every act; `told` hears of outages.
+
+    Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears for whom it waits.
+    """
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        clock: Clock,
+        terms: LeaseTerms,
+        told: Callable[[BaseException], None] = lambda _error: None,
+        *,
+        stop: StopRequest | None = None,
+        notice: Callable[[str], None] = lambda _message: None,
+    ) -> None:
+        self._api = api
+        self._interval = terms.seconds / _RENEWALS_PER_DURATION
+        self._hurried = api.within(self._interval)
+        self._clock = clock
+        self._terms = terms
+        self._told = told
+        self._stop = stop or StopRequest()
+        self._notice = notice
+        self._is_held = False
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{terms.namespace}/leases"
+        self._path = f"{self._collection}/{marks.LEASE_NAME}"
+        self._turn = threading.Lock()
+        self._ended = threading.Event()
+        self._renewed_at = 0.0
+        self._version = ""
+        self._uid = ""
+        self._acquired = ""
+        self._transitions = 0
+        self._lost_to: str | None = None
+        self._thread = threading.Thread(target=self._keep, name="lease-renewal", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._acquire()
+        self._is_held = True
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        self._thread.join(timeout=self._terms.seconds)
+        self._release()
+
+    def check(self) -> None:
+        """Return only while the Lease is surely ours; `FencedError` where it is not."""
+        if self._lost_to is None and not self._is_surely_ours():
+            patiently(self._renew, Deadline(self._clock, self._terms.patience), self._told, passing=_is_passing)
+        if self._lost_to is not None:
+            raise FencedError(
+                f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
+                hint="Nothing further is done by this process; see who runs the other rollout.",
+            )
+
+    def _is_surely_ours(self) -> bool:
+        return self._clock.monotonic() - self._renewed_at < self._terms.seconds * _SURE_SHARE
+
+    def _is_mine(self, lease: _Lease | None) -> bool:
+        """Whether it is this very process's: user, machine and process id may be alike in two containers."""
+        if lease is None or lease.held_by != self._terms.holder:
+            return False
+        return lease.spec.acquire_time == self._acquired
+
+    def _acquire(self) -> None:
+        lease = self._read()
+        if lease is None:
+            self._claim(lambda: self._api.create(self._collection, self._body("")))
+            return
+        if lease.held_by:
+            lease = lease if self._is_unlocked(lease) else self._outwait(lease)
+        version, self._transitions = lease.metadata.resource_version, (lease.spec.lease_transitions or 0) + 1
+        self._uid = lease.metadata.uid
+        self._claim(lambda: self._api.replace(self._path, self._body(version)))
+
+    def _claim(self, write: Callable[[], bytes]) -> None:
+        """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
+        try:
+            self._patiently(lambda: self._note(write()))
+        except ApiConflictError as error:
+            current = self._read()
+            if current is None or not self._is_mine(current):
+                raise self._taken(current.held_by if current else "somebody", "") from error
+            self._version, self._renewed_at = current.metadata.resource_version, self._clock.monotonic()
+            self._uid = current.metadata.uid
+
+    def _read(self) -> _Lease | None:
+        return self._patiently(lambda: self._read_once(self._api))
+
+    def _read_once(self, api: ClusterApi) -> _Lease | None:
+        try:
+            return decode(api.get(self._path), _Lease, self._path)
+        except ApiNotFoundError:
+            return None
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        return patiently(action, Deadline(self._clock, self._terms.patience), self._told, sleep=self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        """Once it is held nodes may be under way, which a stop lets finish: renewals go on then."""
+        if self._is_held:
+            time.sleep(seconds)
+        elif self._stop.wait(seconds):
+            raise InterruptedRunError("stopped while waiting for the lock: nothing was begun")
+
+    def _is_unlocked(self, lease: _Lease) -> bool:
+        """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
+        run = lease.metadata.annotations.get(marks.RUN, "")
+        if self._terms.unlock not in ("", run):
+            raise BlockedError(
+                f"--force-unlock {self._terms.unlock}, but {lease.held_by} holds the lock for run {run or 'unknown'}",
+                hint="Name that run, once you have made sure that nobody is running it.",
+            )
+        return bool(self._terms.unlock)
+
+    def _outwait(self, lease: _Lease) -> _Lease:
+        """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
+        seconds = lease.spec.lease_duration_seconds or self._terms.seconds
+        self._notice(
+            f"{lease.held_by} holds the lock: watching for up to {Duration(round(seconds))} whether it renews it"
+        )
+        deadline = Deadline(self._clock, seconds)
+        while not deadline.expired:
+            self._sleep(min(1.0, deadline.remaining))
+            current = self._read()
+            if current is None:
+                return lease
+            if not current.held_by:
+                raise BlockedError(
+                    f"another rollout, of {lease.held_by}, was running and has just ended",
+                    hint="The cluster is not what it was: look again, and plan anew.",
+                )
+            if current.metadata.resource_version != lease.metadata.resource_version:
+                raise self._taken(current.held_by, current.metadata.annotations.get(marks.RUN, ""))
+        return lease
+
+    def _taken(self, holder: str, run: str) -> BlockedError:
+        return BlockedError(
+            f"another rollout is running: {holder} holds the Lease {self._terms.namespace}/{marks.LEASE_NAME}"
+            + (f" for run {run}" if run else ""),
+            hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while; "
+            "at once with --force-unlock and its run.",
+        )
+
+    def _note(self, answer: bytes) -> None:
+        metadata = decode(answer, _Lease, self._path).metadata
+        self._version, self._uid = metadata.resource_version, metadata.uid
+        self._renewed_at = self._clock.monotonic()
+
+    def _keep(self) -> None:
+        failures = 0
+        while not self._ended.wait(self._pause(failures)):
+            failures = 0 if self._has_renewed() else failures + 1
+
+    def _pause(self, failures: int) -> float:
+        """Seconds to the next renewal: soon after one that failed, ever later after several."""
+        return min(self._interval, _FIRST_PAUSE * 2.0 ** min(failures - 1, 10)) if failures else self._interval
+
+    def _has_renewed(self) -> bool:
+        """Whether a renewal came through; no failure of whatever kind may end the thread that renews."""
+        try:
+            self._renew()
+        except Exception as error:  # noqa: BLE001 - it is told, tried again soon, and before the next act at the latest
+            with suppress(Exception):
+                self._told(error)
+            return False
+        return True
+
+    def _renew(self) -> None:
+        with self._turn:
+            if self._lost_to is not None or self._ended.is_set():
+                return
+            started = self._clock.monotonic()
+            try:
+                answer: bytes | None = self._hurried.replace(self._path, self._body(self._version))
+            except ApiConflictError:
+                answer = self._retake()
+            except ApiNotFoundError:
+                self._lost_to = ""
+                return
+            if answer is not None:
+                self._note(answer)
+                self._renewed_at = started
+
+    def _retake(self) -> bytes | None:
+        """After a conflict: an unanswered renewal of ours may have succeeded; another holder means it is lost."""
+        current = self._read_once(self._hurried)
+        if current is None or not self._is_mine(current):
+            self._lost_to = current.held_by if current else ""
+            return None
+        return self._hurried.replace(self._path, self._body(current.metadata.resource_version))
+
+    def _release(self) -> None:
+        """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
+        with self._turn, suppress(ApiError):
+            patiently(self._give_up, Deadline(self._clock, 2 * self._interval), self._told)
+
+    def _give_up(self) -> None:
+        """Nothing where it is not ours any more: an unanswered attempt may have succeeded."""
+        if self._lost_to is not None:
+            return
+        try:
+            self._hurried.replace(self._path, self._released(self._version))
+        except ApiConflictError:
+            current = self._read_once(self._hurried)
+            if current is not None and self._is_mine(current):
+                self._hurried.replace(self._path, self._released(current.metadata.resource_version))
+
+    def _released(self, version: str) -> dict[str, Any]:
+        body = self._body(version)
+        body["spec"]["holderIdentity"] = ""
+        body["metadata"]["annotations"] = {}
+        return body
+
+    def _body(self, version: str) -> dict[str, Any]:
+        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        self._acquired = self._acquired or now
+        metadata = {
+            "name": marks.LEASE_NAME,
+            "namespace": self._terms.namespace,
+            "annotations": {marks.RUN: self._terms.run},
+        }
+        if version:
+            # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.
+            metadata |= {"resourceVersion": version, "uid": self._uid}
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {
+                "holderIdentity": self._terms.holder,
+                "leaseDurationSeconds": self._terms.seconds,
+                "acquireTime": self._acquired,
+                "renewTime": now,
+                "leaseTransitions": self._transitions,
+            },
+        }
+
+
+def _is_passing(error: BaseException) -> bool:
+    """A conflict passes too: whose the Lease is by now, the next look tells."""
+    return is_passing(error) or isinstance(error, ApiConflictError)

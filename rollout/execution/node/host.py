@@ -1,0 +1,24 @@
+"""The host behind a node: how it is asked, and which machine, in which boot, it was planned as."""
+
+from dataclasses import dataclass
+
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.model.host import Host
+from rollout.model.plan import PlannedNode
+from rollout.ports import Clock, CommandResult, HostShell
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHost:
+    """A host, and the node that it has to be. `probe_timeout` in seconds."""
+
+    host: Host
+    planned: PlannedNode
+    shell: HostShell
+    clock: Clock
+    probe_timeout: float = 60.0
+    reboot_command: str = REBOOT_COMMAND
+
+    def run(self, command: str, *, timeout: float) -> CommandResult:
+        """The host's answer to a command; raises `SshError` or one of its subclasses."""
+        return self.shell.run(self.host, command, timeout=timeout)

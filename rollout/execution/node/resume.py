@@ -1,0 +1,46 @@
+"""Taking up a node where an earlier process left it.
+
+The mark on the Node says which act was about to begin, not whether it happened; the host's boot id says whether it has
+rebooted. Whatever had happened, the node enters the state machine at a phase from which every proof is still made, and
+no host is asked to reboot in a boot that is not the one from before.
+"""
+
+from dataclasses import replace
+
+from rollout.execution.node.boot import in_boot_before, look_once
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import NodeFailure
+from rollout.execution.node.host import NodeHost
+from rollout.execution.node.progress import Progress
+from rollout.execution.node.transitions import AFTER_REBOOT
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding
+from rollout.model.progress import Outcome, Phase
+
+
+def take_up(context: NodeContext) -> Progress:
+    """Where to go on; `NodeFailure` where somebody else has finished or undone it, or changed its marks, meanwhile."""
+    context.guard.check()
+    node = context.cluster.ask(lambda api: read_node(api, context.name))
+    if node.annotations.get(marks.RUN) != context.task.rollout:
+        raise NodeFailure(Outcome.SKIPPED, "its marks are gone: somebody has finished it, or undone them")
+    if why := misunderstanding(node):
+        raise NodeFailure(Outcome.STRANDED, f"{why}: nothing is done to it", hint=UNCLEAR_HINT.format(name=node.name))
+    marked = Progress(staged_version=node.annotations.get(marks.STAGED_VERSION, ""), marked=True)
+    phase = Phase(node.annotations[marks.PHASE])
+    if phase in AFTER_REBOOT:
+        return replace(marked, phase=Phase.REBOOTING, in_doubt=phase is Phase.REBOOTING)
+    return replace(marked, phase=_by_boot(context.host, node, phase))
+
+
+def _by_boot(host: NodeHost, node: Node, phase: Phase) -> Phase:
+    """Before the reboot, or after one that nobody has asked for: a host that has rebooted needs no other."""
+    facts = look_once(host)
+    rebooted = facts is not None and not in_boot_before(host, facts)
+    if rebooted or (facts is None and phase is Phase.FAILED):
+        return Phase.REBOOTING
+    if phase is Phase.FAILED and not node.unschedulable:
+        return Phase.PENDING
+    return Phase.CORDONED

@@ -1,0 +1,345 @@
+"""The run's plan on the cluster: a ConfigMap beside the Lease, there from before the first node is touched to the end.
+
+With it, whoever goes on with an interrupted rollout needs nothing but the cluster. A run that ended by itself with
+nodes left over leaves it marked as ended: it stands in nobody's way, and can still be gone on with.
+
+What stands there may have been written by anybody who may write ConfigMaps, or by another version of this program.
+Reading it takes bounded memory, and it is understood as a whole or not at all: see `StandingRecord.problem`.
+"""
+
+import base64
+import gzip
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, BlockedError, PlanFileError
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.record.health import Health
+from rollout.model import marks
+from rollout.model.names import is_run_id
+from rollout.model.plan import RolloutPlan
+from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
+from rollout.ports import ClusterApi
+
+_PLAN_KEY = "plan.json"
+_PACKED_KEY = "plan.json.gz"
+_HEALTH_KEY = "health.json"
+# A ConfigMap holds a mebibyte in all.
+_MOST_PLAIN = 500_000
+_MOST_HEALTH = 300_000
+# In bytes: that mebibyte as base64, annotations, and who wrote which field.
+_LARGEST_BODY = 4 << 20
+# Characters of what a record says that go into the sentence on what is wrong with it.
+_TOLD = 200
+_GZIP = 16 + zlib.MAX_WBITS
+_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+_WAYS_OUT = "Go on with it: rollout resume. Or undo what it has begun: rollout abort."
+_WAY_OUT = "Undo what it has begun, and take its record away: rollout abort."
+
+
+@dataclass(frozen=True, slots=True)
+class StandingRecord:
+    """A run's record as it was read.
+
+    `problem` says why it is not understood, and is empty where it is. By a record that is not understood nothing is
+    done: `plan` and `health` are None then, and `run` may be empty. `is_missing`: no record stands there, and this one
+    is implied by marks on Nodes.
+
+    `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before the wave that was
+    under way, None where that is unknown, or the run came to an end of its own.
+    """
+
+    run: str
+    started_by: str
+    started_at: str
+    ended: bool
+    plan: RolloutPlan | None
+    problem: str = ""
+    resource_version: str = ""
+    health: Health | None = None
+    is_missing: bool = False
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+    binary_data: dict[str, bytes] | None = None
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """None is the same as empty, here and in what it holds."""
+        return self.metadata.annotations or {}
+
+    @property
+    def parts(self) -> frozenset[str]:
+        """The names of what it holds."""
+        return frozenset({*(self.data or {}), *(self.binary_data or {})})
+
+
+class _NotUnderstoodError(Exception):
+    """Why a record is not understood, in half a sentence."""
+
+
+def record_path(namespace: str) -> str:
+    """Where the record stands."""
+    return f"/api/v1/namespaces/{namespace}/configmaps/{marks.LEASE_NAME}"
+
+
+def read_record(api: ClusterApi, namespace: str) -> StandingRecord | None:
+    """The record, or None where there is none; `ApiError` where the API server does not give it."""
+    try:
+        body = api.get(record_path(namespace))
+    except ApiNotFoundError:
+        return None
+    origin = f"ConfigMap {namespace}/{marks.LEASE_NAME}"
+    try:
+        return _standing(_config_map(body), origin)
+    except _NotUnderstoodError as error:
+        return StandingRecord("", "", "", ended=False, plan=None, problem=f"{origin}: {error}")
+
+
+def _config_map(body: bytes) -> _ConfigMap:
+    if len(body) > _LARGEST_BODY:
+        raise _NotUnderstoodError(f"it is larger than {_LARGEST_BODY >> 20} MiB")
+    try:
+        return msgspec.json.decode(body, type=_ConfigMap)
+    except _NOT_READ as error:
+        raise _NotUnderstoodError(str(error)[:_TOLD]) from error
+
+
+def _standing(found: _ConfigMap, origin: str) -> StandingRecord:
+    """The record in a ConfigMap; where its content is not understood, what its annotations say of it still stands."""
+    run, problem = found.annotations.get(marks.RUN, ""), ""
+    plan: RolloutPlan | None = None
+    health: Health | None = None
+    try:
+        _check_annotations(found.annotations)
+        plan, health = _plan(found, run), _health(found)
+    except _NotUnderstoodError as error:
+        plan, problem = None, f"{origin}: {error}"
+    return StandingRecord(
+        run=run if is_run_id(run) else "",
+        started_by=found.annotations.get(marks.STARTED_BY, ""),
+        started_at=found.annotations.get(marks.STARTED_AT, ""),
+        ended=found.annotations.get(marks.ENDED) == "true",
+        plan=plan,
+        problem=problem,
+        resource_version=found.metadata.resource_version,
+        health=health,
+    )
+
+
+def _check_annotations(annotations: dict[str, str]) -> None:
+    ours = {name for name in annotations if name.startswith(marks.PREFIX)}
+    if strange := sorted(ours - set(marks.ON_RECORD)):
+        raise _NotUnderstoodError(f"its annotation {strange[0][:_TOLD]} is none that this program knows")
+    if not is_run_id(run := annotations.get(marks.RUN, "")):
+        raise _NotUnderstoodError(f"{run[:_TOLD]!r} is no id of a rollout")
+    if (word := annotations.get(marks.ENDED, "false")) not in ("true", "false"):
+        raise _NotUnderstoodError(f"its annotation {marks.ENDED} is {word[:_TOLD]!r}")
+
+
+def _health(found: _ConfigMap) -> Health | None:
+    """None where nothing was written down; what cannot be read would have kept the next wave waiting for workloads."""
+    try:
+        health = msgspec.json.decode((found.data or {}).get(_HEALTH_KEY, "null"), type=Health | None)
+    except _NOT_READ as error:
+        raise _NotUnderstoodError(f"what was well before its wave, {_HEALTH_KEY}: {str(error)[:_TOLD]}") from error
+    if strange := next((one for one in health.workloads.values() if not one.is_named), None) if health else None:
+        raise _NotUnderstoodError(f"{_HEALTH_KEY}: {strange.key[:_TOLD]!r} is the name of no workload")
+    return health
+
+
+def _plan(found: _ConfigMap, run: str) -> RolloutPlan:
+    if strange := sorted(found.parts - {_PLAN_KEY, _PACKED_KEY, _HEALTH_KEY}):
+        raise _NotUnderstoodError(f"its part {strange[0][:_TOLD]!r} is none that this program knows")
+    if {_PLAN_KEY, _PACKED_KEY} <= found.parts:
+        raise _NotUnderstoodError("it holds two plans")
+    try:
+        return replace(decode_plan(_document(found), "its plan"), plan_id=run)
+    except PlanFileError as error:
+        raise _NotUnderstoodError(error.message) from error
+
+
+def _document(found: _ConfigMap) -> bytes:
+    packed = (found.binary_data or {}).get(_PACKED_KEY)
+    return (found.data or {}).get(_PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
+
+
+def _unpacked(packed: bytes) -> bytes:
+    """A plan that was packed to fit; a few bytes may stand for gigabytes, so no more is unpacked than a plan may be."""
+    unpacking = zlib.decompressobj(_GZIP)
+    try:
+        document = unpacking.decompress(packed, LARGEST_DOCUMENT + 1)
+    except zlib.error as error:
+        raise _NotUnderstoodError(f"{_PACKED_KEY}: {error}") from error
+    if len(document) > LARGEST_DOCUMENT:
+        raise _NotUnderstoodError(f"its plan is larger than {LARGEST_DOCUMENT >> 20} MiB, unpacked")
+    if not unpacking.eof or unpacking.unused_data:
+        raise _NotUnderstoodError(f"{_PACKED_KEY} is cut off, or goes on after its end")
+    return document
+
+
+class Record(Protocol):
+    """What a rollout tells its record: see `RunRecord`."""
+
+    def begin(self, plan: RolloutPlan, holder: str) -> None:
+        """A new rollout begins."""
+
+    def take_up(self, run: str) -> None:
+        """An interrupted one is gone on with."""
+
+    def keep(self, health: Health) -> None:
+        """A wave begins, before which this was well."""
+
+    def end(self, *, complete: bool) -> None:
+        """It has ended; whether with nothing left over."""
+
+
+class NoRecord:
+    """Where the record is gone or not understood: none is written, and what stands there stays."""
+
+    def begin(self, plan: RolloutPlan, holder: str) -> None:
+        """Write nothing."""
+
+    def take_up(self, run: str) -> None:
+        """Ask for nothing."""
+
+    def keep(self, health: Health) -> None:
+        """Write nothing."""
+
+    def end(self, *, complete: bool) -> None:
+        """Take nothing away."""
+
+
+class RunRecord:
+    """Writes and removes the record."""
+
+    def __init__(self, cluster: PatientApi, namespace: str) -> None:
+        self._cluster = cluster
+        self._namespace = namespace
+        self._path = record_path(namespace)
+
+    def begin(self, plan: RolloutPlan, holder: str) -> None:
+        """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
+
+        A record of this very run is one whose answer was lost.
+        """
+        body = self._body(plan, holder)
+        try:
+            self._patiently_create(body)
+        except ApiConflictError:
+            self._take_place(body, plan.plan_id)
+
+    def _patiently_create(self, body: dict[str, Any]) -> None:
+        collection = self._path.rpartition("/")[0]
+        self._cluster.ask(lambda api: api.create(collection, body))
+
+    def _take_place(self, body: dict[str, Any], run: str) -> None:
+        standing = self._cluster.ask(lambda api: read_record(api, self._namespace))
+        if standing is None:
+            self._patiently_create(body)
+            return
+        if standing.problem:
+            raise BlockedError(f"the record of a rollout is not understood: {standing.problem}", hint=_WAY_OUT)
+        if not standing.ended and standing.run != run:
+            raise BlockedError(f"the rollout {standing.run} of {standing.started_by} is unfinished", hint=_WAYS_OUT)
+        if standing.run == run:
+            return
+        body["metadata"]["resourceVersion"] = standing.resource_version
+        try:
+            self._cluster.ask(lambda api: api.replace(self._path, body))
+        except ApiConflictError:
+            # An unanswered attempt of ours may have succeeded; anybody else's record stands in our way.
+            after = self._cluster.ask(lambda api: read_record(api, self._namespace))
+            if after is None or after.run != run:
+                raise
+
+    def take_up(self, run: str) -> None:
+        """Have it stand as unfinished again, now that the Lease is held; `BlockedError` where it is not this run's.
+
+        It stays as it is: it knows of all nodes, where a process that goes on plans those that are left.
+        """
+        standing = self._cluster.ask(lambda api: read_record(api, self._namespace))
+        if standing is None or standing.problem or standing.run != run:
+            raise BlockedError(
+                f"the record of the rollout {run} has been changed, or taken away, since it was read",
+                hint="See how it stands: rollout status --run.",
+            )
+        self._mark_ended(ended=False)
+
+    def keep(self, health: Health) -> None:
+        """Write down what is well before a wave: whoever goes on after a crash would find it worse already.
+
+        The rollout does not depend on it: where it cannot be written, the waves measure anew.
+        """
+        written = msgspec.json.encode(health).decode()
+        if len(written) > _MOST_HEALTH:
+            return
+        with suppress(ApiError):
+            self._rewrite(lambda body: body.update(data={**(body.get("data") or {}), _HEALTH_KEY: written}))
+
+    def end(self, *, complete: bool) -> None:
+        """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed."""
+        try:
+            if complete:
+                self._cluster.ask(lambda api: api.delete(self._path))
+            else:
+                self._mark_ended(ended=True)
+        except ApiError:
+            return
+
+    def _mark_ended(self, *, ended: bool) -> None:
+        """A run that ends by itself tells what is not well; whoever goes on with it accepts that."""
+
+        def mark(body: dict[str, Any]) -> None:
+            annotations = body["metadata"].get("annotations") or {}
+            body["metadata"]["annotations"] = {**annotations, marks.ENDED: "true" if ended else "false"}
+            if ended:
+                (body.get("data") or {}).pop(_HEALTH_KEY, None)
+
+        self._rewrite(mark)
+
+    def _rewrite(self, change: Callable[[dict[str, Any]], None]) -> None:
+        """Written as a whole: a rollout needs no right to patch ConfigMaps. What is not understood stays as it is."""
+
+        def rewrite(api: ClusterApi) -> None:
+            body = _whole(api.get(self._path), self._path)
+            change(body)
+            api.replace(self._path, body)
+
+        self._cluster.ask(rewrite)
+
+    def _body(self, plan: RolloutPlan, holder: str) -> dict[str, Any]:
+        annotations = {
+            marks.RUN: plan.plan_id,
+            marks.STARTED_BY: holder,
+            marks.STARTED_AT: self._cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        metadata = {"name": marks.LEASE_NAME, "namespace": self._namespace, "annotations": annotations}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}
+
+
+def _whole(body: bytes, origin: str) -> dict[str, Any]:
+    """A ConfigMap with all its fields; `ApiError` where it is not one."""
+    try:
+        _config_map(body)
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (_NotUnderstoodError, *_NOT_READ) as error:
+        raise ApiError(f"{origin} is not understood: {error}") from error
+
+
+def _content(document: bytes) -> dict[str, dict[str, str]]:
+    if len(document) <= _MOST_PLAIN:
+        return {"data": {_PLAN_KEY: document.decode()}}
+    return {"binaryData": {_PACKED_KEY: base64.b64encode(gzip.compress(document, mtime=0)).decode()}}

@@ -1,0 +1,121 @@
+"""What an interrupted rollout has left on the cluster: its record, and its marks on the Nodes.
+
+Nothing else is needed to go on with it or to undo it, from any machine. Where the record is gone, or not understood,
+the marks alone say which nodes were begun.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from rollout.execution.record.record import StandingRecord, read_record
+from rollout.gather.cluster.snapshot import read_nodes
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.node_marks import is_begun, last_result, misunderstanding
+from rollout.model.plan import PlannedNode
+from rollout.model.progress import Outcome, Phase
+from rollout.ports import ClusterApi
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A node that carries marks: of which run, how far it had come, and what was planned for it."""
+
+    node: PlannedNode
+    phase: Phase
+    run: str
+    cordoned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A run that has not come to its end, or ended with nodes left over.
+
+    `begun` are under way, `failed` were left cordoned, `given_back` failed and are in service (name to outcome),
+    `done` succeeded; `untouched` are planned nodes that were never begun. `unclear` are nodes whose marks are not
+    understood, with why: nothing is done to them. `gone` are planned nodes that are not in the cluster any more. Where
+    the record is gone, one that the marks imply stands for it.
+    """
+
+    record: StandingRecord
+    begun: tuple[Begun, ...] = ()
+    failed: tuple[Begun, ...] = ()
+    given_back: Mapping[str, str] = field(default_factory=dict)
+    done: tuple[str, ...] = ()
+    untouched: tuple[PlannedNode, ...] = ()
+    unclear: Mapping[str, str] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it has to be gone on with, or undone, before another rollout may begin."""
+        return bool(self.begun or self.unclear) or not self.record.ended or self.is_garbled
+
+    @property
+    def is_garbled(self) -> bool:
+        """Whether a record stands there that is not understood."""
+        return bool(self.record.problem) and not self.record.is_missing
+
+    @property
+    def run(self) -> str:
+        """Its id; that of a node's marks where the record does not say, empty where nothing does."""
+        return self.record.run or next((begun.run for begun in (*self.begun, *self.failed)), "")
+
+
+def look(api: ClusterApi, namespace: str) -> Unfinished | None:
+    """What stands on the cluster now, or None; `ApiError` where it cannot be read."""
+    return assess(read_record(api, namespace), read_nodes(api))
+
+
+def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished | None:
+    """What a record and the marks on the Nodes say together; None where there is neither."""
+    present = {node.name: node for node in nodes}
+    planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
+    marked = {name: node for name, node in present.items() if is_begun(node)}
+    unclear = {name: why for name, node in marked.items() if (why := misunderstanding(node))}
+    begun = [_begun(node, planned.get(name)) for name, node in marked.items() if name not in unclear]
+    if record is None and not marked:
+        return None
+    standing = record or _implied(begun, unclear)
+    outcomes = {name: outcome for name, node in present.items() if (outcome := _outcome(node, standing.run))}
+    return Unfinished(
+        record=standing,
+        begun=tuple(one for one in begun if one.phase is not Phase.FAILED),
+        failed=tuple(one for one in begun if one.phase is Phase.FAILED),
+        given_back={name: word for name, word in outcomes.items() if word != Outcome.SUCCEEDED},
+        done=tuple(name for name, word in outcomes.items() if word == Outcome.SUCCEEDED),
+        untouched=tuple(node for name, node in planned.items() if name in present and name not in {*outcomes, *marked}),
+        unclear=unclear,
+        gone=tuple(name for name in planned if name not in present),
+    )
+
+
+def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StandingRecord:
+    """The record of the run that has nodes under way; else of one that has failed ones, and is as good as ended."""
+    first = min(begun, key=lambda one: one.phase is Phase.FAILED, default=None)
+    ended = not unclear and first is not None and first.phase is Phase.FAILED
+    run = first.run if first else ""
+    return StandingRecord(run, "", "", ended=ended, plan=None, problem="its record is gone", is_missing=True)
+
+
+def _outcome(node: Node, run: str) -> str:
+    """How this run ended for a node that carries no marks any more; empty where it did not, or was made to stop."""
+    result = last_result(node)
+    if not run or is_begun(node) or result.get("run") != run or result.get("outcome") == Outcome.ABORTED:
+        return ""
+    return result.get("outcome", "")
+
+
+def _begun(node: Node, planned: PlannedNode | None) -> Begun:
+    """The node as its marks describe it, which are younger than any plan, and are understood."""
+    staged_version = node.annotations.get(marks.STAGED_VERSION, "")
+    base = planned or PlannedNode(node.name, "", "", "", "", 0, 0, staged=bool(staged_version))
+    marked = replace(
+        base,
+        boot_id=node.annotations[marks.BOOT_ID_BEFORE],
+        node_uid=node.uid,
+        machine_id=node.annotations.get(marks.MACHINE_ID) or base.machine_id or node.machine_id,
+        staged_version=staged_version,
+        cordoned=node.annotations.get(marks.CORDONED_BY_US) != "true",
+    )
+    return Begun(marked, Phase(node.annotations[marks.PHASE]), node.annotations[marks.RUN], node.unschedulable)

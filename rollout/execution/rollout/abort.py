@@ -1,0 +1,155 @@
+"""Undoing what a rollout has begun: our cordons, our marks, our record; never anybody else's.
+
+A node whose reboot may have been asked for is watched for a while: one that comes back Ready in another boot works, and
+so does one that answers in its old boot all along. One that does neither is left as it is, and told of.
+"""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from rollout.errors import RolloutError, StepError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.guard import Guard
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.events.undone import undone_events, undone_note
+from rollout.execution.events.writer import EventWriter
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.node.boot import in_boot_before, look_once
+from rollout.execution.node.host import NodeHost
+from rollout.execution.node.marking import give_back
+from rollout.execution.node.task import NodeTask
+from rollout.execution.node.transitions import BEFORE_REBOOT
+from rollout.execution.record.record import RunRecord
+from rollout.execution.record.stranded import stranded
+from rollout.execution.record.unfinished import Begun, Unfinished, look
+from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model.cluster import Node
+from rollout.model.host import Host
+from rollout.model.progress import NodeResult, Outcome, Phase
+
+_AT_ONCE = 8
+_PAUSE = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
+
+    `run` is empty where neither a record nor a mark tells it.
+    """
+
+    run: str
+    reverted: tuple[str, ...]
+    left: Mapping[str, str]
+
+
+def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait: float) -> Aborted:
+    """Undo whatever stands on the cluster once the Lease is held; `wait` in seconds for nodes that may be rebooting.
+
+    `hosts` are by Node name; a node without one is judged by its kubelet alone.
+    """
+    report = Reporter(ports.observer, ports.clock)
+    found = look(ports.api, options.lease_namespace)
+    run = found.run if found else ""
+    terms = LeaseTerms(
+        options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
+    )
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    with LeaseLock(ports.api, ports.clock, terms, cluster.notice) as lock:
+        found = look(ports.api, options.lease_namespace)
+        if found is None:
+            return Aborted(run, (), {})
+        events = undone_events(ports.api, found.run, report)
+        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events)
+        nodes = (*found.begun, *found.failed)
+        known = (hosts[each.node.name] for each in nodes if each.node.name in hosts)
+        with events, ports.shell.attending(known):
+            results = [*_left(found, report), *undoing.all(nodes)]
+        RunRecord(cluster, options.lease_namespace).end(complete=True)
+    left = {result.node: result.message for result in results if result.left_cordoned}
+    return Aborted(found.run, tuple(result.node for result in results if not result.left_cordoned), left)
+
+
+def _left(found: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
+    """The nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
+    results = stranded(found, (), ())
+    for result in results:
+        report.node_finished(result)
+    return tuple(replace(result, message=f"{result.message}. {result.hint}") for result in results)
+
+
+@dataclass(frozen=True, slots=True)
+class _Undoing:
+    hosts: Mapping[str, Host]
+    ports: Ports
+    cluster: PatientApi
+    guard: Guard
+    report: Reporter
+    wait: float
+    events: EventWriter
+
+    def all(self, nodes: tuple[Begun, ...]) -> list[NodeResult]:
+        """Undo every node, some side by side."""
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool:
+            return list(pool.map(self._one, nodes))
+
+    def _one(self, begun: Begun) -> NodeResult:
+        clock = self.ports.clock
+        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, clock.monotonic())
+        message = ""
+        try:
+            self._undo(task, begun.phase)
+        except RolloutError as error:
+            message = error.message
+        result = NodeResult(task.name, Outcome.ABORTED, begun.phase, task.seconds, message, left_cordoned=bool(message))
+        self.report.node_finished(result)
+        self.events.tell(undone_note(begun.node, result, begun.run, self.report.now))
+        return result
+
+    def _undo(self, task: NodeTask, phase: Phase) -> None:
+        if phase not in BEFORE_REBOOT:
+            self._await_safe(task)
+        give_back(task, Outcome.ABORTED, task.planned.running_version)
+
+    def _await_safe(self, task: NodeTask) -> None:
+        """Return once pods may run there again; `StepError` where that cannot be seen in time."""
+        deadline = self.cluster.deadline(self.wait)
+        away = over = False
+        while not _is_back(node := self._seen(task, deadline), task.planned.boot_id):
+            if over:
+                _check_works(node, away=away)
+                return
+            away = not self._answers_in_old_boot(task) or away
+            # A host may take long to answer: the Node is judged by how it stands after that.
+            over = deadline.expired
+            if not over:
+                self.report.step(task.name, Phase.REBOOTING, "its reboot may have been asked for: watching it")
+                deadline.pause(_PAUSE)
+
+    def _seen(self, task: NodeTask, deadline: Deadline) -> Node:
+        return self.cluster.ask(lambda api: read_node(api, task.name), deadline)
+
+    def _answers_in_old_boot(self, task: NodeTask) -> bool:
+        if task.name not in self.hosts:
+            return False
+        host = NodeHost(self.hosts[task.name], task.planned, self.ports.shell, self.ports.clock)
+        facts = look_once(host)
+        return facts is not None and in_boot_before(host, facts)
+
+
+def _is_back(node: Node, boot_id_before: str) -> bool:
+    return node.is_ready and node.boot_id != boot_id_before
+
+
+def _check_works(node: Node, *, away: bool) -> None:
+    """`StepError` for a node that was away at some look, or is not Ready."""
+    if away or not node.is_ready:
+        raise StepError(f"it may be rebooting right now, and is {_state(node)}; run abort again once it is Ready")
+
+
+def _state(node: Node) -> str:
+    return "Ready" if node.is_ready else "not Ready"

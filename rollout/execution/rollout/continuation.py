@@ -1,0 +1,176 @@
+"""What is left of an interrupted rollout, as something that can be run: a plan, and what it inherits.
+
+Without its record, or with one that is not understood, nothing is left but what the operator asks for by name: the
+nodes that were begun, finished by their own marks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rollout.execution.record.stranded import stranded
+from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.rollout.ports import Inheritance
+from rollout.model.cluster import ClusterSnapshot
+from rollout.model.host import Host, HostObservation
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import DrainPolicy, Policy, Selection
+from rollout.model.progress import NotDone, Outcome
+from rollout.model.quantity import Count
+from rollout.planning.continuation import joined, rest_of_ramp, with_left_out
+from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.estimates import Past
+from rollout.planning.plan import PlanInputs, build_plan
+
+# What drains of the rollout were not allowed is not known, so no data is deleted.
+_SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The cluster as it is when an interrupted rollout is gone on with.
+
+    `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node.
+    """
+
+    snapshot: ClusterSnapshot
+    hosts: Mapping[str, Host]
+    observations: Mapping[str, HostObservation]
+    now: datetime
+    past: Past
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What is run to go on. `selected` is how many nodes percentages are of; `retried` failed, and are taken again."""
+
+    plan: RolloutPlan
+    inherited: Inheritance
+    selected: int
+    retried: tuple[str, ...]
+
+
+def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool, finish_begun: bool) -> bool:
+    """Whether there is nothing to go on with; a record that only needs tidying away is something."""
+    failed = retry_failed and (unfinished.failed or unfinished.given_back)
+    if unfinished.begun or unfinished.unclear or failed:
+        return False
+    if finish_begun and unfinished.record.problem:
+        return True
+    return unfinished.record.ended and not (unfinished.untouched or unfinished.is_garbled)
+
+
+def rules_of(unfinished: Unfinished) -> Policy:
+    """Those of the interrupted rollout; where they are not known, such as nothing can be lost by."""
+    return unfinished.record.plan.policy if unfinished.record.plan else _SAFE
+
+
+def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
+    """The nodes that are planned anew."""
+    again = unfinished.given_back if retry_failed else ()
+    return frozenset({*(node.name for node in unfinished.untouched), *again})
+
+
+def continuation(
+    unfinished: Unfinished, situation: Situation, *, retry_failed: bool, skip_blocked: bool
+) -> Continuation:
+    """The nodes that were begun, taken on from where they stand, and the others by the rollout's own rules."""
+    begun = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
+    left_behind = stranded(unfinished, begun, situation.hosts)
+    lost = {result.node for result in left_behind}
+    begun = tuple(item for item in begun if item.node.name not in lost)
+    selected = _selected(unfinished, situation.snapshot)
+    pending = pending_nodes(unfinished, retry_failed=retry_failed)
+    fresh = _planned_anew(unfinished, pending, situation, selected, skip_blocked=skip_blocked)
+    plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
+    limit = rules_of(unfinished).max_failures.of(selected)
+    inherited = Inheritance(
+        begun={item.node.name: item.run for item in begun},
+        left=frozenset(item.node.name for item in unfinished.failed if item not in begun and item.cordoned),
+        health=unfinished.record.health,
+        failures=counted_failures(unfinished, limit, retry_failed=retry_failed),
+        failed=() if retry_failed else _failed_before(unfinished),
+        stranded=left_behind,
+        is_recorded=not unfinished.record.problem,
+    )
+    present = {node.name for node in situation.snapshot.nodes}
+    plan = with_left_out(plan, unfinished.record.plan, present)
+    return Continuation(plan, inherited, selected, _retried(unfinished, begun))
+
+
+def _retried(unfinished: Unfinished, begun: tuple[Begun, ...]) -> tuple[str, ...]:
+    return tuple(item.node.name for item in begun if item in unfinished.failed)
+
+
+def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
+    """The rollout's nodes that failed before the interruption, cordoned or in service."""
+    left = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
+    return (
+        *(NotDone(name, Outcome.FAILED, "failed before, and was left cordoned") for name in left),
+        *(
+            NotDone(name, _outcome(word), "failed before, and was given back")
+            for name, word in unfinished.given_back.items()
+        ),
+    )
+
+
+def _outcome(word: str) -> Outcome:
+    """What stands on a Node may be of another version, or of anybody's hand."""
+    return Outcome(word) if word in set(Outcome) else Outcome.FAILED
+
+
+def counted_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) -> int:
+    """How many failures so far still count towards the limit.
+
+    Those that are tried again do not, nor does any once they have reached it: the rollout has stopped for them, and
+    whoever goes on all the same has decided to.
+    """
+    if retry_failed:
+        return 0
+    stayed = sum(1 for item in unfinished.failed if item.run == unfinished.record.run)
+    returned = sum(1 for outcome in unfinished.given_back.values() if outcome != Outcome.SKIPPED)
+    return stayed + returned if stayed + returned < limit else 0
+
+
+def _selected(unfinished: Unfinished, snapshot: ClusterSnapshot) -> int:
+    """How many nodes the percentages of the interrupted run are of."""
+    plan = unfinished.record.plan
+    if plan is None:
+        return len(snapshot.nodes)
+    names = [node.name for node in plan.nodes] + [left.node for left in plan.excluded]
+    return sum(1 for name in names if not excluded_by_name(name, plan.selection))
+
+
+def _planned_anew(
+    unfinished: Unfinished, pending: frozenset[str], situation: Situation, selected: int, *, skip_blocked: bool
+) -> RolloutPlan:
+    """A plan of the nodes that were never begun, by the rules of the run; its counts are of all the run's nodes."""
+    policy = rules_of(unfinished)
+    counted = replace(
+        policy,
+        max_unavailable=Count(policy.max_unavailable.of(selected)),
+        max_failures=Count(policy.max_failures.of(selected)),
+        canary=max(0, policy.canary - len(unfinished.done) - len(unfinished.begun)),
+        ramp=_rest_of_ramp(unfinished, policy, situation.snapshot, selected),
+        skip_blocked=policy.skip_blocked or skip_blocked,
+    )
+    return build_plan(
+        PlanInputs(
+            snapshot=situation.snapshot,
+            observations=situation.observations,
+            selected=tuple(sorted(pending)),
+            selection=Selection(),
+            policy=counted,
+            created_at=situation.now,
+            past=situation.past,
+        )
+    )
+
+
+def _rest_of_ramp(
+    unfinished: Unfinished, policy: Policy, snapshot: ClusterSnapshot, selected: int
+) -> tuple[Count, ...]:
+    """The steps that are still to be taken: nodes that came through, or are about to, have taken the first ones."""
+    through = {*unfinished.done, *(item.node.name for item in unfinished.begun)}
+    workers = sum(1 for node in snapshot.nodes if node.name in through and not node.is_control_plane)
+    return rest_of_ramp([step.of(selected) for step in policy.ramp], workers - policy.canary)

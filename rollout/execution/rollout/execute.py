@@ -1,0 +1,252 @@
+"""A whole rollout: take the Lease, run the waves, let the cluster settle between them, tell the end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rollout.errors import ApiError, RolloutError
+from rollout.execution.base.guard import Guard
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.events.phases import PhaseEvents
+from rollout.execution.gates.gates import Gates
+from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.host import NodeHost
+from rollout.execution.node.run import run_node
+from rollout.execution.node.task import NodeTask
+from rollout.execution.record.health import Health
+from rollout.execution.record.record import NoRecord, Record, RunRecord
+from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
+from rollout.execution.rollout.settle import Settler
+from rollout.execution.rollout.waves import Allowance, WaveRunner
+from rollout.gather.cluster.snapshot import read_nodes
+from rollout.model.host import Host
+from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One rollout under way."""
+
+    plan: RolloutPlan
+    hosts: Mapping[str, Host]
+    ports: Ports
+    options: RunOptions
+    stop: StopRequest
+    guard: Guard
+    report: Reporter
+    cluster: PatientApi
+    inherited: Inheritance
+    gates: Gates
+    record: Record
+
+
+def execute(
+    plan: RolloutPlan,
+    hosts: Mapping[str, Host],
+    ports: Ports,
+    options: RunOptions,
+    stop: StopRequest,
+    inherited: Inheritance | None = None,
+) -> RunResult:
+    """Run a plan, or what is left of it. `hosts` are by Node name.
+
+    Raises `BlockedError` where another rollout holds the Lease, or has left its record unfinished, or where the record
+    of what is gone on with is another by now; and `InterruptedRunError` where `stop` is wished for before anything has
+    begun.
+    """
+    report = Reporter(ports.observer, ports.clock)
+    terms = LeaseTerms(
+        options.lease_namespace,
+        options.holder,
+        plan.plan_id,
+        options.lease_seconds,
+        options.api_patience,
+        options.unlock,
+    )
+    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    record = _record(cluster, options, inherited)
+    lease = LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice)
+    with lease as lock, PhaseEvents(ports.api, plan, report) as events:
+        report = Reporter(Observers((ports.observer, events)), ports.clock)
+        around = Surroundings(plan, cluster, report, stop)
+        gates = PolicyGates(around, ports.gates)
+        gates.before_rollout()
+        if inherited is None:
+            record.begin(plan, options.holder)
+        else:
+            record.take_up(plan.plan_id)
+        report.plan(plan)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, inherited or Inheritance(), gates, record)
+        ledger = _run_waves(run)
+        if not ledger.fenced and _may_act(lock):
+            record.end(complete=ledger.complete and not run.inherited.failed)
+    result = RunResult(
+        tuple(ledger.finished),
+        tuple(ledger.skipped),
+        tuple(ledger.not_started),
+        plan.excluded,
+        run.inherited.failed,
+    )
+    report.finished(result)
+    return result
+
+
+def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
+    if inherited is not None and not inherited.is_recorded:
+        return NoRecord()
+    return RunRecord(cluster, options.lease_namespace)
+
+
+def _may_act(guard: Guard) -> bool:
+    try:
+        guard.check()
+    except RolloutError:
+        return False
+    return True
+
+
+def _run_waves(run: _Run) -> Ledger:
+    ledger = Ledger(left_before=run.inherited.left, failures_before=run.inherited.failures)
+    for result in run.inherited.stranded:
+        ledger.take(result)
+        run.report.node_finished(result)
+    runner, settler = _runner(run, ledger), _settler(run)
+    why = _settle_first(run, settler, ledger)
+    for position, wave in enumerate(run.plan.waves):
+        is_begun = any(node.name in run.inherited.begun for node in wave.nodes)
+        why = why or (runner.reason_to_halt() if is_begun else runner.reason_to_stop())
+        if why:
+            ledger.give_up(wave.nodes, why)
+            continue
+        is_last = position + 1 == len(run.plan.waves)
+        try:
+            why = _run_wave(run, runner, settler, wave, settle=not is_last)
+        except ApiError as error:
+            ledger.give_up(_unaccounted(wave, ledger), error.message)
+            why = f"the API server is away: {error.message}"
+    return ledger
+
+
+def _settle_first(run: _Run, settler: Settler, ledger: Ledger) -> str:
+    """An earlier process was interrupted between two waves: what it had not seen settle is waited for."""
+    health, waves = run.inherited.health, run.plan.waves
+    if health is None or not waves or run.inherited.begun:
+        return ""
+    try:
+        unsettled = settler.wait(health, waves[0].index, ledger.away, run.stop)
+    except ApiError as error:
+        return f"the API server is away: {error.message}"
+    if not unsettled or run.stop.requested:
+        return ""
+    return f"since the interruption the cluster has not settled within {run.plan.policy.settle_timeout}: {unsettled}"
+
+
+def _run_wave(run: _Run, runner: WaveRunner, settler: Settler, wave: Wave, *, settle: bool) -> str:
+    """Run one wave and let the cluster settle; why no further one may follow, empty where it may."""
+    if why := run.gates.before_wave(wave):
+        begun = tuple(node for node in wave.nodes if node.name in run.inherited.begun)
+        runner.ledger.give_up([node for node in wave.nodes if node not in begun], why)
+        if not begun:
+            return why
+        wave, settle = replace(wave, nodes=begun), False
+    run.report.wave(wave, len(run.plan.waves))
+    before = _baseline(run, settler, wave)
+    with run.ports.shell.attending(run.hosts[node.name] for node in wave.nodes):
+        runner.run(wave)
+    if not settle or runner.reason_to_stop():
+        return why
+    return _settle(run, settler, before, wave, runner.ledger)
+
+
+def _baseline(run: _Run, settler: Settler, wave: Wave) -> Health:
+    """What is well before the wave; where it was begun before an interruption, what was well then."""
+    health = settler.baseline([node.name for node in wave.nodes])
+    if run.inherited.health and any(node.name in run.inherited.begun for node in wave.nodes):
+        health = run.inherited.health.joined(health)
+    if _may_act(run.guard):
+        run.record.keep(health)
+    return health
+
+
+def _unaccounted(wave: Wave, ledger: Ledger) -> list[PlannedNode]:
+    """Nodes of a wave that neither finished nor were given up."""
+    known = {result.node for result in ledger.finished}
+    known |= {entry.node for entry in (*ledger.skipped, *ledger.not_started)}
+    return [node for node in wave.nodes if node.name not in known]
+
+
+def _settle(run: _Run, settler: Settler, before: Health, wave: Wave, ledger: Ledger) -> str:
+    unsettled = settler.wait(before, wave.index, ledger.away, run.stop)
+    if not unsettled and _any_finished(wave, ledger) and run.gates.soak(wave):
+        unsettled = settler.wait(before, wave.index, ledger.away, run.stop)
+    if not unsettled or run.stop.requested:
+        return ""
+    return f"after wave {wave.index} the cluster did not settle within {run.plan.policy.settle_timeout}: {unsettled}"
+
+
+def _any_finished(wave: Wave, ledger: Ledger) -> bool:
+    names = {node.name for node in wave.nodes}
+    return any(result.node in names for result in ledger.finished)
+
+
+def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
+    policy = run.plan.policy
+    return WaveRunner(
+        run_one=lambda node: _run_one(run, node),
+        unavailable=lambda: _unavailable(run),
+        clock=run.ports.clock,
+        stop=run.stop,
+        allowance=Allowance(
+            nodes=policy.max_unavailable.of(run.options.selected),
+            failures=max(1, policy.max_failures.of(run.options.selected)),
+            settle_timeout=policy.settle_timeout,
+        ),
+        ledger=ledger,
+        told=run.report.notice,
+        begun=frozenset(run.inherited.begun),
+        gates=run.gates,
+    )
+
+
+def _settler(run: _Run) -> Settler:
+    return Settler(run.cluster, run.report, run.plan.policy)
+
+
+def _unavailable(run: _Run) -> frozenset[str]:
+    return frozenset(node.name for node in run.cluster.ask(read_nodes) if not node.is_ready)
+
+
+def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
+    result = _run_safely(_context(run, planned))
+    run.report.node_finished(result)
+    return result
+
+
+def _context(run: _Run, planned: PlannedNode) -> NodeContext:
+    ports, options, begun = run.ports, run.options, run.inherited.begun
+    rollout = begun.get(planned.name, run.plan.plan_id)
+    host = run.hosts[planned.name]
+    return NodeContext(
+        NodeTask(planned, rollout, run.cluster, run.guard, run.report, ports.clock.monotonic()),
+        NodeHost(host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command),
+        run.plan.policy,
+        run.gates,
+        run.stop,
+        is_taken_up=planned.name in begun,
+    )
+
+
+def _run_safely(context: NodeContext) -> NodeResult:
+    """A defect of this program costs one node its turn, not the other nodes theirs."""
+    try:
+        return run_node(context)
+    except Exception as error:  # noqa: BLE001 - see above
+        message = f"an unforeseen error, please report it: {error!r}"
+        seconds = context.task.seconds
+        return NodeResult(context.name, Outcome.FAILED, Phase.FAILED, seconds, message, left_cordoned=True)

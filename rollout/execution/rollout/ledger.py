@@ -1,0 +1,55 @@
+"""A rollout's results so far."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rollout.model.plan import PlannedNode
+from rollout.model.progress import NodeResult, NotStarted, Outcome
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The rollout's results so far.
+
+    `left_before` are nodes that an earlier process failed and left cordoned, `failures_before` those of its failures
+    that count.
+    """
+
+    finished: list[NodeResult] = field(default_factory=list)
+    skipped: list[NotStarted] = field(default_factory=list)
+    not_started: list[NotStarted] = field(default_factory=list)
+    left_before: frozenset[str] = frozenset()
+    failures_before: int = 0
+
+    @property
+    def failures(self) -> int:
+        """How many nodes have failed."""
+        return self.failures_before + sum(1 for result in self.finished if not result.succeeded)
+
+    @property
+    def away(self) -> frozenset[str]:
+        """Nodes that failed and stayed cordoned: they use up the limit."""
+        return self.left_before | {result.node for result in self.finished if result.left_cordoned}
+
+    @property
+    def fenced(self) -> bool:
+        """Whether a node met a lost Lease."""
+        return any(result.outcome is Outcome.FENCED for result in self.finished)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left that could be gone on with."""
+        return not (self.left_before or self.not_started or any(not result.succeeded for result in self.finished))
+
+    def take(self, result: NodeResult) -> None:
+        """Note a node's end."""
+        if result.outcome is Outcome.ABORTED:
+            self.not_started.append(NotStarted(result.node, result.message))
+        elif result.outcome is Outcome.SKIPPED:
+            self.skipped.append(NotStarted(result.node, result.message, result.reason))
+        else:
+            self.finished.append(result)
+
+    def give_up(self, nodes: Sequence[PlannedNode], why: str) -> None:
+        """Note nodes whose turn will not come."""
+        self.not_started.extend(NotStarted(node.name, why) for node in nodes)

@@ -1,0 +1,60 @@
+"""What a rollout is given: the outside world, how this process runs, and what an earlier process has left."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.record.health import Health
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.model import marks
+from rollout.model.progress import NodeResult, NotDone
+from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The outside world of a rollout."""
+
+    api: ClusterApi
+    shell: HostExecutor
+    clock: Clock
+    observer: Observer
+    gates: GatePorts = field(default_factory=GatePorts)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How this process runs, besides the policy. Times are in seconds.
+
+    `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
+    long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
+    """
+
+    selected: int
+    holder: str
+    lease_namespace: str = marks.LEASE_NAMESPACE
+    lease_seconds: int = 30
+    probe_timeout: float = 60.0
+    api_patience: float = 600.0
+    unlock: str = ""
+    reboot_command: str = REBOOT_COMMAND
+
+
+@dataclass(frozen=True, slots=True)
+class Inheritance:
+    """What an earlier process has left of this run.
+
+    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
+    what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
+    towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
+    ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
+    none is written or taken away.
+    """
+
+    begun: Mapping[str, str] = field(default_factory=dict)
+    left: frozenset[str] = frozenset()
+    health: Health | None = None
+    failures: int = 0
+    failed: tuple[NotDone, ...] = ()
+    stranded: tuple[NodeResult, ...] = ()
+    is_recorded: bool = True

@@ -1,1 +1,0 @@
-"""What an interrupted rollout left, going on with it, and undoing it."""

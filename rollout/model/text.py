@@ -1,0 +1,62 @@
+"""How foreign text is shown, and how long lists are cut short: the one place for all messages.
+
+Node names are checked by the API server, but messages, versions and addresses are whatever a host or a webhook
+wrote: printed as they are, they could move the cursor, rename the window or hide what stands before them.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+
+UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Of characters that a terminal obeys instead of showing them: controls, directions, separators of lines."""
+
+_SPACES = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
+_ESCAPE_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b."
+)
+_SENTENCE_LIMIT = 160
+
+
+def is_unsafe(character: str) -> bool:
+    """Whether a terminal obeys it instead of showing it."""
+    return unicodedata.category(character) in UNSAFE_CATEGORIES
+
+
+def printable(text: str) -> str:
+    """One line that is safe to print: control and direction characters become visible escapes."""
+    line = text.translate(_SPACES)
+    if line.isascii() and line.isprintable():
+        return line
+    return "".join(_visible(character) for character in line)
+
+
+def _visible(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii") if is_unsafe(character) else character
+
+
+def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
+    """What a host or a tool said, as part of a message: one line of at most `limit` characters.
+
+    It may be cut off, binary, or full of terminal escapes: these are left out, and so are control characters.
+    """
+    # What is cut here could not be shown anyway; it keeps a megabyte of junk from being searched.
+    shown = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
+    shown = " ".join("".join(" " if is_unsafe(character) else character for character in shown).split())
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def shortened(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
+    """Names in a row, the rest of a long list as a number: `a, b and 3 more`."""
+    shown = separator.join(printable(name) for name in names[:most])
+    rest = _rest(names, most)
+    return f"{shown} {rest}" if rest else shown
+
+
+def listed(sentences: Sequence[str], most: int) -> str:
+    """Sentences in a row, the rest of a long list as a number: `a; b; and 3 more`."""
+    return "; ".join(filter(None, (*sentences[:most], _rest(sentences, most))))
+
+
+def _rest(parts: Sequence[str], most: int) -> str:
+    return f"and {len(parts) - most} more" if len(parts) > most else ""
