@@ -26,8 +26,8 @@ types: ## mypy, strict
 layers: ## which room may import which
 	$(BIN)/lint-imports
 
-fast: ## tests that need no simulated cluster
-	$(BIN)/pytest -q -n 2 tests/model tests/planning tests/report tests/docs/test_pages.py
+fast: ## tests that are pure, and take no time
+	$(BIN)/pytest -q -n 2 -m "not slow"
 
 test: ## all tests
 	$(BIN)/pytest -q -n 4 --dist worksteal

@@ -1,4 +1,4 @@
-"""What tests of every room use: a lab over the real wire, and processes that SIGINT interrupts."""
+"""What tests of every room use: marks, a lab over the real wire, and processes that SIGINT interrupts."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -13,10 +13,32 @@ from rollout.lab.scenario import Scenario, load_scenario
 
 StartLab = Callable[..., Lab]
 
+HERE = Path(__file__).parent
+# What is slow, by folder; all else is pure, and fast but for single tests that are marked themselves.
+MARKS = {
+    **dict.fromkeys(("adapters", "apply", "cli", "execution", "executors", "lab", "security"), "lab"),
+    "contract": "contract",
+    **dict.fromkeys(("crash", "stateful"), "chaos"),
+    "e2e": "e2e",
+}
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a background job. What is ignored stays ignored in every process that is started from here; what is
     # handled is the default again in them. pytest itself goes on without an interruption, as whoever started it wants.
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by what it needs, before `-m` chooses: by its folder, or because it starts a lab."""
+    for item in items:
+        mark = MARKS.get(item.path.relative_to(HERE).parts[0], "")
+        if not mark and "start_lab" in getattr(item, "fixturenames", ()):
+            mark = "lab"
+        if mark:
+            item.add_marker(mark)
+        if mark or item.get_closest_marker("kubectl"):
+            item.add_marker("slow")
 
 
 @pytest.fixture

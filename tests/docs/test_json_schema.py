@@ -11,6 +11,8 @@ from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.docs.pages import SCHEMAS
 
+pytestmark = pytest.mark.slow  # the output of a lab
+
 
 def validator(command: str) -> Draft202012Validator:
     schema = json.loads((SCHEMAS / f"{command}.json").read_text(encoding="utf-8"))

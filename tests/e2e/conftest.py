@@ -24,11 +24,10 @@ def _why_not() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is here, and let the making of the machines take its time."""
+    """Let the making of the machines take its time, and skip where there can be none."""
     here, reason = Path(__file__).parent, _why_not()
     for item in items:
         if here in item.path.parents:
-            item.add_marker(pytest.mark.e2e)
             item.add_marker(pytest.mark.timeout(400))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))

@@ -272,6 +272,7 @@ LINES = st.lists(
 ).map("\n".join)
 
 
+@pytest.mark.slow
 @given(LINES)
 def test_any_text_is_an_inventory_or_an_error(text: str) -> None:
     for parse in (parse_ini, parse_yaml):

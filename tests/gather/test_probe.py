@@ -78,6 +78,7 @@ VALUES = st.text() | st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(SECTIONS), st.lists(VALUES).map("\n".join)), st.text())
 def test_any_section_may_be_junk(junk: dict[str, str], stderr: str) -> None:
     case = {"sections": junk}

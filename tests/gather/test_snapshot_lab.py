@@ -19,6 +19,8 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.cluster import Node, Pod
 
+pytestmark = pytest.mark.slow  # reads a lab
+
 Json = dict[str, Any]
 KUBECTL = Path(sys.executable).with_name("kubectl")
 

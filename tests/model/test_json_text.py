@@ -9,6 +9,7 @@ from rollout.model.json_text import json_document, json_line
 from rollout.model.text import UNSAFE_CATEGORIES
 
 
+@pytest.mark.slow
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_json_means_the_same_and_steers_no_terminal(value: object) -> None:
     line = json_line(value).decode()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from rollout.model.quantity import Count
 from rollout.planning.document import decode_plan, encode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from tests.planning.builders import budget, control_plane, facts, inputs, node, pod
+
+pytestmark = pytest.mark.slow  # hundreds of clusters, planned
 
 APPS = ("web", "db", "cache")
 

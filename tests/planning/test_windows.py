@@ -90,6 +90,7 @@ TABLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("written", "days", "start", "minutes", "zone", "first", "length"),
     TABLE,
@@ -122,6 +123,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @example(zone="Europe/Berlin", day="2026-03-29", days={"sun"}, start=(3, 0), minutes=1, offset=0)
 @given(
