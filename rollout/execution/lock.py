@@ -98,15 +98,15 @@ def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
     """The Lease as it stands; one that nobody holds where there is none."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{marks.LEASE_NAME}"
     try:
-        found = decode(api.get(path), _Lease, path)
+        lease = decode(api.get(path), _Lease, path)
     except ApiNotFoundError:
         return StandingLease("", "", 0.0)
-    seconds = found.spec.lease_duration_seconds or SECONDS
-    return StandingLease(found.held_by, found.metadata.resource_version, seconds / _RENEWALS_PER_DURATION)
+    seconds = lease.spec.lease_duration_seconds or SECONDS
+    return StandingLease(lease.held_by, lease.metadata.resource_version, seconds / _RENEWALS_PER_DURATION)
 
 
 class LeaseLock:
-    """Holds the Lease while it is entered. `check` is asked before every act; `told` hears of outages.
+    """Holds the Lease while it is entered. `check` is asked before every act; `outage` hears of outages.
 
     Until it is held, a wish to `stop` ends the waiting with `InterruptedRunError`; `notice` hears for whom it waits.
     """
@@ -116,7 +116,7 @@ class LeaseLock:
         api: ClusterApi,
         clock: Clock,
         terms: LeaseTerms,
-        told: Callable[[BaseException], None] = lambda _error: None,
+        outage: Callable[[BaseException], None] = lambda _error: None,
         *,
         stop: StopRequest | None = None,
         notice: Callable[[str], None] = lambda _message: None,
@@ -126,7 +126,7 @@ class LeaseLock:
         self._hurried = api.within(self._interval)
         self._clock = clock
         self._terms = terms
-        self._told = told
+        self._outage = outage
         self._stop = stop or StopRequest()
         self._notice = notice
         self._is_held = False
@@ -158,7 +158,7 @@ class LeaseLock:
     def check(self) -> None:
         """Return only while the Lease is surely ours; `FencedError` where it is not."""
         if self._lost_to is None and not self._is_surely_ours():
-            patiently(self._renew, Deadline(self._clock, self._terms.patience), self._told, passing=_is_passing)
+            patiently(self._renew, Deadline(self._clock, self._terms.patience), self._outage, passing=_is_passing)
         if self._lost_to is not None:
             raise FencedError(
                 f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
@@ -206,7 +206,7 @@ class LeaseLock:
             return None
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        return patiently(action, Deadline(self._clock, self._terms.patience), self._told, sleep=self._sleep)
+        return patiently(action, Deadline(self._clock, self._terms.patience), self._outage, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
         """Once it is held nodes may be under way, which a stop lets finish: renewals go on then."""
@@ -274,7 +274,7 @@ class LeaseLock:
             self._renew()
         except Exception as error:  # noqa: BLE001 - it is told, tried again soon, and before the next act at the latest
             with suppress(Exception):
-                self._told(error)
+                self._outage(error)
             return False
         return True
 
@@ -305,7 +305,7 @@ class LeaseLock:
     def _release(self) -> None:
         """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
         with self._turn, suppress(ApiError):
-            patiently(self._give_up, Deadline(self._clock, 2 * self._interval), self._told)
+            patiently(self._give_up, Deadline(self._clock, 2 * self._interval), self._outage)
 
     def _give_up(self) -> None:
         """Nothing where it is not ours any more: an unanswered attempt may have succeeded."""

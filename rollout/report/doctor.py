@@ -39,8 +39,8 @@ def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT0
         yield _line(Verdict.PASS, good[0].check, _condensed(good))
     for verdict in _WORST_FIRST:
         bad = [check for check in checks if check.verdict is verdict]
-        for found in [[check] for check in bad] if every else _folded(bad):
-            yield from _finding(found)
+        for alike in [[check] for check in bad] if every else _folded(bad):
+            yield from _finding(alike)
 
 
 def _condensed(good: Sequence[Check]) -> str:
@@ -62,12 +62,12 @@ def _shape(text: str, check: Check) -> str:
     return _VARYING.sub("#", text.replace(check.subject, "#"))
 
 
-def _finding(found: Sequence[Check]) -> Iterator[str]:
-    first = found[0]
-    subjects = shortened([check.subject for check in found], _MOST_SUBJECTS)
-    differ = any(check.message != first.message for check in found)
-    told = f"such as {first.message}" if differ else first.message
-    yield _line(first.verdict, first.check, f"{subjects}: {told}")
+def _finding(alike: Sequence[Check]) -> Iterator[str]:
+    first = alike[0]
+    subjects = shortened([check.subject for check in alike], _MOST_SUBJECTS)
+    differ = any(check.message != first.message for check in alike)
+    message = f"such as {first.message}" if differ else first.message
+    yield _line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix:
         yield f"  {'':{_NAME_WIDTH}} fix: {printable(first.fix)}"
 
@@ -77,12 +77,12 @@ def _line(verdict: Verdict, name: str, text: str) -> str:
 
 
 def _sum(checks: Sequence[Check]) -> str:
-    found = tally(checks)
-    told = f"{counted(found[Verdict.PASS], 'check')} passed, {found[Verdict.WARN]} to look at, "
-    return told + f"{found[Verdict.FAIL]} failed."
+    tallies = tally(checks)
+    text = f"{counted(tallies[Verdict.PASS], 'check')} passed, {tallies[Verdict.WARN]} to look at, "
+    return text + f"{tallies[Verdict.FAIL]} failed."
 
 
 def doctor_document(checks: Sequence[Check]) -> bytes:
     """`{"ok", "checks": [{"check", "subject", "verdict", "message", "fix"}], "summary": {"pass", "warn", "fail"}}`."""
-    found = tally(checks)
-    return json_document(DoctorReport(ok=not found[Verdict.FAIL], checks=checks, summary=found))
+    tallies = tally(checks)
+    return json_document(DoctorReport(ok=not tallies[Verdict.FAIL], checks=checks, summary=tallies))

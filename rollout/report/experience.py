@@ -11,7 +11,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class _Telling:
+class _JournalReader:
     """One journal being read: when each node was begun and when it was empty, and when a wave's last node ended."""
 
     begun: dict[str, datetime] = field(default_factory=dict)
@@ -59,24 +59,24 @@ class _Telling:
 
 def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
     """What the journals of runs on a cluster tell; `cluster` is its UID. Those of others add nothing."""
-    told = [found for records in journals if (found := _of_one(iter(records), cluster))]
+    readers = [reader for records in journals if (reader := _of_one(iter(records), cluster))]
     return Past(
-        tuple(seconds for each in told for seconds in each.drains),
-        tuple(seconds for each in told for seconds in each.reboots),
-        tuple(seconds for each in told for seconds in each.settles),
+        tuple(seconds for reader in readers for seconds in reader.drains),
+        tuple(seconds for reader in readers for seconds in reader.reboots),
+        tuple(seconds for reader in readers for seconds in reader.settles),
     )
 
 
-def _of_one(records: Iterator[Record], cluster: str) -> _Telling | None:
+def _of_one(records: Iterator[Record], cluster: str) -> _JournalReader | None:
     first = next(records, {})
     if first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
         return None
-    telling = _Telling()
+    reader = _JournalReader()
     for record in records:
-        telling.hear(record)
+        reader.hear(record)
     if _waits_between_waves(first.get("policy") or {}):
-        telling.settles.clear()
-    return telling
+        reader.settles.clear()
+    return reader
 
 
 def _waits_between_waves(policy: Record) -> bool:

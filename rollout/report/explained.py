@@ -10,38 +10,39 @@ from rollout.report.text import counted, or_nothing, printable, shortened
 _POD_HEADERS = ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")
 
 
-def explanation_text(found: Explanation) -> str:
+def explanation_text(explanation: Explanation) -> str:
     """Where the node is, why, why not earlier, and what happens to its pods."""
-    if not found.wave:
-        return f"{printable(found.node)} takes no part: {printable(found.because)}"
-    return "\n\n".join(part for part in ("\n".join(_place(found)), _pods(found), "\n".join(_findings(found))) if part)
+    if not explanation.wave:
+        return f"{printable(explanation.node)} takes no part: {printable(explanation.because)}"
+    parts = ("\n".join(_place(explanation)), _pods(explanation), "\n".join(_findings(explanation)))
+    return "\n\n".join(part for part in parts if part)
 
 
-def _place(found: Explanation) -> Iterable[str]:
-    company = f", with {shortened(found.together_with)}" if found.together_with else ", alone"
-    yield f"{printable(found.node)} is in wave {found.wave}{company}: {printable(found.because)}"
-    for earlier in found.not_earlier:
+def _place(explanation: Explanation) -> Iterable[str]:
+    company = f", with {shortened(explanation.together_with)}" if explanation.together_with else ", alone"
+    yield f"{printable(explanation.node)} is in wave {explanation.wave}{company}: {printable(explanation.because)}"
+    for earlier in explanation.not_earlier:
         yield f"  not in wave {earlier.wave}: {'; '.join(printable(why) for why in earlier.because)}"
-    if found.arrivals:
-        yield f"By then, {counted(found.arrivals, 'pod')} of earlier waves will have come to it, and leave again."
+    if explanation.arrivals:
+        yield f"By then, {counted(explanation.arrivals, 'pod')} of earlier waves will have come to it, and leave again."
 
 
-def _pods(found: Explanation) -> str:
+def _pods(explanation: Explanation) -> str:
     rows = [
         (
             printable(fate.pod),
             fate.action,
             fate.reason,
             or_nothing(", ".join(printable(budget) for budget in fate.budgets)),
-            printable("; ".join(dict.fromkeys(told for told in (fate.message, *fate.warnings) if told))),
+            printable("; ".join(dict.fromkeys(note for note in (fate.message, *fate.warnings) if note))),
         )
-        for fate in found.pods
+        for fate in explanation.pods
     ]
     return tabulate(rows, headers=_POD_HEADERS, tablefmt="plain", disable_numparse=True) if rows else ""
 
 
-def _findings(found: Explanation) -> Iterable[str]:
-    for blocker in found.blockers:
+def _findings(explanation: Explanation) -> Iterable[str]:
+    for blocker in explanation.blockers:
         yield f"Blocker {blocker.kind}: {printable(blocker.object)} {printable(blocker.message)}"
-    for warning in found.warnings:
+    for warning in explanation.warnings:
         yield f"Warning {warning.kind}: {printable(warning.object)} {printable(warning.message)}"

@@ -15,46 +15,46 @@ _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 
 def findings(blockers: Sequence[Blocker], warnings: Sequence[PlanWarning], width: int | None) -> Iterable[str]:
     """Paragraphs under their headings; none where there is nothing to say."""
-    start = [found for found in blockers if found.kind in _OF_THE_START]
-    of_nodes = [found for found in blockers if found.kind not in _OF_THE_START]
+    start = [finding for finding in blockers if finding.kind in _OF_THE_START]
+    of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
     if start:
-        yield _paragraphs("Nothing can begin (apply refuses to start):", _told(start), width)
+        yield _paragraphs("Nothing can begin (apply refuses to start):", _sentences(start), width)
     if of_nodes:
-        nodes = counted(len({found.node for found in of_nodes}), "node")
+        nodes = counted(len({finding.node for finding in of_nodes}), "node")
         heading = f"Blockers on {nodes} (apply refuses to start; --skip-blocked leaves these nodes out):"
-        yield _paragraphs(heading, _told(of_nodes), width)
+        yield _paragraphs(heading, _sentences(of_nodes), width)
     if warnings:
         yield _paragraphs("Warnings:", map(_of_many, _alike(warnings)), width)
 
 
-def _told(blockers: Sequence[Blocker]) -> Iterable[str]:
-    for kind in dict.fromkeys(found.kind for found in blockers):
-        for said_of in _alike([found for found in blockers if found.kind is kind]):
+def _sentences(blockers: Sequence[Blocker]) -> Iterable[str]:
+    for kind in dict.fromkeys(blocker.kind for blocker in blockers):
+        for said_of in _alike([blocker for blocker in blockers if blocker.kind is kind]):
             yield f"{kind}: {_about(said_of[0]) if len(said_of) == 1 else _of_many(said_of)}"
 
 
-def _alike(found: Iterable[Finding]) -> Iterable[list[Finding]]:
+def _alike(findings: Iterable[Finding]) -> Iterable[list[Finding]]:
     """Findings by their sentence."""
     groups: dict[str, list[Finding]] = {}
-    for each in found:
-        groups.setdefault(each.message, []).append(each)
+    for finding in findings:
+        groups.setdefault(finding.message, []).append(finding)
     return groups.values()
 
 
 def _of_many(said_of: Sequence[Finding]) -> str:
     """The sentence, and what it is said of: each object once, with its nodes."""
     nodes: dict[str, list[str]] = {}
-    for found in said_of:
-        nodes.setdefault(found.object, []).extend([found.node] if found.node else [])
+    for finding in said_of:
+        nodes.setdefault(finding.object, []).extend([finding.node] if finding.node else [])
     subjects = [f"{thing} on {shortened(places)}" if places else thing for thing, places in nodes.items()]
     return f"{printable(said_of[0].message)}: {shortened(subjects)}"
 
 
-def _about(found: Blocker) -> str:
-    where = f"{printable(found.node)}, " if found.node and found.object != f"node/{found.node}" else ""
-    return f"{where}{printable(found.object)} {printable(found.message)}"
+def _about(blocker: Blocker) -> str:
+    where = f"{printable(blocker.node)}, " if blocker.node and blocker.object != f"node/{blocker.node}" else ""
+    return f"{where}{printable(blocker.object)} {printable(blocker.message)}"
 
 
-def _paragraphs(heading: str, told: Iterable[str], width: int | None) -> str:
+def _paragraphs(heading: str, sentences: Iterable[str], width: int | None) -> str:
     wrap = TextWrapper(width or sys.maxsize, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join((heading, *(wrap.fill(sentence) for sentence in told)))
+    return "\n".join((heading, *(wrap.fill(sentence) for sentence in sentences)))

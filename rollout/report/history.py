@@ -59,9 +59,9 @@ class RunHistory:
 
 def replay(records: Iterable[Record]) -> RunHistory:
     """The history that these records tell; those of unknown types are passed over."""
-    told = tuple(records)
-    moments = tuple(moment for record in told if (moment := _moment(record)) is not None)
-    return replace(reduce(_after, told, RunHistory()), moments=moments)
+    known = tuple(records)
+    moments = tuple(moment for record in known if (moment := _moment(record)) is not None)
+    return replace(reduce(_after, known, RunHistory()), moments=moments)
 
 
 def _after(history: RunHistory, record: Record) -> RunHistory:
@@ -139,10 +139,10 @@ class _NotDone(msgspec.Struct, frozen=True):
 def _not_done(record: Record) -> Mapping[str, str]:
     """By node, why it was not done; nothing in the journals of versions that did not tell."""
     try:
-        told = msgspec.convert(record.get("not_done") or [], tuple[_NotDone, ...])
+        entries = msgspec.convert(record.get("not_done") or [], tuple[_NotDone, ...])
     except msgspec.ValidationError:
         return {}
-    return {one.node: f"{one.reason}, {one.message}" for one in told}
+    return {entry.node: f"{entry.reason}, {entry.message}" for entry in entries}
 
 
 def _not_started(record: Record) -> Mapping[str, str]:
@@ -177,8 +177,8 @@ def _moment(record: Record) -> Moment | None:
 def _what(record: Record) -> str:
     """What a record says in words; empty where it is nothing to tell."""
     parts = _WORDS.get(_text(record, "type"), ())
-    told = _Forgiving({**record, **_prepared(record)})
-    return ": ".join(text for part in parts if (text := part.format_map(told).strip()))
+    words = _Forgiving({**record, **_prepared(record)})
+    return ": ".join(text for part in parts if (text := part.format_map(words).strip()))
 
 
 def _prepared(record: Record) -> Record:

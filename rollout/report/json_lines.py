@@ -176,7 +176,7 @@ def summary(result: RunResult) -> Summary:
         "skipped": [node.node for node in result.skipped],
         "not_started": [node.node for node in result.not_started],
         "reasons": {node.node: node.message for node in (*result.skipped, *result.not_started)},
-        "not_done": [{"node": one.node, "reason": one.reason, "message": one.message} for one in result.not_done],
+        "not_done": [{"node": node.node, "reason": node.reason, "message": node.message} for node in result.not_done],
         "left_out": result.left_out,
     }
 

@@ -31,7 +31,7 @@ from rollout.model.progress import (
     WaveStarted,
 )
 from rollout.report import sentences
-from rollout.report.pulse import InFlight, Pulse, phases
+from rollout.report.run_state import InFlight, RunState, phases
 from rollout.report.text import elapsed, printable
 
 _REFRESHES_PER_SECOND = 8
@@ -64,7 +64,7 @@ class Held:
 class Board:
     """What the display shows."""
 
-    pulse: Pulse = field(default_factory=Pulse)
+    state: RunState = field(default_factory=RunState)
     held: dict[str, dict[str, Held]] = field(default_factory=dict)
     wave: str = ""
     started: float = 0.0
@@ -103,12 +103,12 @@ class LiveProgress:
     def notify(self, event: StepEvent) -> None:
         """Take one event into the display."""
         with self._lock:
-            self._board.pulse.take(event, self._monotonic())
+            self._board.state.take(event, self._monotonic())
             if isinstance(event, NodeStep) and event.phase is not Phase.DRAINING:
                 self._board.held.pop(event.node, None)
-            told = self._take(event)
-        if told is not None:
-            self._console.print(told, soft_wrap=True)
+            text = self._take(event)
+        if text is not None:
+            self._console.print(text, soft_wrap=True)
 
     def _take(self, event: StepEvent) -> Text | None:
         match event:
@@ -142,7 +142,7 @@ class LiveProgress:
 
     def _table(self) -> Table:
         """As many rows as the terminal is high; the others as figures."""
-        rows = list(self._board.pulse.rows.values())
+        rows = list(self._board.state.rows.values())
         shown = self._fitting(rows)
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         left = [row for row in rows if row not in shown]
@@ -185,27 +185,27 @@ class LiveProgress:
     def _held(self, node: str) -> Iterator[str]:
         """A line for each pod that keeps this node waiting, the longest waiting first."""
         held = list(self._board.held.get(node, {}).values())
-        for each in held[:_MOST_HELD]:
-            waited = (each.event.at - each.event.since).total_seconds() + self._monotonic() - each.heard
-            yield sentences.blocked(each.event, waited)
+        for hold in held[:_MOST_HELD]:
+            waited = (hold.event.at - hold.event.since).total_seconds() + self._monotonic() - hold.heard
+            yield sentences.blocked(hold.event, waited)
         if len(held) > _MOST_HELD:
             yield f"and {len(held) - _MOST_HELD} more are held back"
 
     def _total(self) -> Table:
-        board, pulse = self._board, self._board.pulse
+        board, state = self._board, self._board.state
         total = Table.grid(padding=(0, 2, 0, 0))
-        style = "red" if pulse.failed else "green"
-        failed = f", {pulse.failed} failed" if pulse.failed else ""
-        estimate = f" of about {elapsed(pulse.estimate)}" if pulse.estimate else ""
+        style = "red" if state.failed else "green"
+        failed = f", {state.failed} failed" if state.failed else ""
+        estimate = f" of about {elapsed(state.estimate)}" if state.estimate else ""
         total.add_row(
             ProgressBar(
-                total=max(1, pulse.planned),
-                completed=pulse.finished,
+                total=max(1, state.planned),
+                completed=state.finished,
                 width=_BAR_WIDTH,
                 complete_style=style,
                 finished_style=style,
             ),
-            Text(f"{pulse.finished} of {pulse.planned} nodes{failed}", style="red" if pulse.failed else ""),
+            Text(f"{state.finished} of {state.planned} nodes{failed}", style="red" if state.failed else ""),
             Text(elapsed(self._monotonic() - board.started) + estimate, style="dim"),
             Text(printable(board.wave), style="dim", no_wrap=True, overflow="ellipsis"),
         )

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from rollout.model.progress import NodeStep, Phase, PodBlocked, PodReleased, RunFinished, StepEvent
-from rollout.report.pulse import Pulse
+from rollout.report.run_state import RunState
 from rollout.report.sentences import sentence
 
 DETAIL_SECONDS = 30.0
@@ -33,7 +33,7 @@ class PlainLines:
         self._monotonic = monotonic
         self._quiet = quiet
         self._lock = threading.Lock()
-        self._pulse = Pulse()
+        self._state = RunState()
         self._phases: dict[str, Phase] = {}
         self._told: dict[tuple[str, str], float] = {}
         self._last = monotonic()
@@ -54,7 +54,7 @@ class PlainLines:
         """One line for one event, where it is worth one."""
         with self._lock:
             now = self._monotonic()
-            self._pulse.take(event, now)
+            self._state.take(event, now)
             if isinstance(event, RunFinished):
                 self._ended.set()
             if self._is_worth_a_line(event, now):
@@ -91,8 +91,8 @@ class PlainLines:
             # whoever has closed the pipe wants to hear nothing more
             with self._lock, suppress(OSError, ValueError):
                 now = self._monotonic()
-                if now - self._last >= self._quiet and self._pulse.planned:
-                    self._write(datetime.now(UTC), self._pulse.sentence(now), now)
+                if now - self._last >= self._quiet and self._state.planned:
+                    self._write(datetime.now(UTC), self._state.sentence(now), now)
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last = now

@@ -14,8 +14,8 @@ def rehearsal_text(nodes: Sequence[Rehearsal]) -> str:
     """A row a node, with the objections below one another, and what it comes to."""
     table = tabulate([_row(node) for node in nodes], headers=_HEADERS, tablefmt="plain", disable_numparse=True)
     objections = sum(len(node.objections) for node in nodes)
-    told = f"{counted(objections, 'objection')} by the API server" if objections else "no objection by the API server"
-    return f"{table}\n\nDry run: nothing was changed; {told}."
+    objected = counted(objections, "objection") if objections else "no objection"
+    return f"{table}\n\nDry run: nothing was changed; {objected} by the API server."
 
 
 def _row(node: Rehearsal) -> tuple[str, ...]:

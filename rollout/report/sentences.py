@@ -67,14 +67,14 @@ def _demand(event: PodBlocked) -> str:
 
 def finished(result: NodeResult) -> str:
     """How a node's run ended."""
-    told = f"{printable(result.node)}: {result.outcome} after {elapsed(result.seconds)}"
+    text = f"{printable(result.node)}: {result.outcome} after {elapsed(result.seconds)}"
     if result.version and result.succeeded:
-        told += f", now on {printable(result.version)}"
+        text += f", now on {printable(result.version)}"
     if result.message:
-        told += f": {printable(result.message)}"
+        text += f": {printable(result.message)}"
     if result.left_cordoned:
-        told += " (left cordoned)"
-    return told
+        text += " (left cordoned)"
+    return text
 
 
 def ended(event: RunFinished) -> str:

@@ -36,16 +36,16 @@ def _ending(result: RunResult) -> Iterable[str]:
 
 def counts(result: RunResult) -> str:
     """The figures, without a full stop."""
-    told = [f"{counted(len(result.succeeded), 'node')} succeeded"]
-    told += [f"{len(result.failed)} failed"] if result.failed else []
-    told += [not_done_count(result.not_done)] if result.not_done else []
-    told += [f"{len(result.not_started)} not started"] if result.not_started else []
-    return ", ".join(told) + (f"; left out: {tallied(result.left_out)}" if result.left_out else "")
+    figures = [f"{counted(len(result.succeeded), 'node')} succeeded"]
+    figures += [f"{len(result.failed)} failed"] if result.failed else []
+    figures += [not_done_count(result.not_done)] if result.not_done else []
+    figures += [f"{len(result.not_started)} not started"] if result.not_started else []
+    return ", ".join(figures) + (f"; left out: {tallied(result.left_out)}" if result.left_out else "")
 
 
 def not_done_count(not_done: Sequence[NotDone], words: str = "not done") -> str:
     """How many nodes were not done, and how many of them for which reason; before a run: `cannot be taken`."""
-    return f"{len(not_done)} {words} ({tallied(Counter(one.reason for one in not_done))})"
+    return f"{len(not_done)} {words} ({tallied(Counter(node.reason for node in not_done))})"
 
 
 def tallied(reasons: Mapping[str, int]) -> str:
@@ -55,16 +55,16 @@ def tallied(reasons: Mapping[str, int]) -> str:
 
 def rehearsal_ending(result: RunResult) -> str:
     """What would be left after the real run; empty where that is nothing."""
-    told = [not_done_count(result.not_done, CANNOT_BE_TAKEN)] if result.not_done else []
-    told += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
-    lines = [f"Of the nodes that were asked for: {'; '.join(told)}."] if told else []
+    absences = [not_done_count(result.not_done, CANNOT_BE_TAKEN)] if result.not_done else []
+    absences += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
+    lines = [f"Of the nodes that were asked for: {'; '.join(absences)}."] if absences else []
     step = ["See: rollout doctor"] if result.not_done else []
     return "\n".join((*lines, *_not_done_lines(result.not_done), *step))
 
 
 def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
-    for one in not_done[:_MOST_NODES]:
-        yield f"  {printable(one.node)}: {one.reason}, {printable(one.message)}"
+    for node in not_done[:_MOST_NODES]:
+        yield f"  {printable(node.node)}: {node.reason}, {printable(node.message)}"
     if len(not_done) > _MOST_NODES:
         yield f"  and {len(not_done) - _MOST_NODES} more: rollout status"
 
@@ -116,25 +116,25 @@ def _failure_lines(result: NodeResult) -> Iterable[str]:
         )
 
 
-def findings_text(found: Findings) -> Iterable[str]:
+def findings_text(findings: Findings) -> Iterable[str]:
     """What was seen of a node that failed, a line each."""
-    if found.ssh_error:
-        yield f"last SSH error: {printable(found.ssh_error)}"
-    yield from _conditions(found.conditions)
-    if found.console:
-        yield f"console: {printable(found.console)}"
+    if findings.ssh_error:
+        yield f"last SSH error: {printable(findings.ssh_error)}"
+    yield from _conditions(findings.conditions)
+    if findings.console:
+        yield f"console: {printable(findings.console)}"
 
 
-def _conditions(found: Iterable[NodeCondition]) -> Iterable[str]:
+def _conditions(conditions: Iterable[NodeCondition]) -> Iterable[str]:
     """Bad conditions, those that say the same of the Node in one line: a silent kubelet leaves them all alike."""
     alike: dict[NodeCondition, list[str]] = {}
-    for each in found:
-        alike.setdefault(replace(each, type=""), []).append(printable(each.type))
-    for each, types in alike.items():
-        why = ": ".join(printable(part) for part in (each.reason, each.message) if part)
-        since = f" since {printable(each.since)}" if each.since else ""
+    for condition in conditions:
+        alike.setdefault(replace(condition, type=""), []).append(printable(condition.type))
+    for condition, types in alike.items():
+        why = ": ".join(printable(part) for part in (condition.reason, condition.message) if part)
+        since = f" since {printable(condition.since)}" if condition.since else ""
         subject = f"Node condition {types[0]} is" if len(types) == 1 else f"Node conditions {', '.join(types)} are"
-        yield f"{subject} {printable(each.status)}{since}" + (f": {why}" if why else "")
+        yield f"{subject} {printable(condition.status)}{since}" + (f": {why}" if why else "")
 
 
 def _verb(result: NodeResult) -> str:
@@ -145,7 +145,7 @@ def _verb(result: NodeResult) -> str:
 
 def _absences(result: RunResult) -> Iterable[str]:
     """Planned nodes that were not begun, by reason, but for those that the ending names."""
-    named = {one.node for one in result.not_done}
+    named = {node.node for node in result.not_done}
     by_reason: dict[str, list[str]] = {}
     for node in (*result.skipped, *result.not_started):
         if node.node in named:

@@ -169,28 +169,28 @@ def _sum(plan: RolloutPlan) -> str:
     missing = excluded_by_trouble(plan.excluded)
     if not summary.nodes:
         return _nobody(plan, missing)
-    told = f"{counted(summary.nodes, 'node')} in {counted(summary.waves, 'wave')}"
+    text = f"{counted(summary.nodes, 'node')} in {counted(summary.waves, 'wave')}"
     if summary.waves_lower_bound < summary.waves:
-        told += f" (under these rules no plan has fewer than {summary.waves_lower_bound})"
-    told = f"{told}; {_left_out_count(plan, missing)}."
+        text += f" (under these rules no plan has fewer than {summary.waves_lower_bound})"
+    text = f"{text}; {_left_out_count(plan, missing)}."
     if not plan.estimate.seconds:
-        return told
-    return f"{told}\nIt takes about {elapsed(plan.estimate.seconds)}: {printable('; '.join(plan.estimate.basis))}."
+        return text
+    return f"{text}\nIt takes about {elapsed(plan.estimate.seconds)}: {printable('; '.join(plan.estimate.basis))}."
 
 
 def _nobody(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
     """That there is nothing to do is said only where every node was judged."""
     left_out = RunResult((), excluded=plan.excluded).left_out
-    told = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
-    told += [f"left out: {tallied(left_out)}"] if left_out else []
+    parts = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
+    parts += [f"left out: {tallied(left_out)}"] if left_out else []
     head = "No node takes part" if missing else "Nothing to do: no node takes part"
-    return f"{'; '.join([head, *told])}."
+    return f"{'; '.join([head, *parts])}."
 
 
 def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
     rest = len(plan.excluded) - len(missing)
-    told = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
-    return ", ".join([*told, f"{counted(rest, 'node')} left out"] if rest or not missing else told)
+    parts = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
+    return ", ".join([*parts, f"{counted(rest, 'node')} left out"] if rest or not missing else parts)
 
 
 def saved_note(path: str) -> str:

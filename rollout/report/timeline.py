@@ -68,8 +68,8 @@ def _written(text: str, form: str) -> str:
 def timeline_text(history: RunHistory, *, details: bool = False) -> str:
     """One run: what it was, then a line a moment; with `details` every word of it."""
     head = tabulate(_head(history), tablefmt="plain", disable_numparse=True)
-    told = history.moments if details else tuple(_once(history.moments))
-    rows = tabulate(list(_rows(told)), tablefmt="plain", disable_numparse=True)
+    moments = history.moments if details else tuple(_once(history.moments))
+    rows = tabulate(list(_rows(moments)), tablefmt="plain", disable_numparse=True)
     return f"Run {printable(history.run)} on {or_nothing(history.cluster)}\n{head}\n\n{rows}"
 
 
@@ -86,12 +86,12 @@ def _head(history: RunHistory) -> list[tuple[str, str]]:
 
 def _nodes(history: RunHistory) -> str:
     failed = _failed(history)
-    told = [f"{len(history.planned)} planned in {counted(history.waves, 'wave')}"]
-    told += [f"{len(history.outcomes) - len(failed)} succeeded"]
-    told += [f"{len(failed)} failed ({shortened(failed)})"] if failed else []
+    parts = [f"{len(history.planned)} planned in {counted(history.waves, 'wave')}"]
+    parts += [f"{len(history.outcomes) - len(failed)} succeeded"]
+    parts += [f"{len(failed)} failed ({shortened(failed)})"] if failed else []
     groups = (("not done", tuple(history.not_done)), ("not started", tuple(history.not_started)))
-    told += [f"{len(group)} {word} ({shortened(group)})" for word, group in groups if group]
-    return ", ".join(told) + (f"; left out: {tallied(history.left_out)}" if history.left_out else "")
+    parts += [f"{len(group)} {word} ({shortened(group)})" for word, group in groups if group]
+    return ", ".join(parts) + (f"; left out: {tallied(history.left_out)}" if history.left_out else "")
 
 
 def _rules(policy: Record | None) -> str:
@@ -117,12 +117,12 @@ def _said(value: object) -> str:
 
 def _once(moments: Iterable[Moment]) -> Iterator[Moment]:
     """What a reader wants first: no details, and nothing of a node that was told of it already."""
-    told: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for moment in moments:
         key = (moment.node, moment.what)
-        if moment.detail or (moment.repeats and key in told):
+        if moment.detail or (moment.repeats and key in seen):
             continue
-        told.add(key)
+        seen.add(key)
         yield moment
 
 

@@ -16,51 +16,52 @@ _UNKNOWN_RULES = (
 )
 
 
-def heading(found: Unfinished) -> str:
+def heading(unfinished: Unfinished) -> str:
     """Which run, of whom, since when, and how far it has come."""
-    who = f" of {printable(found.record.started_by)}" if found.record.started_by else ""
-    since = f" since {printable(found.record.started_at)}" if found.record.started_at else ""
-    state = "has ended with nodes left over" if not found.blocks else "is under way, or was interrupted"
-    name = f"the rollout {printable(found.run)}" if found.run else "a rollout of unknown id"
-    return f"{name}{who}{since} {state}: {_counts(found)}"
+    who = f" of {printable(unfinished.record.started_by)}" if unfinished.record.started_by else ""
+    since = f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
+    state = "has ended with nodes left over" if not unfinished.blocks else "is under way, or was interrupted"
+    name = f"the rollout {printable(unfinished.run)}" if unfinished.run else "a rollout of unknown id"
+    return f"{name}{who}{since} {state}: {_counts(unfinished)}"
 
 
-def ways_out(found: Unfinished) -> str:
+def ways_out(unfinished: Unfinished) -> str:
     """What can be done about it, in half a sentence."""
-    if found.record.problem:
+    if unfinished.record.problem:
         return "`rollout abort` gives back what was begun, `rollout resume --finish-begun` finishes it by its marks"
     return "`rollout resume` goes on with it, `rollout abort` undoes what it has begun"
 
 
-def _counts(found: Unfinished) -> str:
-    told = [f"{counted(len(found.begun), 'node')} begun"]
+def _counts(unfinished: Unfinished) -> str:
+    counts = [f"{counted(len(unfinished.begun), 'node')} begun"]
     groups: tuple[tuple[str, Sized], ...] = (
-        ("failed", [*found.failed, *found.given_back]),
-        ("done", found.done),
-        ("not begun", found.untouched),
-        ("with marks that are not understood", found.unclear),
-        ("no longer in the cluster", found.gone),
+        ("failed", [*unfinished.failed, *unfinished.given_back]),
+        ("done", unfinished.done),
+        ("not begun", unfinished.untouched),
+        ("with marks that are not understood", unfinished.unclear),
+        ("no longer in the cluster", unfinished.gone),
     )
-    told += [f"{len(group)} {word}" for word, group in groups if group]
-    return ", ".join(told) + (f" ({printable(found.record.problem)})" if found.record.problem else "")
+    counts += [f"{len(group)} {word}" for word, group in groups if group]
+    return ", ".join(counts) + (f" ({printable(unfinished.record.problem)})" if unfinished.record.problem else "")
 
 
 def resume_text(
-    found: Unfinished, retried: Sequence[str], failures: int = 0, stranded: Sequence[NodeResult] = ()
+    unfinished: Unfinished, retried: Sequence[str], failures: int = 0, stranded: Sequence[NodeResult] = ()
 ) -> str:
     """What resume is about to do with each node; `failures` so far count towards the most that are allowed.
 
     `stranded` are begun nodes that it cannot go on with.
     """
-    lines = [_title(found), *(f"  {line}" for line in unknown_rules(found))]
+    lines = [_title(unfinished), *(f"  {line}" for line in unknown_rules(unfinished))]
     lines += [f"  {printable(result.node)}: left as it is: {printable(result.message)}" for result in stranded]
     left = {result.node for result in stranded}
-    lines += [f"  {printable(begun.node.name)}: {_next(begun)}" for begun in found.begun if begun.node.name not in left]
-    if found.gone:
-        lines.append(f"  no longer in the cluster: {shortened(found.gone)}")
-    if found.untouched:
-        lines.append(f"  planned anew: {shortened([node.name for node in found.untouched])}")
-    failed = [begun.node.name for begun in found.failed] + list(found.given_back)
+    going_on = (begun for begun in unfinished.begun if begun.node.name not in left)
+    lines += [f"  {printable(begun.node.name)}: {_next(begun)}" for begun in going_on]
+    if unfinished.gone:
+        lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")
+    if unfinished.untouched:
+        lines.append(f"  planned anew: {shortened([node.name for node in unfinished.untouched])}")
+    failed = [begun.node.name for begun in unfinished.failed] + list(unfinished.given_back)
     if failed:
         verb = "tried again" if retried else "failed, left as they are (--retry-failed tries them again)"
         lines.append(f"  {verb}: {shortened(failed)}")
@@ -69,16 +70,16 @@ def resume_text(
     return "\n".join(lines)
 
 
-def _title(found: Unfinished) -> str:
-    text = heading(found)
+def _title(unfinished: Unfinished) -> str:
+    text = heading(unfinished)
     return text[:1].upper() + text[1:]
 
 
-def unknown_rules(found: Unfinished) -> Iterable[str]:
+def unknown_rules(unfinished: Unfinished) -> Iterable[str]:
     """By what the nodes are finished where the rules of their rollout are not known; nothing where they are."""
-    if found.record.problem:
+    if unfinished.record.problem:
         yield from _UNKNOWN_RULES
-    if found.is_garbled:
+    if unfinished.is_garbled:
         yield RECORD_STAYS
 
 
@@ -86,14 +87,14 @@ def _next(begun: Begun) -> str:
     return f"{begun.phase}, goes on from there"
 
 
-def abort_text(found: Unfinished) -> str:
+def abort_text(unfinished: Unfinished) -> str:
     """What abort is about to do with each node."""
-    lines = [_title(found)]
-    lines += [f"  {printable(begun.node.name)}: {_undone(begun)}" for begun in (*found.begun, *found.failed)]
-    lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in found.unclear.items()]
-    if found.is_garbled:
+    lines = [_title(unfinished)]
+    lines += [f"  {printable(begun.node.name)}: {_undone(begun)}" for begun in (*unfinished.begun, *unfinished.failed)]
+    lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
+    if unfinished.is_garbled:
         lines.append("  its record is taken away, with whatever stands in it that is not understood")
-    elif not found.record.is_missing:
+    elif not unfinished.record.is_missing:
         lines.append("  its record is taken away")
     return "\n".join(lines)
 
@@ -105,8 +106,8 @@ def _undone(begun: Begun) -> str:
 
 def aborted_text(aborted: Aborted) -> str:
     """What came of an abort."""
-    told = f"{counted(len(aborted.reverted), 'node')} given back"
-    return "\n".join((told + (f": {shortened(aborted.reverted)}" if aborted.reverted else ""), *_left(aborted)))
+    text = f"{counted(len(aborted.reverted), 'node')} given back"
+    return "\n".join((text + (f": {shortened(aborted.reverted)}" if aborted.reverted else ""), *_left(aborted)))
 
 
 def _left(aborted: Aborted) -> Iterable[str]:
@@ -116,37 +117,37 @@ def _left(aborted: Aborted) -> Iterable[str]:
         )
 
 
-def run_text(found: Unfinished | None, *, renewed: bool) -> str:
+def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
     """The run, and each of its nodes that is under way or failed."""
-    if found is None:
+    if unfinished is None:
         return "No rollout is under way, and none was interrupted."
-    lines = [_title(found)]
+    lines = [_title(unfinished)]
     if renewed:
         lines.append("  its process is alive: it renews the lock")
-    elif found.blocks:
-        lines.append(f"  nobody is running it: {ways_out(found)}")
-    lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*found.begun, *found.failed)]
-    lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in found.unclear.items()]
-    if found.gone:
-        lines.append(f"  no longer in the cluster: {shortened(found.gone)}")
+    elif unfinished.blocks:
+        lines.append(f"  nobody is running it: {ways_out(unfinished)}")
+    lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
+    lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
+    if unfinished.gone:
+        lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")
     return "\n".join(lines)
 
 
-def run_document(found: Unfinished | None, *, renewed: bool) -> Mapping[str, object] | None:
+def run_document(unfinished: Unfinished | None, *, renewed: bool) -> Mapping[str, object] | None:
     """The run as one object; `renewed` is whether its process was seen alive."""
-    if found is None:
+    if unfinished is None:
         return None
-    state = "running" if renewed else ("interrupted" if found.blocks else "ended")
+    state = "running" if renewed else ("interrupted" if unfinished.blocks else "ended")
     return {
-        "run": found.run,
+        "run": unfinished.run,
         "state": state,
-        "started_by": found.record.started_by,
-        "started_at": found.record.started_at,
-        "nodes": {begun.node.name: begun.phase for begun in (*found.begun, *found.failed)},
-        "failed": [*(begun.node.name for begun in found.failed), *found.given_back],
-        "done": found.done,
-        "not_begun": [node.name for node in found.untouched],
-        "not_understood": found.unclear,
-        "gone": found.gone,
-        "problem": found.record.problem,
+        "started_by": unfinished.record.started_by,
+        "started_at": unfinished.record.started_at,
+        "nodes": {begun.node.name: begun.phase for begun in (*unfinished.begun, *unfinished.failed)},
+        "failed": [*(begun.node.name for begun in unfinished.failed), *unfinished.given_back],
+        "done": unfinished.done,
+        "not_begun": [node.name for node in unfinished.untouched],
+        "not_understood": unfinished.unclear,
+        "gone": unfinished.gone,
+        "problem": unfinished.record.problem,
     }

@@ -86,10 +86,10 @@ def test_turns_end_with_their_context_and_a_run_that_ended_is_begun_again(
     with ansible.attending(hosts.values()):
         assert ansible.run(host, "echo one; echo two >&2; exit 3", timeout=20) == CommandResult(3, "one\n", "two\n")
         (turns,) = set(ansible._attended.values())
-        assert turns._round is not None
-        turns._round._run.end()
+        assert turns._run is not None
+        turns._run._run.end()
         assert ansible.run(hosts["cp-1"], "echo again", timeout=20).stdout == "again\n"
-        began = turns._round._run
+        began = turns._run._run
     assert not began.running
     assert not began.folder.exists()
     assert ansible._attended == {}

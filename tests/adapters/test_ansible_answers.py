@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.ansible.answers import Told, told, unreachable
+from rollout.adapters.ansible.answers import HostAnswer, host_answer, unreachable
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.ports import CommandResult
 
@@ -15,7 +15,7 @@ def event(kind: str, **result: Any) -> dict[str, Any]:
 
 
 def test_an_answer_with_the_clients_own_chatter_left_away() -> None:
-    found = told(
+    found = host_answer(
         event(
             "runner_on_ok",
             rc=3,
@@ -24,12 +24,12 @@ def test_an_answer_with_the_clients_own_chatter_left_away() -> None:
             changed=False,
         )
     )
-    assert found == Told("worker-1", CommandResult(3, "one\ntwo\n", "asked\n"))
+    assert found == HostAnswer("worker-1", CommandResult(3, "one\ntwo\n", "asked\n"))
 
 
 def test_an_answer_of_a_turn() -> None:
-    found = told(event("runner_item_on_ok", rc=0, stdout="", stderr="", rollout_turn=7))
-    assert found == Told("worker-1", CommandResult(0, "", ""), turn=7)
+    found = host_answer(event("runner_item_on_ok", rc=0, stdout="", stderr="", rollout_turn=7))
+    assert found == HostAnswer("worker-1", CommandResult(0, "", ""), turn=7)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_an_answer_of_a_turn() -> None:
     ],
 )
 def test_other_events_are_nobodys_answer(other: dict[str, Any]) -> None:
-    assert told(other) is None
+    assert host_answer(other) is None
 
 
 SSH = "Task failed: Failed to connect to the host via ssh: "
@@ -75,11 +75,12 @@ def test_why_a_host_is_not_reached(message: str, kind: type[SshError], said: str
 
 
 def test_what_is_no_answer_of_the_host() -> None:
-    late = told(event("runner_on_failed", timedout={"frame": "…", "period": 20}, msg="Timed out after 20 second(s)."))
+    timed_out = event("runner_on_failed", timedout={"frame": "…", "period": 20}, msg="Timed out after 20 second(s).")
+    late = host_answer(timed_out)
     assert late is not None
     assert isinstance(late.answer, SshTimeoutError)
     assert "within 20 s" in late.answer.message
-    become = told(event("runner_on_failed", msg="Task failed: Missing sudo password"))
+    become = host_answer(event("runner_on_failed", msg="Task failed: Missing sudo password"))
     assert become is not None
     assert type(become.answer) is SshError
     assert "Missing sudo password" in become.answer.message

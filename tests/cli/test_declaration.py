@@ -1,5 +1,6 @@
 """What follows from an option's declaration, held against every option that the program has."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -59,3 +60,27 @@ def test_an_empty_default_is_not_shown() -> None:
 
 def test_another_variable_is_written_out() -> None:
     assert option_of(Flag(OWN, "What it does.", variable="ROLLOUT_OTHER"), "").envvar == "ROLLOUT_OTHER"
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    word: Annotated[str, Flag(OWN, "A word.")] = "inner"
+
+
+@dataclass(frozen=True, slots=True)
+class Outer:
+    inner: Inner
+    count: Annotated[int, Flag(OWN, "A count.")] = 1
+
+
+def test_a_group_may_hold_groups() -> None:
+    groups: list[Outer] = []
+
+    def command(outer: Outer) -> None:
+        groups.append(outer)
+
+    app = typer.Typer()
+    app.command()(flattened(command))
+    app(["--word", "given", "--count", "2"], standalone_mode=False)
+    app([], standalone_mode=False)
+    assert groups == [Outer(Inner("given"), 2), Outer(Inner("inner"), 1)]

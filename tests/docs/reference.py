@@ -20,11 +20,11 @@ from rollout.model.progress import Outcome
 
 _EXIT_CODES = {
     ExitCode.OK: "done, or nothing to do",
-    ExitCode.ERROR: "an error, told in a sentence with a hint",
+    ExitCode.ERROR: "an error: one sentence, and a hint that says what to do",
     ExitCode.CHANGES: "nodes wait to be taken; only with `plan --detailed-exitcode`",
     ExitCode.DECLINED: "the question was not answered with `yes`, or could not be asked",
-    ExitCode.PARTIAL: "some nodes failed, their turn never came, or they were asked for and could not be taken",
-    ExitCode.STALE: "the cluster is not what the saved plan was made for",
+    ExitCode.PARTIAL: "some nodes failed, were not started, or were asked for and could not be taken",
+    ExitCode.STALE: "the cluster has changed since the plan was saved",
     ExitCode.BLOCKED: "another rollout holds the lock, or something is bound to stop a drain",
     ExitCode.USAGE: "flags, environment or settings say something impossible",
     ExitCode.INTERRUPTED: "stopped by a signal",

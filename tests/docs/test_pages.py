@@ -121,11 +121,26 @@ def test_every_field_is_explained_and_nothing_else() -> None:
     assert list(schemas.stale_meanings()) == []
 
 
-def test_the_picture_of_the_rooms_is_what_the_linter_enforces() -> None:
+def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
     project = tomllib.loads(text_of(ROOT / "pyproject.toml"))
-    layers = project["tool"]["importlinter"]["contracts"][0]["layers"]
+    contracts = [
+        contract["layers"] for contract in project["tool"]["importlinter"]["contracts"] if "layers" in contract
+    ]
     pictures = re.findall(r"^```\n(.*?)\n```$", text_of(DOCS / "architecture.md"), re.DOTALL | re.MULTILINE)
-    assert "\n".join(layers).replace("rollout.", "") in pictures
+    assert [re.sub(r"\brollout\.", "", "\n".join(layers)) for layers in contracts] == pictures[-len(contracts) :]
+
+
+def test_files_that_the_threat_model_names_exist() -> None:
+    """Where a rule is enforced, and by which test it is shown: names that a move would leave behind."""
+    rows = [row.split(" | ") for row in text_of(DOCS / "security.md").splitlines() if "`test_" in row]
+    assert len(rows) > 10
+    for row in rows:
+        tests = [ROOT / "tests" / "security" / name for name in re.findall(r"`(test_\w+\.py)`", row[3])]
+        assert all(test.exists() for test in tests), row[3]
+        for first, *others in [re.findall(r"`([\w/*]+\.py)`", row[2]) or [""]]:
+            folder = first.rpartition("/")[0]
+            places = [first, *(name if "/" in name else f"{folder}/{name}" for name in others)]
+            assert all(list((ROOT / "rollout").glob(place)) for place in places if place), row[2]
 
 
 def test_every_page_is_on_the_site() -> None:

@@ -42,7 +42,7 @@ def asked(server: StandaloneApi) -> list[int]:
 
 
 def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: KubeApi) -> None:
-    with EventWriter(api, "run-1", last_words=10) as writer:
+    with EventWriter(api, "run-1", closing_seconds=10) as writer:
         writer.tell(note())
     (event,) = written(api)
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
@@ -53,12 +53,12 @@ def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: KubeAp
 
 def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: KubeApi, server: StandaloneApi) -> None:
     later = AT + timedelta(minutes=5)
-    with EventWriter(api, "run-1", last_words=10) as writer:
+    with EventWriter(api, "run-1", closing_seconds=10) as writer:
         writer.tell(note())
         writer.tell(note(at=later, message="Evicting 2 pods"))
-    with EventWriter(api, "run-1", last_words=10) as resumed:
+    with EventWriter(api, "run-1", closing_seconds=10) as resumed:
         resumed.tell(note(at=later, message="Evicting 1 pod"))
-    with EventWriter(api, "run-2", last_words=10) as another:
+    with EventWriter(api, "run-2", closing_seconds=10) as another:
         another.tell(note())
     # the rights that a rollout is granted are to create and to patch Events
     assert server.call(lambda: server.server.requests.asked("get", "events")) == []
@@ -69,7 +69,7 @@ def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: KubeApi, s
 
 
 def test_one_that_has_expired_is_made_anew(api: KubeApi, server: StandaloneApi) -> None:
-    with EventWriter(api, "run-1", last_words=10) as writer:
+    with EventWriter(api, "run-1", closing_seconds=10) as writer:
         writer.tell(note())
         (event,) = wait_for(api, 1)
         server.call(lambda: server.store.remove(STORED, event["metadata"]["name"], "default"))
@@ -79,7 +79,7 @@ def test_one_that_has_expired_is_made_anew(api: KubeApi, server: StandaloneApi) 
 
 
 def test_an_outage_only_puts_it_off(api: KubeApi, server: StandaloneApi) -> None:
-    with EventWriter(api, "run-1", last_words=20) as writer:
+    with EventWriter(api, "run-1", closing_seconds=20) as writer:
         server.outage(None)
         began = time.monotonic()
         for reason in ("Cordoned", "Draining", "Drained"):
@@ -98,7 +98,7 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
 ) -> None:
     fault(server, answer)
     told: list[RolloutError] = []
-    with EventWriter(api, "run-1", last_words=10, refused=told.append) as writer:
+    with EventWriter(api, "run-1", closing_seconds=10, refused=told.append) as writer:
         for number in range(5):
             writer.tell(note(f"Reason{number}"))
     assert len(told) == 1
@@ -108,7 +108,7 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
 @pytest.mark.parametrize("answer", [FaultAnswer.HANG, FaultAnswer.UNAVAILABLE, FaultAnswer.DROP])
 def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: KubeApi, server: StandaloneApi) -> None:
     fault(server, answer)
-    with EventWriter(api, "run-1", last_words=0.5) as writer:
+    with EventWriter(api, "run-1", closing_seconds=0.5) as writer:
         writer.tell(note())
         began = time.monotonic()
     assert time.monotonic() - began < 3
@@ -117,7 +117,7 @@ def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: KubeApi, 
 def test_last_words_are_tried_again_while_there_is_time(api: KubeApi, server: StandaloneApi) -> None:
     failing = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="events", requests=4)
     server.call(lambda: server.server.faults.add(failing))
-    with EventWriter(api, "run-1", last_words=20) as writer:
+    with EventWriter(api, "run-1", closing_seconds=20) as writer:
         for reason in ("Booted", "Ready"):
             writer.tell(note(reason))
     assert {event["reason"] for event in written(api)} == {"Booted", "Ready"}

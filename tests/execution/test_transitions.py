@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 
-from rollout.execution.node.run import _STEPS
+from rollout.execution.node.steps import _STEPS
 from rollout.execution.node.transitions import NEXT, IllegalTransitionError, advance, is_final
 from rollout.model.progress import Phase
 

@@ -101,7 +101,7 @@ class Played(NoGates):
             stop=StopRequest(),
             allowance=Allowance(nodes=limit, failures=9, settle_timeout=patience),
             ledger=self.ledger,
-            told=lambda _message: None,
+            notice=lambda _message: None,
             gates=self,
         )
         runner.run(Wave(1, tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.names), ""))

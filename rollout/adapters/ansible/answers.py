@@ -42,7 +42,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HostAnswer:
     """A host's answer; `turn` is the number of the turn that it belongs to, None where turns are not taken."""
 
     host: str
@@ -50,7 +50,7 @@ class Told:
     turn: int | None = None
 
 
-def told(event: Mapping[str, Any]) -> Told | None:
+def host_answer(event: Mapping[str, Any]) -> HostAnswer | None:
     """What an event of ansible-runner says of a host's command; None where it is about something else."""
     data = event.get("event_data") or {}
     if event.get("event") not in _ANSWERS or data.get("task_action") not in _RAW:
@@ -59,7 +59,7 @@ def told(event: Mapping[str, Any]) -> Told | None:
     if not isinstance(host, str) or not isinstance(result, dict) or "results" in result:
         return None
     turn = result.get(_TURN)
-    return Told(host, answer(host, result), turn if isinstance(turn, int) else None)
+    return HostAnswer(host, answer(host, result), turn if isinstance(turn, int) else None)
 
 
 def answer(host: str, result: Mapping[str, Any]) -> Answer:

@@ -15,11 +15,11 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
-from rollout.adapters.ansible.answers import Answer, Told, told
+from rollout.adapters.ansible.answers import Answer, HostAnswer, host_answer
+from rollout.adapters.ansible.command_queue import CommandQueue
 from rollout.adapters.ansible.inventory import is_reachable_by_name
-from rollout.adapters.ansible.run import AnsibleRun
+from rollout.adapters.ansible.playbook_run import PlaybookRun
 from rollout.adapters.ansible.settings import AnsibleSettings, playbooks, require_ansible
-from rollout.adapters.ansible.turns import Turns
 from rollout.adapters.scratch import new_folder
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import SshError, SshUnreachableError
@@ -45,7 +45,7 @@ class AnsibleExecutor:
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             self._settings = replace(settings, seen_keys=folder / "known_hosts")
         self._lock = threading.Lock()
-        self._attended: dict[str, Turns] = {}
+        self._attended: dict[str, CommandQueue] = {}
 
     def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """Where the host is attended its next turn, else a run of its own, which takes a second or two.
@@ -58,9 +58,9 @@ class AnsibleExecutor:
             SshError: Ansible could not run the command.
         """
         with self._lock:
-            turns = self._attended.get(host.name)
-        if turns is not None:
-            return turns.take(host, command, timeout=timeout)
+            queue = self._attended.get(host.name)
+        if queue is not None:
+            return queue.ask(host, command, timeout=timeout)
         with closing(self.run_on_all({host.name: host}, command, timeout=timeout, concurrency=1)) as answers:
             _name, answer = next(answers)
         if isinstance(answer, SshError):
@@ -91,9 +91,9 @@ class AnsibleExecutor:
                 yield names[host_name], answer
 
     def _asked(self, hosts: list[Host], command: str, timeout: float, concurrency: int) -> Iterator[tuple[str, Answer]]:
-        answers: SimpleQueue[Told | None] = SimpleQueue()
+        answers: SimpleQueue[HostAnswer | None] = SimpleQueue()
         left = {host.name for host in hosts}
-        run = AnsibleRun(
+        run = PlaybookRun(
             self._settings,
             playbooks() / "probe.yml",
             hosts,
@@ -103,12 +103,12 @@ class AnsibleExecutor:
         )
         try:
             run.begin({"rollout_question": command, "rollout_seconds": math.ceil(timeout)})
-            while left and (found := answers.get()) is not None:
-                if found.host in left:
-                    left.remove(found.host)
-                    yield found.host, found.answer
+            while left and (answered := answers.get()) is not None:
+                if answered.host in left:
+                    left.remove(answered.host)
+                    yield answered.host, answered.answer
             for name in sorted(left):
-                yield name, SshUnreachableError(f"{name}: Ansible gave no answer: {run.last_words}")
+                yield name, SshUnreachableError(f"{name}: Ansible gave no answer: {run.last_output}")
         finally:
             run.end()
 
@@ -116,22 +116,22 @@ class AnsibleExecutor:
     def attending(self, hosts: Iterable[Host]) -> Iterator[None]:
         """One run of `reboot.yml` for all of them, begun at the first question; any beyond 200 are asked singly."""
         attended = [host for host in hosts if is_reachable_by_name(host)][:_MOST_ATTENDED]
-        turns = Turns(self._settings, attended)
+        queue = CommandQueue(self._settings, attended)
         with self._lock:
-            self._attended.update({host.name: turns for host in attended})
+            self._attended.update({host.name: queue for host in attended})
         try:
             yield
         finally:
             with self._lock:
                 for host in attended:
                     self._attended.pop(host.name, None)
-            turns.close()
+            queue.close()
 
 
-def _pass_on(event: Mapping[str, Any], answers: "SimpleQueue[Told | None]") -> None:
-    found = told(event)
-    if found is not None:
-        answers.put(found)
+def _pass_on(event: Mapping[str, Any], answers: "SimpleQueue[HostAnswer | None]") -> None:
+    answer = host_answer(event)
+    if answer is not None:
+        answers.put(answer)
 
 
 def _only_in(boot_id: str, command: str) -> str:

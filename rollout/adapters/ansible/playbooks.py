@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rollout.adapters.ansible.run import AnsibleRun
+from rollout.adapters.ansible.playbook_run import PlaybookRun
 from rollout.adapters.ansible.settings import AnsibleSettings, require_ansible
 from rollout.errors import InputError
 from rollout.execution.gates.playbooks import Occasion
@@ -37,14 +37,14 @@ class AnsiblePlaybooks:
         *,
         seconds: float,
         check: Callable[[], None],
-        told: Callable[[str], None],
+        notice: Callable[[str], None],
     ) -> str:
         """Why it failed; empty where it passed, or there is none."""
         file = self._files.get(occasion)
         if file is None:
             return ""
-        heard = _Heard(told)
-        run = AnsibleRun(self._settings, file.absolute(), [host], forks=1, listener=heard)
+        heard = _Heard(notice)
+        run = PlaybookRun(self._settings, file.absolute(), [host], forks=1, listener=heard)
         try:
             run.begin(variables)
             end = time.monotonic() + seconds
@@ -57,21 +57,21 @@ class AnsiblePlaybooks:
         if run.status == 0:
             # A play that names no host of this one passes as well: nothing was asked of it.
             return ""
-        return heard.failure or run.last_words
+        return heard.failure or run.last_output
 
 
 class _Heard:
     """Passes the names of tasks on, and keeps the first failure that Ansible did not ignore."""
 
-    def __init__(self, told: Callable[[str], None]) -> None:
-        self._told = told
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        self._notice = notice
         self.failure = ""
 
     def __call__(self, event: Mapping[str, Any]) -> None:
         data = event.get("event_data") or {}
         task = excerpt(str(data.get("task") or ""))
         if event.get("event") == "playbook_on_task_start" and task:
-            self._told(task)
+            self._notice(task)
         if event.get("event") in _FAILED and not data.get("ignore_errors") and not self.failure:
             result = data.get("res") or {}
             words = (result.get("msg") or result.get("stderr") or "no reason given", result.get("assertion"))

@@ -99,7 +99,7 @@ def _rest(
         plan=rest.plan,
         targets=targets,
         connections=connections,
-        options=execute.run_options(rest.selected, process),
+        options=execute.run_options(rest.selected, process.ssh, process.lease, process.lock, process.reboot.command),
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.cli import wiring
-from rollout.cli.options.run import ProcessOptions, StopMode
+from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.run import StopMode
+from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
@@ -19,6 +21,7 @@ from rollout.execution.rollout.execute import execute as execute_plan
 from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as ask_server
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.host import Host
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, RunResult
@@ -55,16 +58,18 @@ class Run:
         return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
 
 
-def run_options(selected: int, process: ProcessOptions) -> RunOptions:
+def run_options(
+    selected: int, ssh: SshOptions, lease: LeaseOptions, lock: LockOptions, reboot_command: str = REBOOT_COMMAND
+) -> RunOptions:
     """How this process runs; percentages are of the `selected` nodes."""
     return RunOptions(
         selected=selected,
         holder=wiring.lease_holder(),
-        lease_namespace=process.lease.lease_namespace,
-        lease_seconds=process.lock.seconds,
-        probe_timeout=process.ssh.probe_timeout,
-        unlock=process.lock.force_unlock,
-        reboot_command=process.reboot.command,
+        lease_namespace=lease.lease_namespace,
+        lease_seconds=lock.seconds,
+        probe_timeout=ssh.probe_timeout,
+        unlock=lock.force_unlock,
+        reboot_command=reboot_command,
     )
 
 

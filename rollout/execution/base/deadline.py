@@ -56,21 +56,21 @@ def has_answered(error: BaseException) -> bool:
 def patiently(
     action: Callable[[], T],
     deadline: Deadline,
-    told: Callable[[BaseException], None] | None = None,
+    notice: Callable[[BaseException], None] | None = None,
     *,
     passing: Callable[[BaseException], bool] = is_passing,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Result of `action`, repeated with growing pauses while the API server is away or asks for patience.
 
-    `told` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised;
+    `notice` hears of each failure that is waited out; `passing` says which are. At the deadline the last is raised;
     what `sleep` raises ends it before.
     """
     retrying = Retrying(
         retry=retry_if_exception(passing),
         wait=lambda state: min(_pause(state), deadline.remaining),
         stop=lambda _state: deadline.expired,
-        before_sleep=(lambda state: told(_failure(state))) if told else None,
+        before_sleep=(lambda state: notice(_failure(state))) if notice else None,
         reraise=True,
         sleep=sleep,
     )

@@ -12,13 +12,13 @@ class OutageNotice:
         self._report = report
         self._quiet_seconds = quiet_seconds
         self._turn = threading.Lock()
-        self._told_at = float("-inf")
+        self._noticed_at = float("-inf")
 
     def __call__(self, error: BaseException) -> None:
         """Hear of one failed attempt."""
         now = self._report.now.timestamp()
         with self._turn:
-            if now - self._told_at < self._quiet_seconds:
+            if now - self._noticed_at < self._quiet_seconds:
                 return
-            self._told_at = now
+            self._noticed_at = now
         self._report.notice(f"waiting for the API server: {error}")

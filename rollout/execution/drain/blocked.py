@@ -54,14 +54,14 @@ class Reason:
 
 @dataclass(slots=True)
 class _Hold:
-    """One pod held back. `began`, `told_at` and `event_at` are monotonic seconds."""
+    """One pod held back. `began`, `reported_at` and `event_at` are monotonic seconds."""
 
     pod: Pod
     reason: Reason
     since: datetime
     began: float
-    told: Reason | None = None
-    told_at: float = 0.0
+    reported: Reason | None = None
+    reported_at: float = 0.0
     event_at: float = 0.0
     events: int = 0
 
@@ -74,7 +74,7 @@ class HeldPods:
         self._deadline = deadline
         self._events = events
         self._holds: dict[str, _Hold] = {}
-        self._told_by_event: set[str] = set()
+        self._with_event: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._holds)
@@ -91,8 +91,8 @@ class HeldPods:
     def release(self, uid: str) -> None:
         """This pod may go, or is gone."""
         hold = self._holds.pop(uid, None)
-        if hold is not None and hold.told is not None:
-            self._task.report.released(self._task.node, hold.pod.key, hold.told.budget, hold.since)
+        if hold is not None and hold.reported is not None:
+            self._task.report.released(self._task.node, hold.pod.key, hold.reported.budget, hold.since)
 
     def keep_only(self, uids: frozenset[str]) -> None:
         """Release all others."""
@@ -110,7 +110,7 @@ class HeldPods:
         for hold in self._holds.values():
             if now - hold.began < _BEFORE_TELLING:
                 continue
-            if hold.told != hold.reason or now - hold.told_at >= _REPEAT_SECONDS:
+            if hold.reported != hold.reason or now - hold.reported_at >= _REPEAT_SECONDS:
                 self._tell(hold, now)
             if self._wants_event(hold, now):
                 self._write(hold, now)
@@ -119,10 +119,10 @@ class HeldPods:
         if hold.events:
             pause = min(_LONGEST_EVENT_SECONDS, _EVENT_SECONDS * 2.0 ** (hold.events - 1))
             return now - hold.event_at >= pause
-        return now - hold.began >= _BEFORE_EVENT and len(self._told_by_event) < _MOST_EVENTS
+        return now - hold.began >= _BEFORE_EVENT and len(self._with_event) < _MOST_EVENTS
 
     def _tell(self, hold: _Hold, now: float) -> None:
-        hold.told, hold.told_at = hold.reason, now
+        hold.reported, hold.reported_at = hold.reason, now
         needs, has = hold.reason.figures or (None, None)
         owner = hold.pod.owner
         self._task.report.blocked(
@@ -142,7 +142,7 @@ class HeldPods:
 
     def _write(self, hold: _Hold, now: float) -> None:
         hold.events, hold.event_at = hold.events + 1, now
-        self._told_by_event.add(hold.pod.uid)
+        self._with_event.add(hold.pod.uid)
         self._events.blocked(
             BlockedNote(
                 hold.pod.key,

@@ -103,9 +103,9 @@ class BudgetView:
             self._index = replace(self._index, found={})
             return
         self._news = news
-        found = self._view.items() if self._view is not None else ()
-        self._seen = {seen.budget.key: seen for seen in found}
-        self._index = BudgetIndex.of(seen.budget for seen in found)
+        listed = self._view.items() if self._view is not None else ()
+        self._seen = {seen.budget.key: seen for seen in listed}
+        self._index = BudgetIndex.of(seen.budget for seen in listed)
 
     def guarding(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that will be asked about this pod."""

@@ -139,14 +139,14 @@ def _empty(
 
 
 def _returning(task: DrainTask, pods: Sequence[Pod]) -> Returning:
-    def told(pod: Pod) -> None:
+    def notice(pod: Pod) -> None:
         whose = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else "nobody"
         task.report.notice(
             f"{task.node}: {pod.key} is left to the reboot, for the pods of {whose} come back to this node "
             "however often they are evicted"
         )
 
-    return Returning(pods, task.returning, told)
+    return Returning(pods, task.returning, notice)
 
 
 def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
@@ -161,8 +161,8 @@ class _Waiting:
     evictor: Evictor
     held: HeldPods
     terminating: dict[str, float] = field(default_factory=dict)
-    told: str = ""
-    told_at: float = float("-inf")
+    reported: str = ""
+    reported_at: float = float("-inf")
     quiet: _Quiet = field(default_factory=_Quiet)
 
     def tell(self, remaining: Sequence[Pod]) -> None:
@@ -174,8 +174,8 @@ class _Waiting:
         overdue = [pod for pod in going if now - self.terminating[pod.uid] > pod.grace_period + _OVERDUE]
         if overdue:
             detail += f"; overdue: {listed([f'{pod.key}{_finalizers(pod)}' for pod in overdue], _NAMED)}"
-        if detail != self.told and now - self.told_at >= _TICK_OF_TELLING:
-            self.told, self.told_at = detail, now
+        if detail != self.reported and now - self.reported_at >= _TICK_OF_TELLING:
+            self.reported, self.reported_at = detail, now
             self.task.report.step(self.task.node, Phase.DRAINING, detail)
 
     def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:

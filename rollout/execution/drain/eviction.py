@@ -61,8 +61,8 @@ class Attempt:
     @property
     def figures(self) -> tuple[int, int] | None:
         """How many healthy pods the budget needs and has, where the server said so."""
-        found = _FIGURES.search(self.message)
-        return (int(found[1]), int(found[2])) if found else None
+        match = _FIGURES.search(self.message)
+        return (int(match[1]), int(match[2])) if match else None
 
 
 def request_removal(

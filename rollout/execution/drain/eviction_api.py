@@ -29,10 +29,10 @@ class _Resources(msgspec.Struct, frozen=True):
 def find_eviction_version(api: ClusterApi) -> str:
     """`policy/v1` where it is served, else `policy/v1beta1`; `DrainError` where pods cannot be evicted at all."""
     served = decode.decode(api.get(CORE), _Resources, CORE).resources
-    found = [each for each in served if each.name == _SUBRESOURCE and each.kind == "Eviction"]
-    if not any(each.group and each.version for each in found):
+    evictions = [resource for resource in served if resource.name == _SUBRESOURCE and resource.kind == "Eviction"]
+    if not any(resource.group and resource.version for resource in evictions):
         raise DrainError(
             "the API server serves no pods/eviction, so pods cannot leave within their budgets",
             hint="--disable-eviction deletes pods instead, past their budgets.",
         )
-    return CURRENT if any(f"{each.group}/{each.version}" == CURRENT for each in found) else OLD
+    return CURRENT if any(f"{resource.group}/{resource.version}" == CURRENT for resource in evictions) else OLD

@@ -187,8 +187,8 @@ class Evictor:
         guarded = [(pod, self._budgets.guarding(pod)) for pod in pods]
         demand = Counter(guard.key for _, guards in guarded for guard in guards)
 
-        def urgency(each: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
-            pod, guards = each
+        def urgency(candidate: tuple[Pod, tuple[Budget, ...]]) -> tuple[float, int, str]:
+            pod, guards = candidate
             slack = [self._budgets.allowance(guard, now) - demand[guard.key] for guard in guards]
             return min(slack, default=float("inf")), -pod.grace_period, pod.key
 

@@ -19,12 +19,12 @@ _TRIES_OF_TOLERANT, _TRIES = 1, 3
 class Returning:
     """Who has come since the drain began. `first` are the pods that were there.
 
-    `stay` takes up the UIDs of owners whose pods are left; `told` hears of the first such pod of each.
+    `stay` takes up the UIDs of owners whose pods are left; `notice` hears of the first such pod of each.
     """
 
     first: Sequence[Pod]
     stay: set[str]
-    told: Callable[[Pod], None]
+    notice: Callable[[Pod], None]
     arrived: dict[str, set[str]] = field(default_factory=dict)
 
     def without(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
@@ -40,12 +40,12 @@ class Returning:
         arrived.add(pod.uid)
         if owner not in self.stay and len(arrived) > self._worth_trying(pod, owner):
             self.stay.add(owner)
-            self.told(pod)
+            self.notice(pod)
         return owner in self.stay and not pod.terminating
 
     def _worth_trying(self, pod: Pod, owner: str) -> int:
         """How many of an owner's pods that come are evicted: each that was here may be replaced a few times."""
-        replicas = sum(1 for each in self.first if each.owner is not None and each.owner.uid == owner)
+        replicas = sum(1 for other in self.first if other.owner is not None and other.owner.uid == owner)
         return max(1, replicas) * (_TRIES_OF_TOLERANT if _tolerates_cordons(pod) else _TRIES)
 
 

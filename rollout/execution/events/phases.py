@@ -15,7 +15,7 @@ from rollout.model.progress import NodeFinished, NodeResult, NodeStep, Outcome, 
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
 
-LAST_WORDS_SECONDS = 3.0
+CLOSING_SECONDS = 3.0
 # Fixed words: people filter by them. `pending` is nothing that happens to a node; the end has words of its own.
 REASONS = {
     Phase.CORDONED: "Cordoned",
@@ -37,7 +37,7 @@ class PhaseEvents:
         self._planned = {node.name: node for node in plan.nodes}
         self._phases: dict[str, Phase] = {}
         self._report = report
-        self._writer = EventWriter(api, self._run, last_words=LAST_WORDS_SECONDS, refused=self._refused)
+        self._writer = EventWriter(api, self._run, closing_seconds=CLOSING_SECONDS, refused=self._refused)
 
     def __enter__(self) -> Self:
         self._writer.__enter__()
@@ -68,8 +68,8 @@ class PhaseEvents:
 
     def _tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
         about = f"{node}/{reason}"
-        told = f"{message} (rollout {self._run})"
-        self._writer.tell(NodeNote(node, self._planned[node].node_uid, about, reason, told, at, at, warning))
+        text = f"{message} (rollout {self._run})"
+        self._writer.tell(NodeNote(node, self._planned[node].node_uid, about, reason, text, at, at, warning))
 
     def _step(self, event: NodeStep) -> str:
         return _sentence(event.phase, self._planned[event.node])

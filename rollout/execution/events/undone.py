@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rollout.errors import RolloutError
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.events.phases import ENDS, FAILED, LAST_WORDS_SECONDS
+from rollout.execution.events.phases import CLOSING_SECONDS, ENDS, FAILED
 from rollout.execution.events.writer import EventWriter, NodeNote
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import NodeResult, Outcome
@@ -20,7 +20,7 @@ def undone_events(api: ClusterApi, run: str, report: Reporter) -> EventWriter:
     def refused(error: RolloutError) -> None:
         report.notice(f"the Nodes' Events do not tell of this abort: {error.message}")
 
-    return EventWriter(api, run, last_words=LAST_WORDS_SECONDS, refused=refused)
+    return EventWriter(api, run, closing_seconds=CLOSING_SECONDS, refused=refused)
 
 
 def undone_note(node: PlannedNode, result: NodeResult, run: str, at: datetime) -> NodeNote:

@@ -52,7 +52,7 @@ class _Standing(msgspec.Struct):
 
 
 class EventWriter:
-    """Writes the Events of one run. Enter it to begin; what is not written yet has `last_words` seconds at the end.
+    """Writes the Events of one run. Enter it to begin; what is not written yet has `closing_seconds` at the end.
 
     `refused` hears, once, why Events cannot be written.
     """
@@ -62,15 +62,15 @@ class EventWriter:
         api: ClusterApi,
         run: str,
         *,
-        last_words: float = 0.0,
+        closing_seconds: float = 0.0,
         refused: Callable[[RolloutError], None] | None = None,
     ) -> None:
         self._api = api
-        self._last_words = last_words
+        self._closing_seconds = closing_seconds
         self._run = run
         self._refused = refused
         self._waiting: queue.Queue[NodeNote | None] = queue.Queue(_MOST_WAITING)
-        self._told: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
         self._leaving = threading.Event()
         self._last_moment = float("inf")
         # a thread that no exit waits for: it may be in a request that nobody answers
@@ -83,11 +83,11 @@ class EventWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._last_moment = time.monotonic() + self._last_words
+        self._last_moment = time.monotonic() + self._closing_seconds
         self._leaving.set()
         with suppress(queue.Full):
             self._waiting.put_nowait(None)
-        self._writer.join(self._last_words)
+        self._writer.join(self._closing_seconds)
 
     def tell(self, note: NodeNote) -> None:
         """Have it written in the background; dropped where far too many wait already."""
@@ -122,20 +122,20 @@ class EventWriter:
 
     def _write(self, note: NodeNote) -> None:
         name = self._name(note)
-        if name not in self._told:
+        if name not in self._counts:
             with suppress(ApiConflictError):
                 self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
-                self._told[name] = 1
+                self._counts[name] = 1
                 return
             # An earlier process of this run has told it, or a lost answer of this one. An empty patch reads it: to get
             # Events would take one right more.
-            self._told[name] = _count(self._api.patch(f"{EVENTS}/{name}", {}))
+            self._counts[name] = _count(self._api.patch(f"{EVENTS}/{name}", {}))
         try:
-            self._api.patch(f"{EVENTS}/{name}", {**_news(note), "count": self._told[name] + 1})
-            self._told[name] += 1
+            self._api.patch(f"{EVENTS}/{name}", {**_news(note), "count": self._counts[name] + 1})
+            self._counts[name] += 1
         except ApiNotFoundError:
             # the server has let it expire
-            del self._told[name]
+            del self._counts[name]
             self._api.create(EVENTS, {**self._identity(name, note), **_first(note)})
 
     def _name(self, note: NodeNote) -> str:

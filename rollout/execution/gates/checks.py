@@ -39,7 +39,7 @@ def _check(task: NodeTask, hooks: HookPolicy, name: str, wanted: Sequence[str], 
     label = hooks.prefix + name
     deadline = task.cluster.deadline(hooks.timeout)
     _ask(task, label, wanted)
-    told = ""
+    reported = ""
     with watch_node(task.cluster, task.name, deadline) as view:
         while missing := _missing(view.items(), wanted):
             task.guard.check()
@@ -49,8 +49,8 @@ def _check(task: NodeTask, hooks: HookPolicy, name: str, wanted: Sequence[str], 
                     f"not annotated true within --hook-timeout {hooks.timeout}: {missing}",
                     hint=f"Its checks run on nodes with the label {label}: see their pods' logs.",
                 )
-            if missing != told:
-                told = missing
+            if missing != reported:
+                reported = missing
                 task.report.step(task.name, phase, f"waiting for checks: {missing}")
             view.wait(min(_TICK, max(0.1, deadline.remaining)))
     _thank(task, label, wanted)

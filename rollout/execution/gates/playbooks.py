@@ -38,9 +38,9 @@ class NodePlaybooks(Protocol):
         *,
         seconds: float,
         check: Callable[[], None],
-        told: Callable[[str], None],
+        notice: Callable[[str], None],
     ) -> str:
-        """Why it failed, empty where it passed, or there is none for this occasion; `told` hears of each task.
+        """Why it failed, empty where it passed, or there is none for this occasion; `notice` hears of each task.
 
         `check` is called again and again while it runs: what it raises ends the playbook, and is raised.
         """
@@ -75,7 +75,7 @@ def _run(
         {**_about(context, node), "rollout_occasion": occasion.value, **variables},
         seconds=timeout,
         check=context.guard.check,
-        told=lambda task: context.report.step(context.name, phase, f"{occasion} playbook: {task}"),
+        notice=lambda task: context.report.step(context.name, phase, f"{occasion} playbook: {task}"),
     )
     if why:
         raise NodeFailure(

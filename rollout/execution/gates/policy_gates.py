@@ -49,7 +49,7 @@ class PolicyGates:
         self._windows = [Window.parse(text) for text in self._policy.windows.windows]
         self._wave_of = {node.name: wave for wave in around.plan.waves for node in wave.nodes}
         self._held: dict[str, Deadline] = {}
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
         self._alerts = ""
         self._alerts_until = float("-inf")
 
@@ -191,8 +191,8 @@ class PolicyGates:
 
     def _said(self, about: str, hold: Hold) -> Hold:
         """Tell once what holds a node up, or all of them."""
-        if self._told.get(about) != hold.why and not hold.final:
-            self._told[about] = hold.why
+        if self._reported.get(about) != hold.why and not hold.final:
+            self._reported[about] = hold.why
             self._around.report.notice(f"{about or 'no node is begun'}: {hold.why}")
         return hold
 

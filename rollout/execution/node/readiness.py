@@ -16,20 +16,20 @@ from rollout.model.quantity import Duration
 def await_ready(task: NodeTask, boot: BootFacts, timeout: Duration) -> None:
     """Return when the kubelet of this boot reports Ready."""
     deadline = task.cluster.deadline(timeout)
-    told = ""
+    reported = ""
     with watch_node(task.cluster, task.name, deadline) as view:
         while not deadline.expired:
             nodes = view.items()
             missing = _not_ready_because(nodes[0] if nodes else None, boot)
             if not missing:
                 return
-            if missing != told:
-                told = missing
+            if missing != reported:
+                reported = missing
                 task.report.step(task.name, Phase.BOOTED, missing)
             view.wait(min(5.0, deadline.remaining))
     raise NodeFailure(
         Outcome.NOT_READY,
-        f"the Node is not Ready within --ready-timeout {timeout}: {told}",
+        f"the Node is not Ready within --ready-timeout {timeout}: {reported}",
         hint=f"See: kubectl describe node {task.name}; journalctl -u kubelet on the host",
     )
 

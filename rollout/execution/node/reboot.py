@@ -127,7 +127,7 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
         if facts is not None and not in_boot_before(context.host, facts):
             return facts
         if facts is not None and doubt is not None:
-            last = doubt.settle() or last
+            last = doubt.ask() or last
             doubt = doubt if doubt.stands else None
         if last != reported:
             reported = last
@@ -143,7 +143,7 @@ class _Doubt:
     stands: bool = True
     refused: Deadline | None = None
 
-    def settle(self) -> str:
+    def ask(self) -> str:
         """Ask the host, which answers in the boot from before; why it was not asked, empty where it was.
 
         Going down it may refuse: that is no verdict. `RefilledError` at once, for draining does no harm to a host that

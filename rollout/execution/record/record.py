@@ -117,24 +117,24 @@ def _config_map(body: bytes) -> _ConfigMap:
         raise _NotUnderstoodError(str(error)[:_TOLD]) from error
 
 
-def _standing(found: _ConfigMap, origin: str) -> StandingRecord:
+def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
     """The record in a ConfigMap; where its content is not understood, what its annotations say of it still stands."""
-    run, problem = found.annotations.get(marks.RUN, ""), ""
+    run, problem = config_map.annotations.get(marks.RUN, ""), ""
     plan: RolloutPlan | None = None
     health: Health | None = None
     try:
-        _check_annotations(found.annotations)
-        plan, health = _plan(found, run), _health(found)
+        _check_annotations(config_map.annotations)
+        plan, health = _plan(config_map, run), _health(config_map)
     except _NotUnderstoodError as error:
         plan, problem = None, f"{origin}: {error}"
     return StandingRecord(
         run=run if is_run_id(run) else "",
-        started_by=found.annotations.get(marks.STARTED_BY, ""),
-        started_at=found.annotations.get(marks.STARTED_AT, ""),
-        ended=found.annotations.get(marks.ENDED) == "true",
+        started_by=config_map.annotations.get(marks.STARTED_BY, ""),
+        started_at=config_map.annotations.get(marks.STARTED_AT, ""),
+        ended=config_map.annotations.get(marks.ENDED) == "true",
         plan=plan,
         problem=problem,
-        resource_version=found.metadata.resource_version,
+        resource_version=config_map.metadata.resource_version,
         health=health,
     )
 
@@ -149,31 +149,32 @@ def _check_annotations(annotations: dict[str, str]) -> None:
         raise _NotUnderstoodError(f"its annotation {marks.ENDED} is {word[:_TOLD]!r}")
 
 
-def _health(found: _ConfigMap) -> Health | None:
+def _health(config_map: _ConfigMap) -> Health | None:
     """None where nothing was written down; what cannot be read would have kept the next wave waiting for workloads."""
     try:
-        health = msgspec.json.decode((found.data or {}).get(_HEALTH_KEY, "null"), type=Health | None)
+        health = msgspec.json.decode((config_map.data or {}).get(_HEALTH_KEY, "null"), type=Health | None)
     except _NOT_READ as error:
         raise _NotUnderstoodError(f"what was well before its wave, {_HEALTH_KEY}: {str(error)[:_TOLD]}") from error
-    if strange := next((one for one in health.workloads.values() if not one.is_named), None) if health else None:
+    workloads = health.workloads.values() if health else ()
+    if strange := next((workload for workload in workloads if not workload.is_named), None):
         raise _NotUnderstoodError(f"{_HEALTH_KEY}: {strange.key[:_TOLD]!r} is the name of no workload")
     return health
 
 
-def _plan(found: _ConfigMap, run: str) -> RolloutPlan:
-    if strange := sorted(found.parts - {_PLAN_KEY, _PACKED_KEY, _HEALTH_KEY}):
+def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
+    if strange := sorted(config_map.parts - {_PLAN_KEY, _PACKED_KEY, _HEALTH_KEY}):
         raise _NotUnderstoodError(f"its part {strange[0][:_TOLD]!r} is none that this program knows")
-    if {_PLAN_KEY, _PACKED_KEY} <= found.parts:
+    if {_PLAN_KEY, _PACKED_KEY} <= config_map.parts:
         raise _NotUnderstoodError("it holds two plans")
     try:
-        return replace(decode_plan(_document(found), "its plan"), plan_id=run)
+        return replace(decode_plan(_document(config_map), "its plan"), plan_id=run)
     except PlanFileError as error:
         raise _NotUnderstoodError(error.message) from error
 
 
-def _document(found: _ConfigMap) -> bytes:
-    packed = (found.binary_data or {}).get(_PACKED_KEY)
-    return (found.data or {}).get(_PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
+def _document(config_map: _ConfigMap) -> bytes:
+    packed = (config_map.binary_data or {}).get(_PACKED_KEY)
+    return (config_map.data or {}).get(_PLAN_KEY, "").encode() if packed is None else _unpacked(packed)
 
 
 def _unpacked(packed: bytes) -> bytes:

@@ -11,31 +11,31 @@ _NO_HOST = "Name its host in the inventory (-i), and run rollout resume again; o
 _NOT_OURS = "Give it back with rollout abort, which undoes this rollout as well; or look at the node."
 
 
-def stranded(found: Unfinished, begun: Iterable[Begun], hosts: Container[str]) -> tuple[NodeResult, ...]:
+def stranded(unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str]) -> tuple[NodeResult, ...]:
     """The ends of those among the `begun` nodes that cannot be taken on, and of all whose marks are not understood.
 
     `hosts` are the Nodes for which a host is known.
     """
-    return (*_unclear(found), *_left(found, begun, hosts))
+    return (*_unclear(unfinished), *_left(unfinished, begun, hosts))
 
 
-def _unclear(found: Unfinished) -> Iterator[NodeResult]:
-    for name, why in found.unclear.items():
+def _unclear(unfinished: Unfinished) -> Iterator[NodeResult]:
+    for name, why in unfinished.unclear.items():
         hint = UNCLEAR_HINT.format(name=name)
         yield _result(name, Phase.FAILED, f"its marks are not understood: {why}", hint)
 
 
-def _left(found: Unfinished, begun: Iterable[Begun], hosts: Container[str]) -> Iterator[NodeResult]:
-    planned = {node.name for node in found.record.plan.nodes} if found.record.plan else None
-    for one in begun:
-        name = one.node.name
-        if planned is not None and one.phase is not Phase.FAILED and one.run != found.record.run:
-            message = f"it was begun by the rollout {one.run}, which is not that of the record"
-            yield _result(name, one.phase, message, _NOT_OURS)
-        elif planned is not None and one.phase is not Phase.FAILED and name not in planned:
-            yield _result(name, one.phase, "it carries the rollout's marks, and its plan does not name it", _NOT_OURS)
+def _left(unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str]) -> Iterator[NodeResult]:
+    planned = {node.name for node in unfinished.record.plan.nodes} if unfinished.record.plan else None
+    for entry in begun:
+        name = entry.node.name
+        if planned is not None and entry.phase is not Phase.FAILED and entry.run != unfinished.record.run:
+            message = f"it was begun by the rollout {entry.run}, which is not that of the record"
+            yield _result(name, entry.phase, message, _NOT_OURS)
+        elif planned is not None and entry.phase is not Phase.FAILED and name not in planned:
+            yield _result(name, entry.phase, "it carries the rollout's marks, and its plan does not name it", _NOT_OURS)
         elif name not in hosts:
-            yield _result(name, one.phase, "it was begun, and no host is known for it now", _NO_HOST)
+            yield _result(name, entry.phase, "it was begun, and no host is known for it now", _NO_HOST)
 
 
 def _result(name: str, phase: Phase, why: str, hint: str) -> NodeResult:

@@ -80,8 +80,8 @@ def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished |
     outcomes = {name: outcome for name, node in present.items() if (outcome := _outcome(node, standing.run))}
     return Unfinished(
         record=standing,
-        begun=tuple(one for one in begun if one.phase is not Phase.FAILED),
-        failed=tuple(one for one in begun if one.phase is Phase.FAILED),
+        begun=tuple(node_begun for node_begun in begun if node_begun.phase is not Phase.FAILED),
+        failed=tuple(node_begun for node_begun in begun if node_begun.phase is Phase.FAILED),
         given_back={name: word for name, word in outcomes.items() if word != Outcome.SUCCEEDED},
         done=tuple(name for name, word in outcomes.items() if word == Outcome.SUCCEEDED),
         untouched=tuple(node for name, node in planned.items() if name in present and name not in {*outcomes, *marked}),
@@ -92,7 +92,7 @@ def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished |
 
 def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StandingRecord:
     """The record of the run that has nodes under way; else of one that has failed ones, and is as good as ended."""
-    first = min(begun, key=lambda one: one.phase is Phase.FAILED, default=None)
+    first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
     ended = not unclear and first is not None and first.phase is Phase.FAILED
     run = first.run if first else ""
     return StandingRecord(run, "", "", ended=ended, plan=None, problem="its record is gone", is_missing=True)

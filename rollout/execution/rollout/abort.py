@@ -53,30 +53,30 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     `hosts` are by Node name; a node without one is judged by its kubelet alone.
     """
     report = Reporter(ports.observer, ports.clock)
-    found = look(ports.api, options.lease_namespace)
-    run = found.run if found else ""
+    unfinished = look(ports.api, options.lease_namespace)
+    run = unfinished.run if unfinished else ""
     terms = LeaseTerms(
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     with LeaseLock(ports.api, ports.clock, terms, cluster.notice) as lock:
-        found = look(ports.api, options.lease_namespace)
-        if found is None:
+        unfinished = look(ports.api, options.lease_namespace)
+        if unfinished is None:
             return Aborted(run, (), {})
-        events = undone_events(ports.api, found.run, report)
+        events = undone_events(ports.api, unfinished.run, report)
         undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events)
-        nodes = (*found.begun, *found.failed)
-        known = (hosts[each.node.name] for each in nodes if each.node.name in hosts)
+        nodes = (*unfinished.begun, *unfinished.failed)
+        known = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
         with events, ports.shell.attending(known):
-            results = [*_left(found, report), *undoing.all(nodes)]
+            results = [*_left(unfinished, report), *undoing.all(nodes)]
         RunRecord(cluster, options.lease_namespace).end(complete=True)
     left = {result.node: result.message for result in results if result.left_cordoned}
-    return Aborted(found.run, tuple(result.node for result in results if not result.left_cordoned), left)
+    return Aborted(unfinished.run, tuple(result.node for result in results if not result.left_cordoned), left)
 
 
-def _left(found: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
+def _left(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
     """The nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
-    results = stranded(found, (), ())
+    results = stranded(unfinished, (), ())
     for result in results:
         report.node_finished(result)
     return tuple(replace(result, message=f"{result.message}. {result.hint}") for result in results)

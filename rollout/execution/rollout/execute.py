@@ -15,7 +15,7 @@ from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost
-from rollout.execution.node.run import run_node
+from rollout.execution.node.steps import process_node
 from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.record import NoRecord, Record, RunRecord
@@ -208,7 +208,7 @@ def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
             settle_timeout=policy.settle_timeout,
         ),
         ledger=ledger,
-        told=run.report.notice,
+        notice=run.report.notice,
         begun=frozenset(run.inherited.begun),
         gates=run.gates,
     )
@@ -245,7 +245,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
 def _run_safely(context: NodeContext) -> NodeResult:
     """A defect of this program costs one node its turn, not the other nodes theirs."""
     try:
-        return run_node(context)
+        return process_node(context)
     except Exception as error:  # noqa: BLE001 - see above
         message = f"an unforeseen error, please report it: {error!r}"
         seconds = context.task.seconds

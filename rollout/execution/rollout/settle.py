@@ -39,7 +39,7 @@ class Settler:
     def wait(self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest) -> str:
         """Wait until all is as well as before; what is not, at the deadline, in a sentence (empty: settled)."""
         deadline = self.cluster.deadline(self.policy.settle_timeout)
-        open_workloads, told, good = dict(before.workloads), "", 0
+        open_workloads, reported, good = dict(before.workloads), "", 0
         while True:
             missing = self.cluster.ask(
                 lambda _api: self._missing(before, open_workloads, expected_away),  # noqa: B023 - called at once
@@ -51,8 +51,8 @@ class Settler:
                 good, open_workloads = good + 1, dict(before.workloads)
             if good >= self.policy.gates.health_checks or deadline.expired or stop.requested:
                 return missing
-            if missing and missing != told:
-                told = missing
+            if missing and missing != reported:
+                reported = missing
                 self.report.settling(index, missing)
             stop.wait(_PAUSE)
 

@@ -35,7 +35,7 @@ class Allowance:
 class WaveRunner:
     """Runs waves one after another into one ledger. `unavailable` asks the cluster which nodes are not Ready.
 
-    `told` hears why nothing goes on.
+    `notice` hears why nothing goes on.
     Nodes that are `begun` use up the limit already, and go on whatever it, or the limit of failures, says.
     """
 
@@ -45,14 +45,14 @@ class WaveRunner:
     stop: StopRequest
     allowance: Allowance
     ledger: Ledger
-    told: Callable[[str], None]
+    notice: Callable[[str], None]
     begun: frozenset[str] = frozenset()
     gates: Gates = field(default_factory=NoGates)
 
     def run(self, wave: Wave) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
         waiting, running = list(wave.nodes), Running()
-        patience, has_told = Deadline(self.clock, self.allowance.settle_timeout), False
+        patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
         with ThreadPoolExecutor(max_workers=len(waiting), thread_name_prefix="node") as pool:
             while waiting or running:
                 for node in self._next(waiting, running):
@@ -60,9 +60,9 @@ class WaveRunner:
                     running[pool.submit(self.run_one, node)] = node
                 if running:
                     self._collect(running, more=bool(waiting))
-                    patience, has_told = Deadline(self.clock, self.allowance.settle_timeout), False
+                    patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
                 elif waiting:
-                    has_told = has_told or self._told_of_limit()
+                    has_reported = has_reported or self._report_limit()
                     self._be_patient(waiting, patience)
 
     def reason_to_halt(self) -> str:
@@ -121,13 +121,13 @@ class WaveRunner:
             del running[future]
             self.ledger.take(future.result())
 
-    def _told_of_limit(self) -> bool:
+    def _report_limit(self) -> bool:
         """Say who uses up the limit; what gates hold is told by them."""
         with suppress(ApiError):
             away = self.unavailable() | self.ledger.away
             if len(away) >= self.allowance.nodes:
                 names = ", ".join(sorted(away))
-                self.told(
+                self.notice(
                     f"waiting for nodes to be Ready: --max-unavailable {self.allowance.nodes} is used up by {names}"
                 )
         return True

@@ -1,4 +1,4 @@
-"""Becomes another program that ends when whoever started it does: `python tether.py PROGRAM [ARGUMENTS]`.
+"""Becomes another program that ends when whoever started it does: `python end_with_parent.py PROGRAM [ARGUMENTS]`.
 
 ansible-runner has Ansible ignore that its terminal is gone, and a killed rollout can end nothing any more. Where the
 system offers no such tie (only Linux does) Ansible finds no further turn, and that has to do.

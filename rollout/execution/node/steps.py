@@ -1,4 +1,4 @@
-"""One node's run: a step a phase, and what happens when one fails."""
+"""One node's way through a rollout: a step a phase, and what happens when one fails."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,7 +44,7 @@ _MOST_DRAINS = 3
 _LOOK_SECONDS = 10.0
 
 
-def run_node(context: NodeContext) -> NodeResult:
+def process_node(context: NodeContext) -> NodeResult:
     """Take one node from where it stands to done, or to failed; never raises for what may happen to a node."""
     progress, shell = Progress(), RememberingShell(context.host.shell)
     context = replace(context, host=replace(context.host, shell=shell))

@@ -22,7 +22,7 @@ class InFlight:
 
 
 @dataclass(slots=True)
-class Pulse:
+class RunState:
     """What a run's events add up to. Not safe for several threads: whoever holds it has a lock of its own."""
 
     rows: dict[str, InFlight] = field(default_factory=dict)
@@ -59,16 +59,16 @@ class Pulse:
         """The whole in one line."""
         failed = f", {self.failed} failed" if self.failed else ""
         flight = phases(self.rows.values())
-        told = f"{self.finished} of {counted(self.planned, 'node')} ended{failed}"
+        figures = f"{self.finished} of {counted(self.planned, 'node')} ended{failed}"
         longest = min(self.rows.values(), key=lambda row: row.entered, default=None)
         if longest is None:
-            return told
+            return figures
         detail = f", {printable(longest.detail)}" if longest.detail else ""
         since = elapsed(now - longest.entered)
-        return f"{told}; {flight}; {printable(longest.node)} is {longest.phase} for {since}{detail}"
+        return f"{figures}; {flight}; {printable(longest.node)} is {longest.phase} for {since}{detail}"
 
 
 def phases(rows: Iterable[InFlight]) -> str:
     """How many nodes are in which phase, in the order of phases."""
-    found = Counter(row.phase for row in rows)
-    return ", ".join(f"{found[phase]} {phase}" for phase in sorted(found, key=_ORDER.__getitem__))
+    counts = Counter(row.phase for row in rows)
+    return ", ".join(f"{counts[phase]} {phase}" for phase in sorted(counts, key=_ORDER.__getitem__))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rollout.adapters.ansible import tether
+from rollout.adapters.ansible import end_with_parent
 from rollout.adapters.ansible.inventory import TARGETS, write_inventory, write_variables
 from rollout.adapters.ansible.settings import AnsibleSettings, programs
 from rollout.adapters.scratch import new_folder
@@ -28,7 +28,7 @@ _LAST_LINES: Final = 12
 _TELLING = ("[ERROR]", "ERROR!", "fatal:")
 
 
-class AnsibleRun:
+class PlaybookRun:
     """A playbook that runs over some hosts, in a thread of its own from `begin` on.
 
     `listener` hears each of ansible-runner's events, on that thread; `ended` is called after the last. `folder` is the
@@ -84,7 +84,7 @@ class AnsibleRun:
         return not self.running
 
     @property
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """What it said last outside of any task's result, on one line: why it ended before its time."""
         lines = list(self._said)
         telling = next((number for number, line in enumerate(lines) if line.startswith(_TELLING)), 0)
@@ -97,13 +97,13 @@ class AnsibleRun:
         try:
             private.mkdir()
             ssh_config.write_text(self._settings.ssh_config_text(), encoding="utf-8")
-            tethered = self._tethered()
+            program_folder = self._program_folder()
             ended = ansible_runner.run(
                 private_data_dir=str(private),
                 project_dir=str(self._settings.folder),
                 playbook=str(self._playbook),
                 cmdline=self._arguments,
-                envvars=self._settings.variables(ssh_config, first_on_path=tethered),
+                envvars=self._settings.variables(ssh_config, first_on_path=program_folder),
                 settings={"pexpect_timeout": _LOOK_SECONDS, "suppress_output_file": True},
                 event_handler=self._heard,
                 cancel_callback=self._canceled.is_set,
@@ -117,11 +117,11 @@ class AnsibleRun:
             shutil.rmtree(self.folder, ignore_errors=True)
             self._ended()
 
-    def _tethered(self) -> Path:
+    def _program_folder(self) -> Path:
         """A folder with an `ansible-playbook` that ends when this thread does, however that comes."""
         folder = self.folder / "bin"
         folder.mkdir()
-        command = [sys.executable, "-I", "-S", tether.__file__, str(programs() / "ansible-playbook")]
+        command = [sys.executable, "-I", "-S", end_with_parent.__file__, str(programs() / "ansible-playbook")]
         program = folder / "ansible-playbook"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Turns: what the hosts of one Ansible run are asked, one command after another, each when its time has come.
+"""What the hosts of one Ansible run are asked: one command after another, each a turn of its own.
 
 A turn is a file that the run waits for. It is written whole or not at all, and by this process alone: once that is
 gone, whatever runs finds no further turn, and ends.
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rollout.adapters.ansible.answers import Answer, told
-from rollout.adapters.ansible.run import AnsibleRun
+from rollout.adapters.ansible.answers import Answer, host_answer
+from rollout.adapters.ansible.playbook_run import PlaybookRun
 from rollout.adapters.ansible.settings import AnsibleSettings, playbooks
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host
@@ -38,7 +38,7 @@ class _Place:
     waiting: "dict[int, Future[Answer]]" = field(default_factory=dict)
 
 
-class Turns:
+class CommandQueue:
     """What the hosts are asked; safe to call from many threads. The run begins with the first question.
 
     A run that ends before its time fails the questions of that moment; the next question begins another.
@@ -48,29 +48,29 @@ class Turns:
         self._settings = settings
         self._hosts = hosts
         self._lock = threading.Lock()
-        self._round: _Round | None = None
+        self._run: _QueueRun | None = None
 
-    def take(self, host: Host, command: str, *, timeout: float) -> CommandResult:
+    def ask(self, host: Host, command: str, *, timeout: float) -> CommandResult:
         """The answer to the host's next turn; raises `SshError` or one of its subclasses."""
         with self._lock:
-            if self._round is None or self._round.over:
-                self._round = _Round(self._settings, self._hosts)
-        return self._round.take(host, command, timeout)
+            if self._run is None or self._run.over:
+                self._run = _QueueRun(self._settings, self._hosts)
+        return self._run.ask(host, command, timeout)
 
     def close(self) -> None:
         """No further turn for anybody: the run ends by itself, or is ended."""
         with self._lock:
-            if self._round is not None:
-                self._round.close()
+            if self._run is not None:
+                self._run.close()
 
 
-class _Round:
+class _QueueRun:
     """One Ansible run, and its hosts' places."""
 
     def __init__(self, settings: AnsibleSettings, hosts: Sequence[Host]) -> None:
         self._lock = threading.Lock()
         self.over = False
-        self._run = AnsibleRun(
+        self._run = PlaybookRun(
             settings, playbooks() / "reboot.yml", hosts, forks=len(hosts), listener=self._heard, ended=self._ended
         )
         turns = self._run.folder / "turns"
@@ -80,7 +80,7 @@ class _Round:
         variables = {"rollout_turns": str(turns), "rollout_process": os.getpid(), "rollout_most_turns": _MOST_TURNS}
         self._run.begin({**variables, "rollout_serial": "100%"})
 
-    def take(self, host: Host, command: str, timeout: float) -> CommandResult:
+    def ask(self, host: Host, command: str, timeout: float) -> CommandResult:
         place = self._places[host.name]
         turn, waiting = self._write(place, command, math.ceil(timeout))
         try:
@@ -105,27 +105,27 @@ class _Round:
         waiting: Future[Answer] = Future()
         with self._lock:
             if self.over:
-                raise SshUnreachableError(f"Ansible has ended: {self._run.last_words}")
+                raise SshUnreachableError(f"Ansible has ended: {self._run.last_output}")
             turn, place.turn = place.turn, place.turn + 1
             place.waiting[turn] = waiting
             _put(place.folder, turn, command, seconds)
         return turn, waiting
 
     def _heard(self, event: Mapping[str, Any]) -> None:
-        found = told(event)
-        if found is None or found.turn is None or found.host not in self._places:
+        answer = host_answer(event)
+        if answer is None or answer.turn is None or answer.host not in self._places:
             return
         with self._lock:
-            waiting = self._places[found.host].waiting.pop(found.turn, None)
+            waiting = self._places[answer.host].waiting.pop(answer.turn, None)
         if waiting is not None:
-            waiting.set_result(found.answer)
+            waiting.set_result(answer.answer)
 
     def _ended(self) -> None:
         with self._lock:
             self.over = True
             left = [(name, future) for name, place in self._places.items() for future in place.waiting.values()]
         for name, future in left:
-            future.set_result(SshUnreachableError(f"{name}: Ansible has ended: {self._run.last_words}"))
+            future.set_result(SshUnreachableError(f"{name}: Ansible has ended: {self._run.last_output}"))
 
 
 def _file_name(host: Host) -> str:
