@@ -38,11 +38,12 @@ def _visible(character: str) -> str:
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:
     """What a host or a tool said, as part of a message: one line of at most `limit` characters.
 
-    It may be cut off, binary, or full of terminal escapes: these are left out, and so are control characters.
+    It may be cut off, binary, or full of terminal escapes: these are left out, and so is whatever has no shape:
+    more than `printable` makes visible, for here nobody wants to see each octet of junk.
     """
     # What is cut here could not be shown anyway; it keeps a megabyte of junk from being searched.
     shown = _ESCAPE_SEQUENCE.sub("", text[: limit * 8])
-    shown = " ".join("".join(" " if is_unsafe(character) else character for character in shown).split())
+    shown = " ".join("".join(character if character.isprintable() else " " for character in shown).split())
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
