@@ -32,6 +32,12 @@ class Ended:
         return last
 
     @property
+    def plan(self) -> dict[str, Any]:
+        """The plan that was run; notices may come before it."""
+        plan: dict[str, Any] = next(line["plan"] for line in self.lines if line["type"] == "plan")
+        return plan
+
+    @property
     def failures(self) -> dict[str, dict[str, Any]]:
         """The failed nodes' entries, by name."""
         return {entry["node"]: entry for entry in self.summary["failed"]}

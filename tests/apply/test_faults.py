@@ -125,7 +125,7 @@ def test_every_fault_ends_as_it_should(case: Case, started: Started, rollout: Ro
     assert ended.code == case.code, ended.stderr
     summary = ended.summary
     failed = {entry["node"]: entry["phase"] for entry in summary["failed"]}
-    left_out = {entry["node"]: entry["reason"] for entry in ended.lines[1]["plan"]["excluded"]}
+    left_out = {entry["node"]: entry["reason"] for entry in ended.plan["excluded"]}
     left_out = {node: reason for node, reason in left_out.items() if node in workers}
     assert_like(failed, case.failed)
     assert_like(left_out, case.left_out)

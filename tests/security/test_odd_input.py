@@ -91,7 +91,7 @@ def test_durations_come_out_of_a_plan_as_they_went_in(start_lab: StartLab, run: 
     assert written == ("1500ms", "30m", "5m")
     applied = run(lab, "apply", "saved", "-o", "json")
     assert applied.code == ExitCode.OK, applied.stderr
-    assert next(line["plan"]["policy"] for line in applied.lines if line["type"] == "plan") == policy
+    assert applied.plan["policy"] == policy
 
 
 def test_nodes_with_the_longest_names_have_events(start_lab: StartLab, run: Run) -> None:
