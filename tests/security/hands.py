@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS
+from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, SshFault
 from rollout.lab.lab import Lab
@@ -73,14 +73,9 @@ def open_ssh(lab: Lab, node: str) -> None:
     lab.machines[node].inflict(HEALTHY)
 
 
-def later(lab: Lab, seconds: float, act: Callable[[], object]) -> None:
+def later(seconds: float, act: Callable[[], object]) -> None:
     """Do it after so many real seconds; in the lab's loop."""
     asyncio.get_running_loop().call_later(seconds, act)
-
-
-def record(lab: Lab) -> Json | None:
-    """The record of the run that stands on the cluster."""
-    return lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
 
 
 def written(folder: Path, name: str, text: str) -> Path:

@@ -35,7 +35,7 @@ def unreachable_when_asked(lab: Lab, *, uncordoned: bool, back_after: float | No
             cordon(lab, node, cordoned=False)
         refill(lab, node)
         if back_after is not None:
-            later(lab, back_after, lambda: open_ssh(lab, node))
+            later(back_after, lambda: open_ssh(lab, node))
 
     at_phase(lab, "drained", lambda node: close_ssh(lab, node))
     at_phase(lab, "rebooting", meddle)
