@@ -77,11 +77,12 @@ class DrainForecaster:
         # by name: what is planned must not depend on the order in which the API lists
         for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
             by_node[pod.node].append(pod)
+        index = BudgetIndex.of(snapshot.budgets)
         return cls(
             by_node,
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
-            BudgetIndex.of(snapshot.budgets),
-            Prospects.of(snapshot.pods, snapshot.read_at, policy.drain.timeout),
+            index,
+            Prospects.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout),
             Rooms.of(snapshot),
             evicting=not policy.drain.disable_eviction,
         )
@@ -92,7 +93,7 @@ class DrainForecaster:
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers = drain_blockers(name, verdicts, self.index, self.prospects, evicting=self.evicting)
         if self.evicting:
-            blockers += stuck_budgets(name, verdicts, self.index, self.rooms)
+            blockers += stuck_budgets(name, verdicts, self.index, self.rooms, self.prospects.headcount)
         return Drainable(
             candidate.node,
             facts,
