@@ -1,13 +1,11 @@
 """Disruption budgets as a planner meets them: who is covered, what a node's drain costs, what can never be."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import Budget, Pod, PodPhase, Requirement
 from rollout.model.selectors import first_naming_values
-from rollout.planning.packing import Load
-from rollout.planning.verdicts import PodVerdict
 
 _Bucket = tuple[str, str, str]
 
@@ -74,14 +72,9 @@ def bypasses(pod: Pod, budget: Budget) -> bool:
     return budget.always_allow_unhealthy or budget.current_healthy >= budget.desired_healthy > 0
 
 
-def drain_load(evictions: Iterable[PodVerdict], index: BudgetIndex) -> Load:
-    """How many disruptions each budget must allow for these evictions."""
-    load: Counter[str] = Counter()
-    for verdict in evictions:
-        for budget in index.covering(verdict.pod):
-            if not bypasses(verdict.pod, budget):
-                load[budget.key] += 1
-    return load
+def guards(pod: Pod, index: BudgetIndex) -> Iterator[str]:
+    """The keys of the budgets that are asked before this pod is evicted."""
+    return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,20 @@ def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) ->
     return homeless, why
 
 
+def without_place(node: str, moving: Iterable[Pod], rooms: Rooms) -> frozenset[str]:
+    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away. Changes nothing."""
+    pods = tuple(moving)
+    rooms.close((node,))
+    for pod in pods:
+        rooms.take_out(pod)
+    targets = settle(pods, rooms)
+    for pod in pods:
+        if targets[pod.uid]:
+            rooms.take_out(pod)
+        rooms.put(pod, node)
+    return frozenset(uid for uid, target in targets.items() if target in ("", node))
+
+
 def settle(pods: Sequence[Pod], rooms: Rooms) -> Mapping[str, str]:
     """Put pods that stand nowhere on nodes, by UID, empty for nowhere; those drawn to others are tried again."""
     targets: dict[str, str] = {}

@@ -50,6 +50,11 @@ class Prospects:
         """Whether it may allow something though these of its pods stay unready."""
         return self.headcount.most_healthy(budget) - len(unready) > budget.desired_healthy
 
+    def permits(self, budget: Budget) -> int:
+        """How many of its pods may be away at a time: as it is now, or once all are well where it allows none now."""
+        well = self.headcount.most_healthy(budget) - budget.desired_healthy
+        return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else max(0, well))
+
     def stays_pending(self, pod: Pod) -> bool:
         """Whether it has long waited to run on its node. No budget is asked about such a pod, however many cover it."""
         return pod.phase is PodPhase.PENDING and pod in self.unready
