@@ -99,9 +99,12 @@ class Rates:
                 seconds[node.name] = max(seconds[node.name], waited)
         return seconds
 
-    def drain(self, nodes: Sequence[Draining]) -> int:
-        """When the last of these nodes is empty, in seconds."""
-        return max(self.drains(nodes).values(), default=0)
+    def drain(self, nodes: Iterable[Draining]) -> int:
+        """When the last of these nodes is empty, in seconds: in which order they go makes no difference to that."""
+        wave = SharedDrain(self)
+        for node in nodes:
+            wave.add(node)
+        return wave.seconds
 
     def price(self, nodes: Sequence[Draining]) -> tuple[str, int]:
         """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""
@@ -114,6 +117,38 @@ class Rates:
 
 
 NO_RATES = Rates()
+
+
+@dataclass(slots=True)
+class SharedDrain:
+    """Nodes that drain side by side, as they become more. `seconds`: until the last of them is empty."""
+
+    rates: Rates
+    seconds: int = 0
+    _passing: Counter[str] = field(default_factory=Counter)
+    _held: Counter[str] = field(default_factory=Counter)
+
+    def seconds_with(self, node: Draining) -> int:
+        """How long it would be with this node too."""
+        seconds = max(self.seconds, node.ending)
+        for key, need in node.load.items():
+            rate = self.rates.by_key.get(key)
+            if rate is not None:
+                held = node.holds.get(key, 0)
+                passing = self._passing[key] + need - held
+                seconds = max(seconds, rate.seconds(passing, self._held[key] + held) if passing else rate.ending)
+        return seconds
+
+    def add(self, node: Draining) -> None:
+        """One more."""
+        self.seconds = self.seconds_with(node)
+        self._held.update(node.holds)
+        self._passing.update(node.load)
+        self._passing.subtract(node.holds)
+
+    def copy(self) -> "SharedDrain":
+        """The same, to be changed on its own."""
+        return SharedDrain(self.rates, self.seconds, self._passing.copy(), self._held.copy())
 
 
 def _passing(nodes: Iterable[Draining], key: str) -> int:

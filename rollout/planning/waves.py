@@ -9,14 +9,14 @@ a budget drains gradually, and shares its wave with no other node of that budget
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Duration
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Item, Limits, Load, Weight, budget_bound, lower_bound, pack
-from rollout.planning.rates import Rates
+from rollout.planning.rates import Rates, SharedDrain
 from rollout.planning.sharing import is_owner
 
 # Up to so many nodes all numbers of rounds are tried up to the second figure.
@@ -311,30 +311,71 @@ def _fastest(pieces: Sequence[Piece], limits: Limits) -> tuple[list[tuple[Piece,
     return best, chosen
 
 
+@dataclass(slots=True)
+class _Filling:
+    """A wave as it is filled up, with what it uses of the limits."""
+
+    limits: Limits
+    pieces: tuple[Piece, ...]
+    used: Counter[str]
+    weight: Weight
+    drain: SharedDrain
+
+    @classmethod
+    def of(cls, wave: tuple[Piece, ...], limits: Limits) -> "_Filling":
+        drain = SharedDrain(limits.rates)
+        for piece in wave:
+            drain.add(piece)
+        return cls(limits, wave, _used(wave, limits), _filled(wave, limits), drain)
+
+    def takes(self, piece: Piece) -> bool:
+        uses = self.limits.use(piece.load, piece.holds)
+        return (
+            len(self.pieces) < self.limits.size
+            and all(self.limits.admits(key, self.used[key], need) for key, need in uses.items())
+            and (not piece.weight or self.limits.has_room(self.weight, piece.weight))
+        )
+
+    def joined_by(self, piece: Piece) -> "_Filling":
+        used, drain = self.used.copy(), self.drain.copy()
+        used.update(self.limits.use(piece.load, piece.holds))
+        drain.add(piece)
+        weight = tuple(map(sum, zip(self.weight, piece.weight, strict=True))) if piece.weight else self.weight
+        return _Filling(self.limits, (*self.pieces, piece), used, weight, drain)
+
+
 def _merged(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> list[tuple[Piece, ...]]:
     """The waves without the smallest, as long as its nodes find places in others and the whole is faster for it."""
+    fillings = [_Filling.of(wave, limits) for wave in waves]
     for _ in range(min(_MERGES, len(waves) - 1)):
-        fuller = _spread(waves[-1], waves[:-1], limits)
-        if fuller is None or _seconds(fuller, limits.rates) >= _seconds(waves, limits.rates):
+        *others, smallest = fillings
+        saved = smallest.drain.seconds + limits.rates.between
+        fuller = _spread(smallest.pieces, others)
+        if fuller is None or _lasting(fuller) - _lasting(others) >= saved:
             break
-        waves = fuller
-    return list(waves)
+        fillings = sorted(fuller, key=lambda filling: (-len(filling.pieces), _by_name(filling.pieces[0])))
+    return [filling.pieces for filling in fillings]
 
 
-def _spread(
-    pieces: Sequence[Piece], waves: Sequence[tuple[Piece, ...]], limits: Limits
-) -> list[tuple[Piece, ...]] | None:
+def _lasting(fillings: Iterable[_Filling]) -> int:
+    return sum(filling.drain.seconds for filling in fillings)
+
+
+def _spread(pieces: Sequence[Piece], waves: Sequence[_Filling]) -> list[_Filling] | None:
     """The waves with these nodes in them, each where it makes the drains longest by least; None where one fits none."""
     fuller = list(waves)
     for piece in pieces:
-        smaller = [index for index, wave in enumerate(fuller) if len(wave) < limits.size][-_MERGES:]
-        open_waves = [index for index in smaller if not obstacles(fuller[index], piece, limits)]
-        costs = ((limits.rates.drain([*fuller[index], piece]), index) for index in open_waves)
-        cheapest = min(((more - limits.rates.drain(fuller[index]), index) for more, index in costs), default=None)
-        if cheapest is None:
+        smaller = [index for index, wave in enumerate(fuller) if len(wave.pieces) < wave.limits.size][-_MERGES:]
+        longer = [
+            (fuller[index].drain.seconds_with(piece) - fuller[index].drain.seconds, index)
+            for index in smaller
+            if fuller[index].takes(piece)
+        ]
+        if not longer:
             return None
-        fuller[cheapest[1]] = (*fuller[cheapest[1]], piece)
-    return sorted(fuller, key=lambda wave: (-len(wave), _by_name(wave[0])))
+        _, index = min(longer)
+        fuller[index] = fuller[index].joined_by(piece)
+    return fuller
 
 
 def _steps(pieces: Sequence[Piece], limits: Limits) -> Iterator[int]:
@@ -344,7 +385,7 @@ def _steps(pieces: Sequence[Piece], limits: Limits) -> Iterator[int]:
     rounds = 2
     while rounds <= min(most, len(pieces)):
         yield rounds
-        rounds += 1 if len(pieces) <= _FEW and rounds < _EACH else max(1, rounds // 2)
+        rounds += 1 if len(pieces) <= _FEW and rounds < _EACH else (rounds + 1) // 2
 
 
 def _seconds(waves: Sequence[Sequence[Piece]], rates: Rates) -> int:
