@@ -131,7 +131,7 @@ def test_a_label_that_somebody_else_has_set_is_left_to_them(started: Started, ro
     prefix = ("--hook-prefix", "checks.example/", "--hook-timeout", "2s")
     ended = rollout(lab, *ONE, *prefix, "--before-reboot-annotations", BEFORE)
     assert (ended.code, ended.summary["skipped"]) == (4, ["worker-1"])
-    assert "somebody else is having checks run there" in ended.summary["reasons"]["worker-1"]
+    assert "another tool has checks running there" in ended.summary["reasons"]["worker-1"]
     node = read_node(api, "worker-1")
     assert node.labels["checks.example/before-reboot"] == "true"
     score = lab.scoreboard()
