@@ -28,7 +28,7 @@ def check_target(path: Path | None) -> None:
         raise InputError(f"{path} is a directory", hint="Name a file in it.")
     folder = _target(path).parent
     if not folder.is_dir():
-        raise InputError(f"there is no directory {folder}", hint="Make it first.")
+        raise InputError(f"there is no directory {folder}", hint="Create it first.")
 
 
 def write_whole(path: Path, content: bytes) -> None:

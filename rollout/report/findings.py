@@ -18,7 +18,7 @@ def findings(blockers: Sequence[Blocker], warnings: Sequence[PlanWarning], width
     start = [finding for finding in blockers if finding.kind in _OF_THE_START]
     of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
     if start:
-        yield _paragraphs("Nothing can begin (apply refuses to start):", _sentences(start), width)
+        yield _paragraphs("Nothing can start (apply refuses):", _sentences(start), width)
     if of_nodes:
         nodes = counted(len({finding.node for finding in of_nodes}), "node")
         heading = f"Blockers on {nodes} (apply refuses to start; --skip-blocked leaves these nodes out):"

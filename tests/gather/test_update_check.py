@@ -88,7 +88,7 @@ def test_nothing_is_found_where_the_server_has_answered() -> None:
         ([(2, facts(DOWNLOADING, 0.4, 200)), (4, facts(IDLE, 0, 200))], "given up"),
         # restarted meanwhile, the engine has forgotten when it last asked
         ([(2, facts(CHECKING)), (4, facts(IDLE, checked=0))], "not reached"),
-        ([(2, facts(IDLE)), (91, facts(IDLE))], "gave no answer in 90 s"),
+        ([(2, facts(IDLE)), (91, facts(IDLE))], "did not answer in 90 s"),
         ([(2, facts(CHECKING)), (4, AWAY), (60, facts(IDLE, boot="b2"))], "rebooted meanwhile"),
         ([(2, facts(NEED_REBOOT, boot="b2"))], "rebooted meanwhile"),
     ],

@@ -170,7 +170,7 @@ def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
         ended = run(lab, *attempt)
         assert ended.code == 4, ended.stderr
         (error,) = [line for line in ended.stderr.splitlines() if line.startswith("rollout: error:")]
-        assert "--require-all is given, and 2 nodes cannot be taken" in error
+        assert "--require-all: 2 nodes cannot be rebooted" in error
         assert "worker-2 (unreachable: " in error
         assert "worker-3 (no-sudo: " in error
         assert "hint: `rollout doctor` names the fix of each" in ended.stderr

@@ -170,7 +170,7 @@ def _current(read: _Read, origin: str) -> str:
 def _choices(read: _Read) -> str:
     names = list(dict.fromkeys(entry.name for _, file in read for entry in file.contexts or ()))
     if not names:
-        return f"It holds no context at all. {_CHOOSE}"
+        return f"It has no context at all. {_CHOOSE}"
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     return f"Name one with --context: {shown}."
 
@@ -193,7 +193,7 @@ def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> C
     found = _named(((path, file.clusters) for path, file in read), chosen.cluster)
     if found is None:
         raise KubeconfigError(
-            f"context {context!r} names cluster {chosen.cluster!r}, which {origin} does not hold",
+            f"context {context!r} names cluster {chosen.cluster!r}, which {origin} does not define",
             hint=_choices(read),
         )
     path, cluster = found[0], found[1].cluster or Cluster()
@@ -213,7 +213,7 @@ def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
     found = _named(((path, file.users) for path, file in read), chosen.user)
     if found is None:
         raise KubeconfigError(
-            f"context {context!r} names user {chosen.user!r}, whom {origin} does not hold",
+            f"context {context!r} names user {chosen.user!r}, which {origin} does not define",
             hint=_choices(read),
         )
     path, user = found[0], found[1].user or User()

@@ -80,7 +80,7 @@ def _service_account(context: str | None) -> Any:
     if context:
         raise KubeconfigError(
             f"there is no context {context!r}: the pod's service account is used",
-            hint="Leave --context out, or name a --kubeconfig.",
+            hint="Drop --context, or name a --kubeconfig.",
         )
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
@@ -150,7 +150,7 @@ def _check_tls(configuration: Any) -> None:
         except (ssl.SSLError, OSError, ValueError) as error:
             raise KubeconfigError(
                 f"the {kind} of the kubeconfig cannot be used: {error}",
-                hint="It has to be PEM, and a key without a passphrase.",
+                hint="It must be PEM, and a key without a passphrase.",
             ) from error
 
 
@@ -160,7 +160,7 @@ def _take_userinfo(configuration: Any) -> None:
         parts = urllib3.util.parse_url(configuration.host)
     except urllib3.exceptions.LocationParseError:
         # The client's own words would show a part of it.
-        message = "the server's address in the kubeconfig is no URL"
+        message = "the server's address in the kubeconfig is not a URL"
         raise KubeconfigError(message, hint="Write it as https://HOST:PORT.") from None
     if not parts.auth:
         return

@@ -58,7 +58,7 @@ def with_ssh_config(
     """The hosts as the file has them reached; `InputError` where it cannot be followed.
 
     `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that nobody has told: the
-    configuration's, else the usual ones. A wait that takes seconds is announced.
+    configuration's, else all defaults. A wait that takes seconds is announced.
     """
     files = source(path)
     if files.says_nothing:
@@ -82,7 +82,7 @@ def _unconfigured(host: Host) -> Host:
 def _question(host: Host, files: Source) -> Question:
     asked = host.name if files.names(host.name) else host.address
     if not is_address(asked):
-        raise InputError(f"{host.name}: {asked!a} is no name of a host: the SSH configuration is not asked about it")
+        raise InputError(f"{host.name}: {asked!a} is not a host name: the SSH configuration is not asked about it")
     if not _USER.fullmatch(host.user):
         raise InputError(f"{host.name}: user {host.user!a} has characters that a shell would take for its own")
     return Question(asked, host.user, host.port)
@@ -163,7 +163,7 @@ def _connect_timeout(settings: Settings) -> int | None:
         return None
     timeout = seconds(text)
     if timeout is None:
-        raise InputError(f"connecttimeout {text!a} is no number of seconds, and no time like 1m30s")
+        raise InputError(f"connecttimeout {text!a} is neither a number of seconds nor a time like 1m30s")
     return timeout or None
 
 

@@ -16,11 +16,9 @@ NodesOption = Annotated[
     int | None, typer.Option("--nodes", metavar="N", min=1, help="How many nodes. Default: the scenario's.")
 ]
 ScenarioOption = Annotated[
-    str, typer.Option("--scenario", metavar="NAME|FILE", help="What the cluster is like; see `rollout lab scenarios`.")
+    str, typer.Option("--scenario", metavar="NAME|FILE", help="Scenario; see `rollout lab scenarios`.")
 ]
-SpeedOption = Annotated[
-    float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds that pass in a real one.")
-]
+SpeedOption = Annotated[float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds per real second.")]
 _AT_ONCE = "3"
 
 
@@ -44,7 +42,7 @@ def demo(
         code = _run_command(program, lab, ["apply", saved])
         _run_command(program, lab, ["status"])
         scores = lab.scoreboard()
-    _heading("What the cluster saw meanwhile")
+    _heading("What happened in the cluster")
     show(scoreboard_text(scores))
     updated = all(versions.now != versions.before for versions in scores.versions.values())
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))

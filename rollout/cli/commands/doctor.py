@@ -78,7 +78,7 @@ def _examined(
         stage = CheckName.DRAIN
         yield from _forecast(targets, connections, selection, reboot.added_to(policy.policy))
     except RolloutError as error:
-        yield failed(stage, subject, error.message, error.hint or "Try the same with kubectl -v 6.")
+        yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
 
 def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptions) -> Iterable["Check"]:

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from rollout.report.history import RunHistory
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="[RUN]", help="Tell this run as a timeline; its first letters do.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="[RUN]", help="Show this run as a timeline; the first letters of its id are enough.", show_default=False
+    ),
 ]
 
 
@@ -50,9 +53,7 @@ def _histories(file: Path | None) -> "list[RunHistory]":
     except OSError as error:
         raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
     if file and not any(each.run for each in told):
-        raise InputError(
-            f"no run is written down in {file}", hint="Is it a journal? `apply --journal FILE` writes one."
-        )
+        raise InputError(f"no run is recorded in {file}", hint="Is it a journal? `apply --journal FILE` writes one.")
     return sorted((each for each in told if each.run), key=lambda each: each.started_at)
 
 
@@ -63,5 +64,5 @@ def _chosen(found: "list[RunHistory]", run: str) -> "RunHistory":
     matching = [each for each in found if each.run.startswith(run)]
     if len(matching) != 1:
         known = shortened([each.run for each in found]) or "none"
-        raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Written down here: {known}")
+        raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Recorded here: {known}")
     return matching[0]

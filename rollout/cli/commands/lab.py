@@ -21,7 +21,7 @@ The lab serves until Ctrl-C. In another terminal, paste the lines above, and try
     rollout apply --max-unavailable 3
     kubectl get nodes
 
-Hosts answer, too: ssh -i {key} -o UserKnownHostsFile={known_hosts} -p PORT core@ADDRESS
+Hosts answer SSH, too: ssh -i {key} -o UserKnownHostsFile={known_hosts} -p PORT core@ADDRESS
 (addresses and ports are in {inventory}).
 """
 
@@ -33,13 +33,13 @@ def up(
     ] = None,
     scenario: Annotated[
         str,
-        typer.Option("--scenario", metavar="NAME|FILE", help="What the cluster is like; see `rollout lab scenarios`."),
+        typer.Option("--scenario", metavar="NAME|FILE", help="Scenario; see `rollout lab scenarios`."),
     ] = "default",
     directory: Annotated[
         Path, typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts and key are written.")
     ] = Path("rollout-lab"),
     speed: Annotated[
-        float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds that pass in a real one.")
+        float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds per real second.")
     ] = 1.0,
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
@@ -68,7 +68,7 @@ def up(
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
-    show(f"\nWhat the cluster saw:\n\n{scoreboard_text(scores)}")
+    show(f"\nWhat happened in the cluster:\n\n{scoreboard_text(scores)}")
 
 
 @lab_app.command()

@@ -23,12 +23,12 @@ OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply 
 ExitCodeOption = Annotated[
     bool,
     Flag(
-        OWN, "Exit with 2 when nodes wait to be taken; with 4 when none does, and some could not be reached or judged."
+        OWN, "Exit with 2 when nodes wait for a reboot; with 4 when none does, and some could not be reached or judged."
     ),
 ]
 ExplainOption = Annotated[
     str | None,
-    Flag(OWN, "Instead of the plan, show why this node is in its wave, and what becomes of its pods.", "NODE"),
+    Flag(OWN, "Instead of the plan, show why this node is in its wave, and what happens to its pods.", "NODE"),
 ]
 
 

@@ -60,7 +60,7 @@ def resume(
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     run = _rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
     if not yes:
-        consent.ask("Only 'yes' is taken for consent. Go on with it? ")
+        consent.ask("Resume this rollout")
     code = execute.execute(run, as_json=general.as_json)
     _tell_standing_record(unfinished)
     raise typer.Exit(code)
@@ -146,7 +146,7 @@ def _nothing(unfinished: "Unfinished | None") -> str:
     from rollout.report.unfinished import heading
 
     if unfinished is None:
-        return "Nothing to resume: no rollout stands on this cluster."
+        return "Nothing to resume: this cluster has no record of a rollout."
     if unfinished.is_garbled:
-        return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort takes it away."
-    return f"Nothing to resume: {heading(unfinished)}. --retry-failed takes the failed ones again."
+        return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort removes it."
+    return f"Nothing to resume: {heading(unfinished)}. --retry-failed tries the failed ones again."

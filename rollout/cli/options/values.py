@@ -83,14 +83,14 @@ def command_words(value: str) -> str:
 def one_line(value: str) -> str:
     """One line of printable text."""
     if not value.strip().isprintable():
-        raise ValueError("it is one line of printable text. Put more into a script on the hosts.")
+        raise ValueError("it must be one line of printable text. Put more into a script on the hosts.")
     return value.strip()
 
 
 def namespace(value: str) -> str:
     """The name of a namespace."""
     if not _NAMESPACE.fullmatch(value):
-        raise ValueError(f"{value!r} is not the name of a namespace. Write it as kube-system.")
+        raise ValueError(f"{value!r} is not a namespace name. Write it as kube-system.")
     return value
 
 
@@ -125,7 +125,7 @@ def label_prefix(value: str) -> str:
     """The prefix of a label, with its slash."""
     prefix, slash, rest = value.partition("/")
     if not slash or rest:
-        raise ValueError(f"{value!r} is not the prefix of a label. Write it as example.com/")
+        raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
     label_name(f"{prefix}/name")
     return value
 

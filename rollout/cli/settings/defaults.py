@@ -92,7 +92,9 @@ def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
     if flag.is_flag:
         if isinstance(value, bool):
             return value
-        raise UsageError(f"{origin}: {key} = {value!r} is not a switch", hint="Write true or false, without quotes.")
+        raise UsageError(
+            f"{origin}: {key} = {value!r} is neither true nor false", hint="Write true or false, without quotes."
+        )
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in values):
         raise UsageError(f"{origin}: {key} = {value!r} cannot be a value of --{key}")

@@ -155,7 +155,7 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     matched = match_hosts(nodes, inventory, defaults)
     if matched.hosts_without_node:
         names = [host.name for host in matched.hosts_without_node]
-        say(f"warning: in the inventory, but no Node of the cluster: {shortened(names)}")
+        say(f"warning: in the inventory, but not in the cluster: {shortened(names)}")
     lost = [name for name in matched.nodes_without_host if name in set(selected)]
     if lost:
         say(f"warning: no host is known for the Nodes {shortened(lost)}")

@@ -34,15 +34,15 @@ def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_na
         raise ApiError(
             f"this user may not: {rights}",
             status=_FORBIDDEN,
-            hint="Have these rights granted; docs/security.md has a ClusterRole and Roles that hold them all.",
+            hint="Get these rights granted; docs/security.md has a ClusterRole and Roles that hold them all.",
         )
 
 
 def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace: str) -> None:
-    """`BlockedError` while another rollout is under way, or was interrupted."""
+    """`BlockedError` while another rollout is running or interrupted."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        raise BlockedError(heading(unfinished), hint=f"If nobody is running it: {ways_out(unfinished)}.")
+        raise BlockedError(heading(unfinished), hint=f"If no process is working on it: {ways_out(unfinished)}.")
 
 
 def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
@@ -53,7 +53,7 @@ def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
     if unfinished.record.problem and not finish_begun:
         raise BlockedError(
             f"{heading(unfinished)}: without its record its rules are not known, so it is not resumed",
-            hint="rollout abort gives back what was begun, and takes away a record that is not understood; "
+            hint="rollout abort gives back what was started, and removes a record that is not understood; "
             "rollout resume --finish-begun takes begun nodes to their end by their marks, and starts no other.",
         )
     if unfinished.record.problem and not unfinished.run:
@@ -63,8 +63,8 @@ def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
         )
     if finish_begun and not unfinished.record.problem:
         raise UsageError(
-            "--finish-begun is for a rollout whose record is gone or not understood; this one's is whole",
-            hint="rollout resume goes on with it by its rules.",
+            "--finish-begun is for a rollout whose record is gone or not understood; this one's is intact",
+            hint="Use: rollout resume",
         )
 
 
@@ -74,8 +74,8 @@ def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
     if blockers:
         reasons = [f"{blocker.object} {blocker.message}" for blocker in blockers]
         raise BlockedError(
-            f"not started, for this stands in the way: {listed(reasons, _MOST_BLOCKERS)}",
-            hint="Clear it, leave those nodes out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
+            f"not started, blocked by: {listed(reasons, _MOST_BLOCKERS)}",
+            hint="Clear this, leave those nodes out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
         )
 
 
@@ -95,6 +95,6 @@ def _refuse_incomplete(missing: Sequence[NotDone], hint: str) -> None:
     if missing:
         named = "; ".join(f"{one.node} ({one.reason}: {one.message})" for one in missing)
         raise IncompleteError(
-            f"--require-all is given, and {counted(len(missing), 'node')} cannot be taken: {named}",
+            f"--require-all: {counted(len(missing), 'node')} cannot be rebooted: {named}",
             hint=hint,
         )

@@ -24,7 +24,7 @@ def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
     if not names:
         raise InputError(
             f"none of the nodes named by --node has the labels {selection.selector!r}",
-            hint="Leave one of --node and --selector away.",
+            hint="Drop --node or --selector.",
         )
     return names
 
@@ -43,7 +43,7 @@ def useless_spreading(nodes: Sequence[Node], label: str) -> str:
     """What to warn of where no node has the label of `--spread-by`, so that it keeps nothing apart; else empty."""
     if not label or any(label in node.labels for node in nodes):
         return ""
-    return f"--spread-by keeps nothing apart: {_close_labels(label, nodes)}"
+    return f"--spread-by has no effect: {_close_labels(label, nodes)}"
 
 
 def _refuse_missing(nodes: Sequence[Node], named: Iterable[str]) -> None:
@@ -55,7 +55,7 @@ def _refuse_missing(nodes: Sequence[Node], named: Iterable[str]) -> None:
 
 def _close_names(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, n=_SUGGESTIONS)
-    return f"Close to it: {', '.join(close)}" if close else f"The cluster has {shortened(known)}"
+    return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(known)}"
 
 
 def _nothing_matches(nodes: Sequence[Node], selector: str) -> InputError:

@@ -145,8 +145,8 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         *(
             Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)
             for verb, purpose in (
-                ("create", "tell on the Node what happens to it"),
-                ("patch", "keep what is told up to date"),
+                ("create", "report on the Node what happens to it"),
+                ("patch", "update these reports"),
             )
         ),
     )
@@ -159,5 +159,5 @@ def _on_one(verbs: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _removal(*, disable_eviction: bool) -> Right:
     if disable_eviction:
-        return Right("delete", "", "pods", purpose="delete pods, past their budgets")
+        return Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
     return Right("create", "", "pods", subresource="eviction", purpose="evict pods")

@@ -93,7 +93,7 @@ def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[s
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
-            unseen.append(f"not all other reboot coordinators can be looked for: {error.message}")
+            unseen.append(f"some other reboot coordinators cannot be looked for: {error.message}")
     return tuple(found), tuple(unseen)
 
 

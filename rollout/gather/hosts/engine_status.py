@@ -68,7 +68,7 @@ def _status(operation: str, new_version: str, *, progress: str, last_checked: st
         progress=_fraction(progress),
         last_checked=_integer(last_checked),
         new_size=_integer(new_size),
-        message=f"update_engine reports an operation that is not known here: {excerpt(operation, 60)}"
+        message=f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
         if known is UpdateOperation.UNKNOWN
         else "",
     )

@@ -50,7 +50,7 @@ class _Machines:
         if node is None or not (node.machine_id and node.boot_id):
             return _unreported(
                 facts,
-                "its Node says nothing of its machine: nodeInfo has no machine id or no boot id",
+                "its Node does not name its machine: nodeInfo has no machine id or no boot id",
                 f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}",
             )
         if not facts.machine_id:
@@ -83,7 +83,7 @@ class _Machines:
         sharing = {*self.reported_by.get(machine, ()), *self.reached_as.get(machine, ())} - {node.name}
         if not sharing:
             return None
-        return _wrong(facts, f"one machine stands behind several Nodes: {', '.join(sorted({node.name, *sharing}))}")
+        return _wrong(facts, f"several Nodes have the same machine: {', '.join(sorted({node.name, *sharing}))}")
 
 
 def _by_machine(found: Iterable[tuple[str, _Machine]]) -> Mapping[_Machine, tuple[str, ...]]:

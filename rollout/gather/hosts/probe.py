@@ -24,7 +24,7 @@ _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _RUNNING_UNIT = frozenset({"active", "activating", "reloading"})
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
-_SHELL_HINT = "The user's login shell has to be a POSIX shell that runs commands over SSH; try: ssh {} true"
+_SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh {} true"
 
 
 def parse_probe(host: Host, result: CommandResult) -> HostObservation:

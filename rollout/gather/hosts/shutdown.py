@@ -59,7 +59,7 @@ def inhibition(text: str) -> str:
 def _inhibitors(text: str) -> Iterator[Inhibitor]:
     for match in _ROW.finditer(text):
         what, who, why, mode = (_unescaped(part) for part in match.groups())
-        yield Inhibitor(what, who or "somebody", why, mode)
+        yield Inhibitor(what, who or "another process", why, mode)
 
 
 def _unescaped(text: str) -> str:

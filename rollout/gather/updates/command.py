@@ -44,6 +44,6 @@ def check_refusal(result: CommandResult) -> str:
     if result.exit_status == _CUT_OFF:
         return "update_engine did not answer in time: the system bus or the engine is down"
     cause = complaint(said.get("bus", "")) or complaint(said.get("client", ""))
-    why = f"update_engine does not take the question: {cause or f'exit status {result.exit_status}'}"
+    why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"
     root = refusal(said.get("sudo-bus", ""))
     return f"{why}; and {root.sentence}" if root else why

@@ -58,7 +58,7 @@ def first_results(
 
 def _at_once(node: str, found: HostObservation | None, *, wait: bool) -> CheckResult | None:
     if found is None:
-        return CheckResult(node, CheckOutcome.UNREACHABLE, message="no host of the inventory belongs to this Node")
+        return CheckResult(node, CheckOutcome.UNREACHABLE, message="no host in the inventory matches this Node")
     if isinstance(found, ProbeFailure):
         return CheckResult(node, CheckOutcome.UNREACHABLE, message=found.message)
     item = watched(node, found)
@@ -72,7 +72,7 @@ def _not_to_be_asked(item: Watched) -> CheckResult | None:
     if item.asked:
         return item.result(CheckOutcome.ASKED, f"it was at it already: {item.last.operation}")
     if item.last.operation is UpdateOperation.REPORTING_ERROR:
-        message = "update_engine is reporting a failed update, and takes no question: try again soon"
+        message = "update_engine is reporting a failed update, and accepts no request: try again soon"
         return item.result(CheckOutcome.REFUSED, message)
     return None
 
