@@ -64,8 +64,8 @@ class LocalCommand:
             _wait(process)
         if process.returncode == 0:
             return ""
-        said = _last_line(output)
-        return f"gate command {self._words[0]!r} exited with {process.returncode}{': ' + said if said else ''}"
+        last = _last_line(output)
+        return f"gate command {self._words[0]!r} exited with {process.returncode}{': ' + last if last else ''}"
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:

@@ -69,12 +69,12 @@ class PrometheusAlerts:
         if answer.status != _OK:
             raise self._failure(f"answers {answer.status}: {_beginning(answer.data)}")
         try:
-            found = decoder_of(_Answer).decode(answer.data)
+            answer_body = decoder_of(_Answer).decode(answer.data)
         except msgspec.MsgspecError as error:
             raise self._failure(f"does not answer like Prometheus: {error}") from error
-        if found.status != "success" or found.data is None or found.data.result_type != "vector":
-            raise self._failure(f"has no answer: {found.error or 'not a vector'}")
-        return found.data.result
+        if answer_body.status != "success" or answer_body.data is None or answer_body.data.result_type != "vector":
+            raise self._failure(f"has no answer: {answer_body.error or 'not a vector'}")
+        return answer_body.data.result
 
     def _failure(self, what: str) -> GateError:
         return GateError(masked(f"{self._url} {what}", [self._token]))

@@ -36,8 +36,8 @@ def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
     ear, mouth = os.pipe()
     os.set_blocking(mouth, False)
     listener = threading.Thread(target=_listen, args=(ear, stop), name="signals", daemon=True)
-    wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    handlers = {number: signal.signal(number, _heard) for number in wanted}
+    numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, _heard) for number in numbers}
     before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
     listener.start()
     try:

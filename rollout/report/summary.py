@@ -145,10 +145,10 @@ def _verb(result: NodeResult) -> str:
 
 def _absences(result: RunResult) -> Iterable[str]:
     """Planned nodes that were not begun, by reason, but for those that the ending names."""
-    named = {node.node for node in result.not_done}
+    in_ending = {node.node for node in result.not_done}
     by_reason: dict[str, list[str]] = {}
     for node in (*result.skipped, *result.not_started):
-        if node.node in named:
+        if node.node in in_ending:
             continue
         by_reason.setdefault(node.message, []).append(printable(node.node))
     return (f"Not started, {printable(reason)}: {', '.join(names)}" for reason, names in by_reason.items())

@@ -146,8 +146,8 @@ def _distinct(values: Iterable[str]) -> Iterable[str]:
 def _left_out(plan: RolloutPlan, width: int | None) -> str:
     """A row for all nodes that are left out for the same reason: of most clusters most nodes wait for nothing."""
     alike: dict[tuple[str, str], list[str]] = {}
-    for found in plan.excluded:
-        alike.setdefault((found.reason, found.message), []).append(found.node)
+    for exclusion in plan.excluded:
+        alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
     rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()]
     narrow = max(_NARROWEST, (width - 16) // 2) if width else None
     return tabulate(
@@ -188,9 +188,9 @@ def _nobody(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
 
 
 def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
-    rest = len(plan.excluded) - len(missing)
+    left_out = len(plan.excluded) - len(missing)
     parts = [not_done_count(missing, CANNOT_BE_REBOOTED)] if missing else []
-    return ", ".join([*parts, f"{counted(rest, 'node')} left out"] if rest or not missing else parts)
+    return ", ".join([*parts, f"{counted(left_out, 'node')} left out"] if left_out or not missing else parts)
 
 
 def saved_note(path: str) -> str:

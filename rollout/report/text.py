@@ -27,11 +27,11 @@ def or_nothing(text: str) -> str:
 def elapsed(seconds: float) -> str:
     """A stretch of time as `45s`, `3m05s`, `1h02m`."""
     whole = max(0, round(seconds))
-    minutes, rest = divmod(whole, 60)
+    minutes, remainder = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours}h{minutes:02}m"
-    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+    return f"{minutes}m{remainder:02}s" if minutes else f"{remainder}s"
 
 
 def timestamp(at: datetime) -> str:

@@ -54,8 +54,8 @@ def resume_text(
     """
     lines = [_title(unfinished), *(f"  {line}" for line in unknown_rules(unfinished))]
     lines += [f"  {printable(result.node)}: left as it is: {printable(result.message)}" for result in stranded]
-    left = {result.node for result in stranded}
-    going_on = (begun for begun in unfinished.begun if begun.node.name not in left)
+    stranded_nodes = {result.node for result in stranded}
+    going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
     lines += [f"  {printable(begun.node.name)}: {_next(begun)}" for begun in going_on]
     if unfinished.gone:
         lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")

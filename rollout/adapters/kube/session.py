@@ -127,12 +127,12 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
 
 def _kept_alive() -> list[tuple[int, int, int]]:
     """Socket options by which an idle watch is not forgotten by what stands in between, and its death is noticed."""
-    wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
-    known = {name: seconds for name, seconds in wanted.items() if hasattr(socket, name)}
+    seconds_by_name = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+    available = {name: seconds for name, seconds in seconds_by_name.items() if hasattr(socket, name)}
     return [
         *HTTPConnection.default_socket_options,
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        *((socket.IPPROTO_TCP, getattr(socket, name), seconds) for name, seconds in known.items()),
+        *((socket.IPPROTO_TCP, getattr(socket, name), seconds) for name, seconds in available.items()),
     ]
 
 

@@ -110,7 +110,7 @@ def planned_run(
     decided = plan.decide(intent, gathered.snapshot, gathered.targets)
     if not quiet:
         show(plan.shown(decided, intent, gathered.snapshot))
-    conceded = plan.warn_of_concessions(decided.policy, "the saved plan has") if intent.saved else ()
+    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
     selected = gathered.targets.number_of(decided.selection)
     return execute.Run(
         plan=decided,
@@ -129,9 +129,9 @@ def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: Rebo
     if intent.saved is None:
         return
     reboot.refuse_another(intent.policy)
-    given = [name for name in _PLANNED if is_flag_given(call, name)]
-    if given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+    rules = [name for name in _PLANNED if is_flag_given(call, name)]
+    if rules:
+        flags = ", ".join("--" + name.replace("_", "-") for name in rules)
         raise UsageError(
             f"{flags} cannot be used with a saved plan, which has its own rules",
             hint="Drop the flags, or make a new plan with them.",

@@ -100,7 +100,11 @@ def _hosts(
     from rollout.planning.eligibility import excluded_by_name
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection.selection)]
-    answering = {name: found.host for name, found in targets.observations.items() if isinstance(found, HostFacts)}
+    answering = {
+        name: observation.host
+        for name, observation in targets.observations.items()
+        if isinstance(observation, HostFacts)
+    }
     examined = examine_all(
         answering,
         connections.shell,

@@ -50,11 +50,11 @@ def inventory(
 
     if list and host:
         raise UsageError("--list and --host exclude each other", hint="Drop one of them.")
-    wanted = replace(selection.selection, nodes=(host,)) if host else selection.selection
-    connections = connect(cluster, wanted, ssh)
+    narrowed = replace(selection.selection, nodes=(host,)) if host else selection.selection
+    connections = connect(cluster, narrowed, ssh)
     nodes = read_nodes(connections)
-    targets = ask_hosts(nodes, connections, wanted, ssh)
-    chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, wanted)]
+    targets = ask_hosts(nodes, connections, narrowed, ssh)
+    chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, narrowed)]
     reached = _connection(ssh)
     if host and not chosen:
         raise InputError(f"{host} is left out by --exclude", hint="Drop --host or --exclude.")

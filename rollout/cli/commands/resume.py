@@ -89,28 +89,30 @@ def _rest(
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
-    rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
-    _show(unfinished, rest, plan.zones(snapshot), quiet=quiet)
-    conceded = plan.warn_of_concessions(rules, "the interrupted rollout has")
+    remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
+    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
+    conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
-        refusals.refuse_left_behind(rest.plan, rest.inherited)
+        refusals.refuse_left_behind(remainder.plan, remainder.inherited)
     refusals.refuse_blocked(
-        without_accepted_blockers(rest.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
+        without_accepted_blockers(remainder.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
     )
     return execute.Run(
-        plan=rest.plan,
+        plan=remainder.plan,
         targets=targets,
         connections=connections,
-        options=execute.run_options(rest.selected, process.ssh, process.lease, process.lock, process.reboot.command),
+        options=execute.run_options(
+            remainder.selected, process.ssh, process.lease, process.lock, process.reboot.command
+        ),
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,
-        inherited=rest.inherited,
+        inherited=remainder.inherited,
         conceded=conceded,
     )
 
 
-def _show(unfinished: "Unfinished", rest: "Continuation", zones: Mapping[str, str], *, quiet: bool) -> None:
+def _show(unfinished: "Unfinished", remainder: "Continuation", zones: Mapping[str, str], *, quiet: bool) -> None:
     """What becomes of each node; where standard output is for programs, only what is not as it should be."""
     from rollout.cli.terminal import say, show, width
     from rollout.report.tables import plan_text
@@ -120,8 +122,8 @@ def _show(unfinished: "Unfinished", rest: "Continuation", zones: Mapping[str, st
         for line in unknown_rules(unfinished):
             say(f"warning: {line}")
         return
-    show(resume_text(unfinished, rest.retried, rest.inherited.failures, rest.inherited.stranded))
-    show("\n" + plan_text(rest.plan, zones=zones, width=width()))
+    show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
+    show("\n" + plan_text(remainder.plan, zones=zones, width=width()))
 
 
 def _tell_standing_record(unfinished: "Unfinished") -> None:

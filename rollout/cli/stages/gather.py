@@ -124,16 +124,16 @@ def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Select
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
     hosts = _hosts(nodes, selected, ssh)
-    asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
-    return Targets(selected, hosts, _observed(nodes, asked, connections.shell, ssh))
+    questioned = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
+    return Targets(selected, hosts, _observed(nodes, questioned, connections.shell, ssh))
 
 
-def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
+def ask_named(nodes: Sequence[Node], requested: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
     """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
     names = tuple(node.name for node in nodes)
     hosts = _hosts(nodes, names, ssh)
-    wanted = {name: host for name, host in hosts.items() if name in asked}
-    return Targets(names, hosts, _observed(nodes, wanted, connections.shell, ssh) if wanted else {})
+    questioned = {name: host for name, host in hosts.items() if name in requested}
+    return Targets(names, hosts, _observed(nodes, questioned, connections.shell, ssh) if questioned else {})
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
@@ -156,9 +156,9 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     if matched.hosts_without_node:
         names = [host.name for host in matched.hosts_without_node]
         say(f"warning: in the inventory, but not in the cluster: {shortened(names)}")
-    lost = [name for name in matched.nodes_without_host if name in set(selected)]
-    if lost:
-        say(f"warning: no host is known for the Nodes {shortened(lost)}")
+    hostless = [name for name in matched.nodes_without_host if name in set(selected)]
+    if hostless:
+        say(f"warning: no host is known for the Nodes {shortened(hostless)}")
     return wiring.as_ssh_config_says(matched.hosts, ssh)
 
 

@@ -97,7 +97,7 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def warn_of_concessions(policy: Policy, origin: str) -> tuple[str, ...]:
+def warn_of_relaxed_rules(policy: Policy, origin: str) -> tuple[str, ...]:
     """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
     sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy))
     for sentence in sentences:

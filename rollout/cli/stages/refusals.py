@@ -86,15 +86,15 @@ def refuse_excluded(plan: RolloutPlan, *, from_file: bool = False) -> None:
 
 def refuse_left_behind(plan: RolloutPlan, inherited: Inheritance) -> None:
     """The same for resume: nodes that failed, and those that were begun and cannot be gone on with, count too."""
-    lost = (NotDone(result.node, result.outcome, result.message) for result in inherited.stranded)
-    _refuse_incomplete((*inherited.failed, *lost, *excluded_by_trouble(plan.excluded)), _MEND_RESUME)
+    stranded = (NotDone(result.node, result.outcome, result.message) for result in inherited.stranded)
+    _refuse_incomplete((*inherited.failed, *stranded, *excluded_by_trouble(plan.excluded)), _MEND_RESUME)
 
 
 def _refuse_incomplete(missing: Sequence[NotDone], hint: str) -> None:
     """`--require-all`: `IncompleteError` where a node is missing; it names all of them, for nothing else may."""
     if missing:
-        named = "; ".join(f"{one.node} ({one.reason}: {one.message})" for one in missing)
+        nodes = "; ".join(f"{node.node} ({node.reason}: {node.message})" for node in missing)
         raise IncompleteError(
-            f"--require-all: {counted(len(missing), 'node')} cannot be rebooted: {named}",
+            f"--require-all: {counted(len(missing), 'node')} cannot be rebooted: {nodes}",
             hint=hint,
         )

@@ -85,10 +85,10 @@ def missing_rights(
 
     `each` calls one question: with patience, where a single failure among many must not spoil all.
     """
-    asked = tuple(dict.fromkeys(needs))
+    distinct = tuple(dict.fromkeys(needs))
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="rights") as pool:
-        answers = pool.map(lambda right: each(lambda: _has(api, right)), asked)
-        return tuple(right for right, has in zip(asked, answers, strict=True) if not has)
+        answers = pool.map(lambda right: each(lambda: _has(api, right)), distinct)
+        return tuple(right for right, has in zip(distinct, answers, strict=True) if not has)
 
 
 def _has(api: ClusterApi, right: Right) -> bool:

@@ -37,11 +37,13 @@ class _Machines:
 
     @classmethod
     def of(cls, nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> "_Machines":
-        answered = ((name, seen) for name, seen in observations.items() if isinstance(seen, HostFacts))
+        answered = (
+            (name, observation) for name, observation in observations.items() if isinstance(observation, HostFacts)
+        )
         return cls(
             {node.name: node for node in nodes},
             _by_machine((node.name, (node.machine_id, node.boot_id)) for node in nodes),
-            _by_machine((name, (seen.machine_id, seen.boot_id)) for name, seen in answered),
+            _by_machine((name, (observation.machine_id, observation.boot_id)) for name, observation in answered),
         )
 
     def judged(self, facts: HostFacts, name: str) -> HostObservation:
@@ -86,13 +88,13 @@ class _Machines:
         return _wrong(facts, f"several Nodes have the same machine: {', '.join(sorted({node.name, *sharing}))}")
 
 
-def _by_machine(found: Iterable[tuple[str, _Machine]]) -> Mapping[_Machine, tuple[str, ...]]:
+def _by_machine(reports: Iterable[tuple[str, _Machine]]) -> Mapping[_Machine, tuple[str, ...]]:
     """Names by machine; who says nothing of it shares it with nobody."""
     names: defaultdict[_Machine, list[str]] = defaultdict(list)
-    for name, machine in found:
+    for name, machine in reports:
         if all(machine):
             names[machine].append(name)
-    return {machine: tuple(sorted(known)) for machine, known in names.items()}
+    return {machine: tuple(sorted(members)) for machine, members in names.items()}
 
 
 def _wrong(facts: HostFacts, why: str) -> ProbeFailure:

@@ -77,8 +77,8 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
     if answers:
         message = f"{host.name}: the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
     else:
-        said = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
-        message = f"{host.name}: the host did not run the command; it said: {said}"
+        output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
+        message = f"{host.name}: the host did not run the command; it said: {output}"
     return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.address))
 
 
