@@ -87,7 +87,7 @@ def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptio
     from rollout.gather.doctor.cluster import right_checks
 
     needs = apply_rights(lease.lease_namespace, disable_eviction=policy.disable_eviction)
-    return right_checks(needs, missing_rights(connections.api, needs, each=with_patience))
+    return right_checks(needs, missing_rights(connections.api, needs, ask=with_patience))
 
 
 def _hosts(

@@ -108,14 +108,14 @@ def with_patience(action: Callable[[], T]) -> T:
     """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
     from rollout.execution.base.deadline import Deadline, has_answered, patiently
 
-    told_of = set[str]()
+    reported = set[str]()
 
-    def told(error: BaseException) -> None:
-        if str(error) not in told_of:
-            told_of.add(str(error))
+    def notice(error: BaseException) -> None:
+        if str(error) not in reported:
+            reported.add(str(error))
             say(f"waiting for the API server: {error}")
 
-    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), told, passing=has_answered)
+    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered)
 
 
 def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:

@@ -28,7 +28,7 @@ _MOST_BLOCKERS = 10
 def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_namespace: str) -> None:
     """`ApiError` naming every right that a rollout needs and this user lacks: one missing half-way costs a node."""
     needs = apply_rights(lease_namespace, disable_eviction=drain.disable_eviction)
-    missing = [right for right in missing_rights(connections.api, needs, each=with_patience) if not right.optional]
+    missing = [right for right in missing_rights(connections.api, needs, ask=with_patience) if not right.optional]
     if missing:
         rights = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(

@@ -79,15 +79,15 @@ def _once(question: Callable[[], bool]) -> bool:
 
 
 def missing_rights(
-    api: ClusterApi, needs: Iterable[Right], *, each: Callable[[Callable[[], bool]], bool] = _once
+    api: ClusterApi, needs: Iterable[Right], *, ask: Callable[[Callable[[], bool]], bool] = _once
 ) -> tuple[Right, ...]:
     """Those of `needs` that this user has not, in their order; optional ones among them.
 
-    `each` calls one question: with patience, where a single failure among many must not spoil all.
+    `ask` calls one question: with patience, where a single failure among many must not spoil all.
     """
     distinct = tuple(dict.fromkeys(needs))
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="rights") as pool:
-        answers = pool.map(lambda right: each(lambda: _has(api, right)), distinct)
+        answers = pool.map(lambda right: ask(lambda: _has(api, right)), distinct)
         return tuple(right for right, has in zip(distinct, answers, strict=True) if not has)
 
 
