@@ -178,7 +178,7 @@ def test_without_waiting_only_those_that_listen_are_asked() -> None:
             ),
             "Access denied; and sudo asks for a password",
         ),
-        (1, "\n@@rollout-probe client\n\x1b[31mno\x1b[0m\n", "question: no"),
+        (1, "\n@@rollout-probe client\n\x1b[31mno\x1b[0m\n", "request: no"),
     ],
 )
 def test_why_a_host_does_not_take_the_question(status: int | None, stderr: str, said: str) -> None:
