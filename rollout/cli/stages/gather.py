@@ -28,7 +28,7 @@ _START_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What a command works on. `selected` are names before `--exclude`, `observations` by Node name."""
+    """What a command works on. `selected` are names before `--exclude`; hosts and observations, by Node, are after."""
 
     selected: tuple[str, ...]
     hosts: Mapping[str, Host]
@@ -123,15 +123,16 @@ def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Select
     selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
-    hosts = _hosts(nodes, selected, ssh)
-    asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
-    return Targets(selected, hosts, _observed(nodes, asked, connections.shell, ssh))
+    matched = _hosts(nodes, selected, ssh)
+    wanted = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
+    hosts = wiring.as_ssh_config_says(wanted, ssh)
+    return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh))
 
 
 def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
     """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
     names = tuple(node.name for node in nodes)
-    hosts = _hosts(nodes, names, ssh)
+    hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
     wanted = {name: host for name, host in hosts.items() if name in asked}
     return Targets(names, hosts, _observed(nodes, wanted, connections.shell, ssh) if wanted else {})
 
@@ -159,7 +160,7 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     lost = [name for name in matched.nodes_without_host if name in set(selected)]
     if lost:
         say(f"warning: no host is known for the Nodes {shortened(lost)}")
-    return wiring.as_ssh_config_says(matched.hosts, ssh)
+    return matched.hosts
 
 
 def _observed(
