@@ -12,10 +12,10 @@ from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.policy import Selection
+from rollout.model.text import shortened
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
-from rollout.report.text import shortened
 
 if TYPE_CHECKING:
     from rollout.execution.lock import StandingLease
@@ -174,14 +174,14 @@ def _observed(
 
 def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:
     from rollout.gather.hosts.polling import poll
-    from rollout.report.asking import AskingProgress
+    from rollout.report.asking import asking_progress
 
     wiring.unlock(shell, hosts)
-    with AskingProgress(error_console(), len(hosts)) as progress:
+    with asking_progress(error_console(), len(hosts)) as answered:
         return poll(
             hosts,
             shell,
             timeout=ssh.probe_timeout,
             concurrency=ssh.probe_concurrency,
-            on_result=progress.answered,
+            on_result=answered,
         )
