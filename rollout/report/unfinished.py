@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.abort import Aborted
 from rollout.model.progress import NodeResult
-from rollout.report.text import counted, listed, printable, shortened
+from rollout.model.text import counted, listed, printable, shortened
 
 _MOST = 20
 RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"

@@ -68,7 +68,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """
     from rollout.cli import consent, wiring
     from rollout.cli.stages import execute, plan, refusals
-    from rollout.report.text import counted
+    from rollout.model.text import counted
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     intent = plan.load_intent(file, selection.selection, process.reboot.added_to(gates.added_to(policy.policy)))

@@ -59,7 +59,7 @@ def _histories(file: Path | None) -> "list[RunHistory]":
 
 def _chosen(histories: "list[RunHistory]", run: str) -> "RunHistory":
     from rollout.errors import InputError
-    from rollout.report.text import shortened
+    from rollout.model.text import shortened
 
     matching = [entry for entry in histories if entry.run.startswith(run)]
     if len(matching) != 1:

@@ -198,9 +198,7 @@ class _Served:
     project: Callable[[wire.WireBudget], Budget]
 
     def list_all(self) -> Listing[SeenBudget]:
-        return read_list(
-            self.api, self.place, lambda body, origin: decode.page(body, wire.BudgetPage, self._seen, origin)
-        )
+        return read_list(self.api, self.place, wire.WireBudget, self._seen)
 
     def decode(self, line: bytes) -> _Line:
         read = decode.decode(line, _WireLine, self.place)
