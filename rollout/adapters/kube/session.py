@@ -22,6 +22,7 @@ import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
+from rollout.adapters.child_environment import secrets_hidden
 from rollout.adapters.kube.kubeconfig import Login, find_login
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.scratch import scratch_for
@@ -47,7 +48,7 @@ class Session:
 
         `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
         """
-        with self.renewing, _listening():
+        with self.renewing, secrets_hidden(), _listening():
             settings = self.configuration.auth_settings()
         try:
             return {item["key"]: header_value(item["value"]) for item in settings.values() if item["value"]}
@@ -94,7 +95,8 @@ def _configuration(login: Login) -> Any:
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
     configuration = client.Configuration()
-    with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
+    scratch = scratch_for("a kubeconfig with certificates in it")
+    with _translated(login.origin), scratch, secrets_hidden(), _listening() as heard:
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=os.pathsep.join(str(path) for path in login.files),
             context=login.context,
