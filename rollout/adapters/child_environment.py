@@ -4,8 +4,7 @@ A gate command, a ProxyCommand or a playbook is the operator's own, but what it 
 """
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 _PREFIX = "ROLLOUT_"
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN")
@@ -14,16 +13,6 @@ _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN")
 def child_environment() -> dict[str, str]:
     """This process's environment without its secrets."""
     return without_secrets(os.environ)
-
-
-@contextmanager
-def secrets_hidden() -> Iterator[None]:
-    """Within it this process's own environment has none either: for a library that starts programs with it."""
-    hidden = {name: os.environ.pop(name) for name in filter(is_secret, tuple(os.environ))}
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,7 +23,7 @@ import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
-from rollout.adapters.child_environment import secrets_hidden
+from rollout.adapters.child_environment import without_secrets
 from rollout.adapters.kube.kubeconfig import Login, find_login
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.scratch import scratch_for
@@ -48,7 +49,7 @@ class Session:
 
         `ApiUnavailableError` where they cannot be sent: a file or program that gives others later is waited for.
         """
-        with self.renewing, secrets_hidden(), _listening():
+        with self.renewing, _listening():
             settings = self.configuration.auth_settings()
         try:
             return {item["key"]: header_value(item["value"]) for item in settings.values() if item["value"]}
@@ -94,9 +95,9 @@ def _service_account(context: str | None) -> Any:
 def _configuration(login: Login) -> Any:
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
+    _keep_secrets_from_programs()
     configuration = client.Configuration()
-    scratch = scratch_for("a kubeconfig with certificates in it")
-    with _translated(login.origin), scratch, secrets_hidden(), _listening() as heard:
+    with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=os.pathsep.join(str(path) for path in login.files),
             context=login.context,
@@ -108,6 +109,21 @@ def _configuration(login: Login) -> Any:
             hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
+
+
+@cache
+def _keep_secrets_from_programs() -> None:
+    """The loader starts a program that logs in with the whole environment; ours has secrets that are not for it."""
+    from kubernetes.config import kube_config  # noqa: PLC0415 - slow to import
+
+    make = kube_config.ExecProvider
+
+    def program(*arguments: Any) -> Any:
+        made = make(*arguments)
+        made.env = without_secrets(made.env)
+        return made
+
+    kube_config.ExecProvider = program
 
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
