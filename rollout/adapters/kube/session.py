@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -114,16 +115,15 @@ def _configuration(login: Login) -> Any:
 @cache
 def _keep_secrets_from_programs() -> None:
     """The loader starts a program that logs in with the whole environment; ours has secrets that are not for it."""
-    from kubernetes.config import kube_config  # noqa: PLC0415 - slow to import
-
-    make = kube_config.ExecProvider
+    loader: Any = import_module("kubernetes.config.kube_config")
+    make = loader.ExecProvider
 
     def program(*arguments: Any) -> Any:
         made = make(*arguments)
         made.env = without_secrets(made.env)
         return made
 
-    kube_config.ExecProvider = program
+    loader.ExecProvider = program
 
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
