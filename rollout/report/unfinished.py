@@ -115,9 +115,9 @@ def aborted_text(aborted: Aborted) -> str:
 
 
 def _left(aborted: Aborted) -> Iterable[str]:
-    if aborted.left:
+    if aborted.left_cordoned:
         yield "Left as they are: " + listed(
-            [f"{printable(name)}: {printable(why)}" for name, why in aborted.left.items()], _MOST
+            [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()], _MOST
         )
 
 

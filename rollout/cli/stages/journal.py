@@ -79,7 +79,7 @@ def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path |
 def _journal_of(run: str) -> Path:
     """Its file; an id that came from elsewhere was checked where it was read, and is no path."""
     if not is_run_id(run):
-        raise AssertionError(f"{run!r} is no id of a rollout")
+        raise AssertionError(f"{run!r} is not a rollout id")
     return runs_directory() / f"{run}{SUFFIX}"
 
 
