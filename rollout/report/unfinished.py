@@ -56,7 +56,7 @@ def resume_text(
     lines += [f"  {printable(result.node)}: left as it is: {printable(result.message)}" for result in stranded]
     stranded_nodes = {result.node for result in stranded}
     going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
-    lines += [f"  {printable(begun.node.name)}: {_next(begun)}" for begun in going_on]
+    lines += [f"  {printable(begun.node.name)}: {begun.phase}, goes on from there" for begun in going_on]
     if unfinished.gone:
         lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")
     if unfinished.untouched:
@@ -65,6 +65,7 @@ def resume_text(
     if failed:
         verb = "tried again" if retried else "failed, left as they are (--retry-failed tries them again)"
         lines.append(f"  {verb}: {shortened(failed)}")
+    lines += [f"  {line}" for line in older_failures(unfinished, retried)]
     if failures:
         lines.append(f"  counted towards --max-failures so far: {failures}")
     return "\n".join(lines)
@@ -83,8 +84,11 @@ def unknown_rules(unfinished: Unfinished) -> Iterable[str]:
         yield RECORD_STAYS
 
 
-def _next(begun: Begun) -> str:
-    return f"{begun.phase}, goes on from there"
+def older_failures(unfinished: Unfinished, retried: Sequence[str]) -> Iterable[str]:
+    """By which rules failed nodes of an older rollout are taken; nothing where there are none among the retried."""
+    older = [begun.node.name for begun in unfinished.failed if begun.run != unfinished.run]
+    if names := [name for name in older if name in retried]:
+        yield f"failed in an older rollout, taken by the rules of this one: {shortened(names)}"
 
 
 def abort_text(unfinished: Unfinished) -> str:

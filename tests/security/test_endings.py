@@ -251,6 +251,19 @@ def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next
     assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
 
 
+def test_whoever_retries_a_failure_of_an_older_rollout_is_told_by_whose_rules(
+    start_lab: StartLab, run: Run, tmp_path: Path
+) -> None:
+    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
+    lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
+    killed_at(lab, tmp_path, "draining")
+    ended = run(lab, "resume", "--yes", "-o", "json", "--retry-failed", "--force-unlock", unlock(lab))
+    told = "warning: failed in an older rollout, taken by the rules of this one: worker-2\n"
+    assert told in ended.stderr
+    assert "worker-2" in ended.outcomes
+
+
 def inflict_all(lab: Lab, faults: HostFaults) -> None:
     for machine in lab.machines.values():
         machine.inflict(faults)

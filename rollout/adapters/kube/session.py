@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,6 +24,7 @@ import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
+from rollout.adapters.child_environment import without_secrets
 from rollout.adapters.kube.kubeconfig import Login, find_login
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.scratch import scratch_for
@@ -93,6 +96,7 @@ def _service_account(context: str | None) -> Any:
 def _configuration(login: Login) -> Any:
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
+    _keep_secrets_from_programs()
     configuration = client.Configuration()
     with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
         config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -106,6 +110,20 @@ def _configuration(login: Login) -> Any:
             hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
+
+
+@cache
+def _keep_secrets_from_programs() -> None:
+    """The loader starts a program that logs in with the whole environment; ours has secrets that are not for it."""
+    loader: Any = import_module("kubernetes.config.kube_config")
+    make = loader.ExecProvider
+
+    def program(*arguments: Any) -> Any:
+        login = make(*arguments)
+        login.env = without_secrets(login.env)
+        return login
+
+    loader.ExecProvider = program
 
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:

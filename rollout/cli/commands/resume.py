@@ -116,10 +116,10 @@ def _show(unfinished: "Unfinished", remainder: "Continuation", zones: Mapping[st
     """What becomes of each node; where standard output is for programs, only what is not as it should be."""
     from rollout.cli.terminal import say, show, width
     from rollout.report.tables import plan_text
-    from rollout.report.unfinished import resume_text, unknown_rules
+    from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
     if quiet:
-        for line in unknown_rules(unfinished):
+        for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
             say(f"warning: {line}")
         return
     show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
