@@ -5,7 +5,7 @@ from collections import Counter
 from tabulate import tabulate
 
 from rollout.lab.scoreboard import Scoreboard
-from rollout.report.text import shortened
+from rollout.model.text import shortened
 
 
 def scoreboard_text(scores: Scoreboard) -> str:
