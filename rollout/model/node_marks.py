@@ -22,8 +22,8 @@ _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 # A mark is there from the cordon on, and goes with the node's success.
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.PENDING, Phase.DONE}
 UNCLEAR_HINT = (
-    "Go on with the version of rollout that wrote it; or look at the node, and take its node-rollout.dev/ annotations "
-    "away by hand: kubectl annotate node {name} NAME-"
+    "Go on with the version of rollout that wrote it; or look at the node, and remove its node-rollout.dev/ "
+    "annotations by hand: kubectl annotate node {name} NAME-"
 )
 _CHECKS = ("/before-reboot", "/after-reboot")
 
@@ -36,7 +36,7 @@ def is_begun(node: Node) -> bool:
 def misunderstanding(node: Node) -> str:
     """Which annotation of ours is not understood; empty where all are, and where there is none."""
     if stranger := _stranger_on(node):
-        return f"its annotation {stranger} is none that this program knows"
+        return f"its annotation {stranger} is unknown to this version of rollout"
     for name in marks.TRANSIENT if is_begun(node) else ():
         value = node.annotations.get(name)
         if value is None and name in _NEEDED:

@@ -14,6 +14,7 @@ from rollout.planning.rates import NO_RATES, Rates
 
 # Starts of the search for a clique: more find hardly a larger one.
 _CLIQUE_STARTS = 8
+_MANY = 1000
 _NO_WEIGHT = (0, 0, 0)
 
 Load = Mapping[str, int]
@@ -74,8 +75,17 @@ class Limits:
     def has_room(self, used: Weight, more: Weight) -> bool:
         """Whether so much weight may join a group that weighs so much already; an empty one takes anything."""
         return not any(used) or all(
-            taken + wanted <= most for taken, wanted, most in zip(used, more, self.room, strict=False)
+            filled + addition <= most for filled, addition, most in zip(used, more, self.room, strict=False)
         )
+
+
+def _first_groups(items: Sequence[Item], limits: Limits) -> int:
+    """How many groups to open at once: by rate, conflicts of two nodes are rare, and looking for them costs much."""
+    if limits.rounds and len(items) > _MANY:
+        loads = [item.load for item in items]
+        by_size = math.ceil(len(items) / limits.size)
+        return max(by_size, _room_bound(items, limits.room), budget_bound(loads, limits.capacity))
+    return lower_bound(items, limits)
 
 
 def lower_bound(items: Sequence[Item], limits: Limits) -> int:
@@ -173,7 +183,7 @@ class _Packing:
         self._heft = [item.weight for item in items]
         self._limits = limits
         self._capacity = limits.capacity
-        self._groups: list[list[int]] = [[] for _ in range(lower_bound(items, limits))]
+        self._groups: list[list[int]] = [[] for _ in range(_first_groups(items, limits))]
         self._used: list[Counter[str]] = [Counter() for _ in self._groups]
         self._filled: list[Weight] = [_NO_WEIGHT[: len(limits.room)] for _ in self._groups]
         self._barred = [0] * len(items)
@@ -198,7 +208,7 @@ class _Packing:
         """By node, how soon it must be placed, as one number: barred groups count for more than any rank."""
         weights = [self._weigh(load) for load in self._loads]
         ranks = [0] * len(weights)
-        for rank, index in enumerate(sorted(range(len(weights)), key=lambda each: (weights[each], -each))):
+        for rank, index in enumerate(sorted(range(len(weights)), key=lambda item: (weights[item], -item))):
             ranks[index] = rank
         return ranks
 
@@ -226,16 +236,16 @@ class _Packing:
     def _place(self, index: int, number: int) -> None:
         self._groups[number].append(index)
         self._filled[number] = tuple(
-            taken + more for taken, more in zip(self._filled[number], self._heft[index], strict=False)
+            filled + more for filled, more in zip(self._filled[number], self._heft[index], strict=False)
         )
         used, bit = self._used[number], 1 << number
         for budget, need in self._loads[index].items():
             used[budget] += need
             if self._limits.admits(budget, used[budget], self._most[budget]):
                 continue
-            for other in self._sharing[budget]:
-                if other in self._waiting and not self._barred[other] & bit:
-                    self._bar(other, budget, used[budget], bit)
+            for neighbour in self._sharing[budget]:
+                if neighbour in self._waiting and not self._barred[neighbour] & bit:
+                    self._bar(neighbour, budget, used[budget], bit)
 
     def _bar(self, index: int, budget: str, used: int, bit: int) -> None:
         if not self._limits.admits(budget, used, self._loads[index][budget]):

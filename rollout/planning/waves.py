@@ -21,10 +21,12 @@ from rollout.planning.sharing import is_owner
 
 # Up to so many nodes all numbers of rounds are tried up to the second figure.
 _FEW, _EACH = 500, 10
+# For more than so many nodes, one layout is all that there is time for: by the number of rounds that mostly is best.
+_MANY, _ROUNDS_OF_MANY = 1000, 3
 # How many waves at most are given up for others, and how many of the smallest are looked at for each of their nodes.
 _MERGES = 16
 
-NO_ROOM = "with more, the pods would not fit on the nodes that stay open"
+NO_ROOM = "with more nodes, their pods would not fit on the others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,9 @@ def _used(pieces: Sequence[Piece], limits: Limits) -> Counter[str]:
 
 
 def _filled(pieces: Sequence[Piece], limits: Limits) -> Weight:
-    return tuple(sum(piece.weight[each] for piece in pieces if piece.weight) for each in range(len(limits.room)))
+    return tuple(
+        sum(piece.weight[dimension] for piece in pieces if piece.weight) for dimension in range(len(limits.room))
+    )
 
 
 def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
@@ -126,12 +130,12 @@ def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str
 def _in_words(key: str, limits: Limits, *, held: bool) -> str:
     allowed = limits.allowed.get(key, 0)
     if is_owner(key):
-        return f"with more, {key} would lose all its {allowed + 1} pods at once"
+        return f"with more nodes, {key} would lose all its {allowed + 1} pods at once"
     if key not in limits.rounds:
-        return f"with more, {key} would lose more pods at once than its budget allows ({allowed})"
+        return f"with more nodes, {key} would lose more pods at once than its budget allows ({allowed})"
     if held:
-        return f"with more, {key} would lack more pods until their nodes are back than its budget allows ({allowed})"
-    return f"with more, drains would wait too long for {key}, which lets {_at_a_time(allowed)} go"
+        return f"with more nodes, {key} would lack more pods than its budget allows ({allowed}) until nodes are back"
+    return f"with more nodes, drains would wait too long for {key}, which lets {_at_a_time(allowed)} go"
 
 
 def _at_a_time(pods: int) -> str:
@@ -159,7 +163,7 @@ class _Later:
             return _in_words(first, self._limits, held=first in self._held or any(first in one.holds for one in wave))
         if any(self._weight) and not self._limits.has_room(_filled(wave, self._limits), self._weight):
             return NO_ROOM
-        return "what is left"
+        return "the remaining nodes"
 
     def add(self, wave: Sequence[Piece]) -> None:
         """Take in a wave that is later than those still to be asked for."""
@@ -209,26 +213,26 @@ def as_played(wave: Placed, pieces: Sequence[Piece], limits: Limits) -> Placed:
 
 
 def _full(limits: Limits) -> str:
-    return f"as many as may be away at once ({limits.size})"
+    return f"full wave: at most {limits.size} at once"
 
 
 def joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
     """A wave with those of the waiting that can go along under its limits, and those that cannot."""
     own, pieces = wave.own(limits), list(wave.pieces)
-    left: list[Piece] = []
+    remaining: list[Piece] = []
     for piece in waiting:
-        (left if obstacles(pieces, piece, own) else pieces).append(piece)
+        (remaining if obstacles(pieces, piece, own) else pieces).append(piece)
     if len(pieces) == len(wave.pieces):
-        return wave, left
-    why = _full(own) if len(pieces) >= wave.most else "filled up with nodes that found no room for their pods before"
-    return _placed(tuple(pieces), why, wave, own), left
+        return wave, remaining
+    why = _full(own) if len(pieces) >= wave.most else "filled up with nodes postponed from earlier waves"
+    return _placed(tuple(pieces), why, wave, own), remaining
 
 
 def latecomers(last: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
     """One more wave of a part, behind its last one, of nodes that could not go along before."""
-    wave, left = joined(replace(last, pieces=(), refused={}), waiting, limits)
-    why = "their pods found no room while earlier waves were away"
-    return _placed(wave.pieces, why, last, last.own(limits)), left
+    wave, remaining = joined(replace(last, pieces=(), refused={}), waiting, limits)
+    why = "postponed: no room for their pods during earlier waves"
+    return _placed(wave.pieces, why, last, last.own(limits)), remaining
 
 
 def without(wave: Placed, refused: Mapping[str, str], limits: Limits) -> Placed:
@@ -268,26 +272,26 @@ def _ramped(
     pieces: Sequence[Piece], limits: Limits, ramp: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[Piece], Limits]]:
     """The pieces step by step: as many as each step of the ramp says, the rest in waves of its last."""
-    rest = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_name(piece)))
+    remaining = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_name(piece)))
     for number, size in enumerate(ramp[:-1], start=1):
-        yield f"step {number} of the ramp", rest[:size], replace(limits, size=min(size, limits.size))
-        rest = rest[size:]
-    yield "", rest, replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
+        yield f"step {number} of the ramp", remaining[:size], replace(limits, size=min(size, limits.size))
+        remaining = remaining[size:]
+    yield "", remaining, replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
 
 
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
-    first, rest = _split_canary(pieces, policy.canary)
+    first, remaining = _split_canary(pieces, policy.canary)
     waves = [_placed((piece,), "one at a time", Placed((), "", "canary"), limits) for piece in first]
     bound = len(first)
-    for part, some, narrower in _ramped(rest, limits, ramp):
+    for part, selected, narrower in _ramped(remaining, limits, ramp):
         groups: dict[str, list[Piece]] = defaultdict(list)
-        for piece in some:
+        for piece in selected:
             groups[piece.group].append(piece)
         for group in sorted(groups, key=natural_key):
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
-            named = ", ".join(word for word in (part, zone) if word)
+            label = ", ".join(word for word in (part, zone) if word)
             packed, rounds = _fastest(groups[group], narrower)
-            waves += _explained(packed, narrower.up_to(rounds), named, rounds)
+            waves += _explained(packed, narrower.up_to(rounds), label, rounds)
             bound += lower_bound(_items(groups[group], narrower), narrower)
     uses = [item.load for item in _items(pieces, limits)]
     return waves, max(bound, budget_bound(uses, limits.capacity))
@@ -298,6 +302,8 @@ def _fastest(pieces: Sequence[Piece], limits: Limits) -> tuple[list[tuple[Piece,
 
     More rounds make fewer waves of longer drains: what that is worth, the rates say.
     """
+    if len(pieces) > _MANY and limits.rounds:
+        return _merged(_packed(pieces, limits.up_to(_ROUNDS_OF_MANY)), limits), _ROUNDS_OF_MANY
     fewest, chosen = -(-len(pieces) // limits.size), 1
     best = _packed(pieces, limits.up_to(1))
     for rounds in _steps(pieces, limits):

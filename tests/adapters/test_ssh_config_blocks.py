@@ -16,7 +16,6 @@ from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.config_blocks import read_blocks
 from rollout.adapters.ssh.config_client import Question, Settings, ask_client
 from rollout.adapters.ssh.config_source import source
-from rollout.adapters.ssh.config_text import words
 from rollout.errors import InputError
 from rollout.model.host import Host, HostKeyFiles
 
@@ -237,7 +236,7 @@ REFUSED = ["Match all\nUser me", "Host n2\nInclude {folder}/more", "Canonicalize
 def test_what_takes_a_client_is_refused_without_one(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, f"{text}\nPort 2222")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match=f"{path}:.* takes OpenSSH's own client to follow") as caught:
+    with pytest.raises(InputError, match=f"{path}:.* needs OpenSSH's client, which is not installed") as caught:
         with_ssh_config({"node": Host("n1", "n1", port=0, user="")}, path)
     assert "openssh-client" in caught.value.hint
 
@@ -248,23 +247,6 @@ def test_what_flags_say_goes_before_blocks(tmp_path: Path) -> None:
     found: Settings = read_blocks([question], files)[question]
     assert (found["user"], found["port"]) == (("core",), ("22",))
     assert found["userknownhostsfile"] == ("/a b", "/c")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a  b\tc", ["a", "b", "c"]),
-        ("'a b' \"c d\"", ["a b", "c d"]),
-        (r"a\ b \'c \"d \\e", ["a b", "'c", '"d', r"\e"]),
-        (r"a\b", [r"a\b"]),
-        ("a#b #c", ["a#b"]),
-        ("''", [""]),
-        ("a'b'\"c\"", ["abc"]),
-        ("", []),
-    ],
-)
-def test_words(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
 
 
 def test_files_of_hosts_are_handed_on(tmp_path: Path) -> None:

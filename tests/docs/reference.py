@@ -21,32 +21,32 @@ from rollout.model.progress import Outcome
 _EXIT_CODES = {
     ExitCode.OK: "done, or nothing to do",
     ExitCode.ERROR: "an error: one sentence, and a hint that says what to do",
-    ExitCode.CHANGES: "nodes wait to be taken; only with `plan --detailed-exitcode`",
+    ExitCode.CHANGES: "nodes wait for a reboot; only with `plan --detailed-exitcode`",
     ExitCode.DECLINED: "the question was not answered with `yes`, or could not be asked",
-    ExitCode.PARTIAL: "some nodes failed, were not started, or were asked for and could not be taken",
+    ExitCode.PARTIAL: "some nodes failed, were not started, or were requested and could not be rebooted",
     ExitCode.STALE: "the cluster has changed since the plan was saved",
-    ExitCode.BLOCKED: "another rollout holds the lock, or something is bound to stop a drain",
+    ExitCode.BLOCKED: "another rollout holds the lock, or a blocker would stop a drain",
     ExitCode.USAGE: "flags, environment or settings say something impossible",
     ExitCode.INTERRUPTED: "stopped by a signal",
 }
 _REASONS = {
     ExclusionReason.NOT_READY: "its kubelet does not report Ready",
     ExclusionReason.DELETING: "its Node is being deleted",
-    ExclusionReason.CORDONED: "somebody else cordoned it; `--include-cordoned` takes it along and leaves it cordoned",
+    ExclusionReason.CORDONED: "an operator cordoned it; `--include-cordoned` reboots it too and leaves it cordoned",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
     ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
-    ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` takes it all the same",
+    ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` reboots it anyway",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
     ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
     ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing; or its Node does not "
     "report this boot of it",
     ExclusionReason.NO_SUDO: "the SSH user may not run `sudo -n systemctl reboot` there",
     ExclusionReason.INHIBITED: "a systemd inhibitor blocks its host's shutdown",
-    ExclusionReason.SHUTDOWN_PENDING: "somebody else has scheduled a shutdown of its host",
+    ExclusionReason.SHUTDOWN_PENDING: "a shutdown of its host is already scheduled",
     ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
-    ExclusionReason.BLOCKED: "its drain is bound to fail, and `--skip-blocked` was given",
+    ExclusionReason.BLOCKED: "it has a blocker, and `--skip-blocked` was given",
 }
 _BLOCKERS = {
     BlockerKind.BUDGET_NEVER: "a disruption budget never allows the eviction, however long one waits",
@@ -57,14 +57,14 @@ _BLOCKERS = {
     BlockerKind.BUDGET_UNHEALTHY: "pods unready for longer than `--drain-timeout` keep a budget from allowing anything",
     BlockerKind.STUCK_TERMINATING: "a pod should have been gone for longer than `--drain-timeout` waits",
     BlockerKind.FITS_NOWHERE: "a budget waits for replacements that fit on no other node",
-    BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` goes on beside it",
-    BlockerKind.NODES_UNAVAILABLE: "nodes that are away already use up `--max-unavailable`",
+    BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` ignores it",
+    BlockerKind.NODES_UNAVAILABLE: "nodes that are unavailable already use up `--max-unavailable`",
 }
 _WARNINGS = {
     WarningKind.POD: "a pod goes, stays or comes back: data is lost, nothing replaces it, or the reboot ends it",
     WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
     WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
-    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it does not run until its node is back",
+    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node returns",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {
@@ -77,7 +77,7 @@ _OUTCOMES = {
     Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
     Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",
     Outcome.FENCED: "the lock was lost: nothing further was done to it",
-    Outcome.STRANDED: "begun before an interruption; its host is not known now, or its marks are not understood",
+    Outcome.STRANDED: "started before an interruption; its host is not known now, or its marks are not understood",
     Outcome.SKIPPED: "the node changed since it was planned; it was not touched",
     Outcome.ABORTED: "stopped on request before its reboot; it is given back",
     Outcome.FAILED: "something else; the message says what",

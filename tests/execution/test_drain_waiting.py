@@ -8,7 +8,6 @@ import pytest
 from rollout.errors import DrainError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.model.progress import NodeStep, Notice, PodBlocked, PodReleased
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
@@ -25,6 +24,7 @@ from tests.execution.drains import (
     remove_pod,
     until,
 )
+from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.usefixtures("kubelet")
 
@@ -96,7 +96,7 @@ def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, drain
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
     come = once(lambda: bool(told(recorder, PodBlocked)), lambda: add_pod(server, "n1", "naked", owned=None))
-    with pytest.raises(DrainError, match="pods have come that must not be touched: default/naked"):
+    with pytest.raises(DrainError, match="new pods have arrived that must not be touched: default/naked"):
         drained(400)
     come.join()
 

@@ -9,7 +9,7 @@ import pytest
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.execution.lock import read_lease
 from rollout.execution.rollout.lock_holder import is_holder_alive
-from rollout.lab.api.standalone import standalone_api
+from tests.standalone_api import standalone_api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 LEASE = f"{LEASES}/node-rollout"
@@ -91,4 +91,4 @@ def test_that_it_takes_long_is_said(api: KubeApi) -> None:
     hold(api, 600)
     notices: list[str] = []
     looked(api, 5, notices.append)
-    assert notices == ["looking for up to 3m22s whether ann renews the lock"]
+    assert notices == ["watching up to 3m22s for ann to renew the lock"]

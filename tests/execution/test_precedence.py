@@ -6,12 +6,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
+from rollout.lab.api.standalone import StandaloneApi
 
 from rollout.adapters.kube.api import KubeApi
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.precedence import Precedence, Standing
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked
 from rollout.model.quantity import Duration

@@ -12,7 +12,6 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.rollout.settle import Settler
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.store import Json
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy
@@ -20,6 +19,7 @@ from rollout.model.progress import WaveSettling
 from rollout.model.quantity import Duration
 from tests.execution.conftest import Recorder
 from tests.execution.drains import add_node, add_pod, owner, put
+from tests.standalone_api import StandaloneApi
 
 
 def settler(api: KubeApi, clock: SystemClock, recorder: Recorder) -> Settler:
@@ -79,7 +79,7 @@ def gone(resource: Resource, name: str, namespace: str = "") -> Meanwhile:
         (3, ready_pods(2, desired=2), ""),
         (3, ready_pods(0, desired=0), ""),
         (3, gone(REPLICASETS, "web", "default"), ""),
-        (3, readiness("n2", ready=False), "node n2 is not Ready any more"),
+        (3, readiness("n2", ready=False), "node n2 is no longer Ready"),
         (3, readiness("n3", ready=False), ""),
         (3, readiness("n4", ready=False), ""),
         (3, gone(NODES, "n2"), ""),

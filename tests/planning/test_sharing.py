@@ -126,7 +126,7 @@ def test_one_a_host_on_every_host_finds_no_place() -> None:
     pods = [pod(f"db-{i}", f"w-{i}", app="db", placement=apart) for i in range(4)]
     plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("db", allowed=1)], policy=Policy(Count(3))))
     assert sizes(plan) == [1] * 4
-    assert "until their nodes are back" in plan.waves[0].because
+    assert "until nodes are back" in plan.waves[0].because
 
 
 def test_what_nothing_replaces_never_gives_its_permit_back() -> None:

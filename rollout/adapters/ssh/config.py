@@ -17,7 +17,7 @@ from pathlib import Path
 from rollout.adapters.ssh.config_blocks import read_blocks
 from rollout.adapters.ssh.config_client import Question, Settings, ask_client
 from rollout.adapters.ssh.config_source import CLIENT, Source, source
-from rollout.adapters.ssh.config_values import expanded, is_on, seconds
+from rollout.adapters.ssh.config_values import expanded
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.errors import InputError
 from rollout.model.host import (
@@ -58,7 +58,7 @@ def with_ssh_config(
     """The hosts as the file has them reached; `InputError` where it cannot be followed.
 
     `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that nobody has told: the
-    configuration's, else the usual ones. A wait that takes seconds is announced.
+    configuration's, else all defaults. A wait that takes seconds is announced.
     """
     files = source(path)
     if files.says_nothing:
@@ -82,7 +82,7 @@ def _unconfigured(host: Host) -> Host:
 def _question(host: Host, files: Source) -> Question:
     asked = host.name if files.names(host.name) else host.address
     if not is_address(asked):
-        raise InputError(f"{host.name}: {asked!a} is no name of a host: the SSH configuration is not asked about it")
+        raise InputError(f"{host.name}: {asked!a} is not a host name: the SSH configuration is not asked about it")
     if not _USER.fullmatch(host.user):
         raise InputError(f"{host.name}: user {host.user!a} has characters that a shell would take for its own")
     return Question(asked, host.user, host.port)
@@ -159,12 +159,9 @@ def _port(settings: Settings) -> int:
 
 def _connect_timeout(settings: Settings) -> int | None:
     text = _value(settings, "connecttimeout", _NONE)
-    if text == _NONE:
-        return None
-    timeout = seconds(text)
-    if timeout is None:
-        raise InputError(f"connecttimeout {text!a} is no number of seconds, and no time like 1m30s")
-    return timeout or None
+    if text != _NONE and not (text.isascii() and text.isdecimal()):
+        raise InputError(f"connecttimeout {text!a} is not a number of seconds")
+    return None if text == _NONE else int(text) or None
 
 
 def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles | None:
@@ -193,7 +190,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
         files=tuple(file for file in files if file != _NONE) or files[:1],
         certificates=tuple(file for file in certificates if file != _NONE),
         agent=_agent(_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
-        only=is_on(_value(settings, "identitiesonly", "no")),
+        only=_value(settings, "identitiesonly") in ("yes", "true"),
     )
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
     from rollout.model.cluster import Node
 
-RunOption = Annotated[bool, Flag(OWN, "Show the rollout that is under way or was interrupted, instead of the nodes.")]
+RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, instead of the nodes.")]
 
 
 def status(
@@ -33,9 +33,9 @@ def status(
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show, show_bytes, width
+    from rollout.model.json_text import json_document
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
-    from rollout.report.json_documents import statuses_document
     from rollout.report.tables import status_text
 
     connections = connect(cluster, selection.selection, ssh)
@@ -49,7 +49,7 @@ def status(
     ]
     statuses = node_statuses(shown, targets.hosts, targets.observations)
     if general.as_json:
-        show_bytes(statuses_document(statuses))
+        show_bytes(json_document(statuses))
     else:
         show(status_text(statuses, width=width()))
     _mention_run(connections, nodes, lease.lease_namespace)

@@ -12,10 +12,10 @@ from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.policy import Selection
+from rollout.model.text import shortened
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
-from rollout.report.text import shortened
 
 if TYPE_CHECKING:
     from rollout.execution.lock import StandingLease
@@ -28,7 +28,7 @@ _START_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What a command works on. `selected` are names before `--exclude`, `observations` by Node name."""
+    """What a command works on. `selected` are names before `--exclude`; hosts and observations, by Node, are after."""
 
     selected: tuple[str, ...]
     hosts: Mapping[str, Host]
@@ -108,14 +108,14 @@ def with_patience(action: Callable[[], T]) -> T:
     """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
     from rollout.execution.base.deadline import Deadline, has_answered, patiently
 
-    told_of = set[str]()
+    reported = set[str]()
 
-    def told(error: BaseException) -> None:
-        if str(error) not in told_of:
-            told_of.add(str(error))
+    def notice(error: BaseException) -> None:
+        if str(error) not in reported:
+            reported.add(str(error))
             say(f"waiting for the API server: {error}")
 
-    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), told, passing=has_answered)
+    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered)
 
 
 def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
@@ -123,17 +123,18 @@ def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Select
     selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
-    hosts = _hosts(nodes, selected, ssh)
-    asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
-    return Targets(selected, hosts, _observed(nodes, asked, connections.shell, ssh))
+    matched = _hosts(nodes, selected, ssh)
+    questioned = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
+    hosts = wiring.as_ssh_config_says(questioned, ssh)
+    return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh))
 
 
-def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
+def ask_named(nodes: Sequence[Node], requested: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
     """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
     names = tuple(node.name for node in nodes)
-    hosts = _hosts(nodes, names, ssh)
-    wanted = {name: host for name, host in hosts.items() if name in asked}
-    return Targets(names, hosts, _observed(nodes, wanted, connections.shell, ssh) if wanted else {})
+    hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
+    questioned = {name: host for name, host in hosts.items() if name in requested}
+    return Targets(names, hosts, _observed(nodes, questioned, connections.shell, ssh) if questioned else {})
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
@@ -155,11 +156,11 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     matched = match_hosts(nodes, inventory, defaults)
     if matched.hosts_without_node:
         names = [host.name for host in matched.hosts_without_node]
-        say(f"warning: in the inventory, but no Node of the cluster: {shortened(names)}")
-    lost = [name for name in matched.nodes_without_host if name in set(selected)]
-    if lost:
-        say(f"warning: no host is known for the Nodes {shortened(lost)}")
-    return wiring.as_ssh_config_says(matched.hosts, ssh)
+        say(f"warning: in the inventory, but not in the cluster: {shortened(names)}")
+    hostless = [name for name in matched.nodes_without_host if name in set(selected)]
+    if hostless:
+        say(f"warning: no host is known for the Nodes {shortened(hostless)}")
+    return matched.hosts
 
 
 def _observed(
@@ -173,14 +174,14 @@ def _observed(
 
 def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:
     from rollout.gather.hosts.polling import poll
-    from rollout.report.asking import AskingProgress
+    from rollout.report.asking import asking_progress
 
     wiring.unlock(shell, hosts)
-    with AskingProgress(error_console(), len(hosts)) as progress:
+    with asking_progress(error_console(), len(hosts)) as answered:
         return poll(
             hosts,
             shell,
             timeout=ssh.probe_timeout,
             concurrency=ssh.probe_concurrency,
-            on_result=progress.answered,
+            on_result=answered,
         )

@@ -4,10 +4,10 @@ Thousands of pods repeat the same labels, owners, names and requests: `Shared` k
 that a snapshot's size goes by what differs.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from sys import intern
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -40,23 +40,8 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _DEFAULT_GRACE = 30
 
 T = TypeVar("T")
-W_co = TypeVar("W_co", covariant=True)
+W = TypeVar("W")
 H = TypeVar("H", bound=Hashable)
-
-
-class _WirePage(Protocol[W_co]):
-    @property
-    def metadata(self) -> wire.ListMeta: ...
-    @property
-    def items(self) -> Sequence[W_co] | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """A page of a list, with the list's resourceVersion."""
-
-    items: tuple[T, ...]
-    resource_version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +61,18 @@ class Shared:
         if not labels:
             return self.maps.setdefault((), {})
         key = tuple(labels.items())
-        known = self.maps.get(key)
-        if known is None:
-            known = self.maps[key] = {intern(name): intern(value) for name, value in key}
-        return known
+        shared = self.maps.get(key)
+        if shared is None:
+            shared = self.maps[key] = {intern(name): intern(value) for name, value in key}
+        return shared
 
     def placement(self, spec: wire.PodSpec) -> Placement:
         """What this spec demands of its place, read once for all pods that say the same."""
         key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
-        known = self.placements.get(key)
-        if known is None:
-            known = self.placements[key] = read_placement(*key)
-        return known
+        shared = self.placements.get(key)
+        if shared is None:
+            shared = self.placements[key] = read_placement(*key)
+        return shared
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
@@ -110,17 +95,7 @@ def garbled(origin: str, why: object) -> ApiUnavailableError:
     )
 
 
-def page(body: bytes, shape: type[_WirePage[W_co]], project: Callable[[W_co], T], origin: str) -> Page[T]:
-    """Read a page of a list and turn each of its items into a value."""
-    read = decode(body, shape, origin)
-    try:
-        items = tuple(project(item) for item in read.items or ())
-    except ValueError as error:
-        raise garbled(origin, error) from error
-    return Page(items, read.metadata.resource_version or "")
-
-
-def one(body: bytes, shape: type[W_co], project: Callable[[W_co], T], origin: str) -> T:
+def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
     """Read a single object and turn it into a value."""
     read = decode(body, shape, origin)
     try:
@@ -206,8 +181,8 @@ def _is_ready(conditions: Iterable[wire.Condition] | None) -> bool:
 
 
 def _unready_since(conditions: Iterable[wire.Condition] | None) -> str:
-    told = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
-    return (told.last_transition_time or "") if told else ""
+    condition = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
+    return (condition.last_transition_time or "") if condition else ""
 
 
 def _phase(word: str | None) -> PodPhase:
@@ -228,8 +203,8 @@ def _owner(references: Iterable[wire.OwnerReference] | None, shared: Shared) -> 
 
 def _claims(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
     """The claims that outlive the pod. An ephemeral volume goes with it: whoever replaces it is given a new one."""
-    named = (volume.persistent_volume_claim for volume in volumes)
-    return tuple(claim.claim_name for claim in named if claim is not None and claim.claim_name)
+    sources = (volume.persistent_volume_claim for volume in volumes)
+    return tuple(claim.claim_name for claim in sources if claim is not None and claim.claim_name)
 
 
 def budget(read: wire.WireBudget) -> Budget:

@@ -51,33 +51,24 @@ class _Item(msgspec.Struct, frozen=True, gc=False):
     status: _Status | None = None
 
 
-class _Page(msgspec.Struct, frozen=True, gc=False):
-    metadata: wire.ListMeta
-    items: tuple[_Item, ...] | None = None
-
-
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
     """All ReplicaSets and StatefulSets, by UID."""
     return {
         workload.uid: workload
         for kind, plural in _PLURALS.items()
-        for workload in read_list(api, f"/apis/apps/v1/{plural}", partial(_read_page, kind)).items
+        for workload in read_list(api, f"/apis/apps/v1/{plural}", _Item, partial(_workload, kind)).items
     }
 
 
-def read_workload(api: ClusterApi, known: Workload) -> Workload | None:
+def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
     """One of them as it is now; None where it is gone, or was made anew."""
-    path = f"/apis/apps/v1/namespaces/{known.namespace}/{_PLURALS[known.kind]}/{known.name}"
+    path = f"/apis/apps/v1/namespaces/{workload.namespace}/{_PLURALS[workload.kind]}/{workload.name}"
     try:
         body = api.get(path)
     except ApiNotFoundError:
         return None
-    current = decode.one(body, _Item, partial(_workload, known.kind), path)
-    return current if current.uid == known.uid else None
-
-
-def _read_page(kind: str, body: bytes, origin: str) -> decode.Page[Workload]:
-    return decode.page(body, _Page, partial(_workload, kind), origin)
+    current = decode.one(body, _Item, partial(_workload, workload.kind), path)
+    return current if current.uid == workload.uid else None
 
 
 def _workload(kind: str, item: _Item) -> Workload:

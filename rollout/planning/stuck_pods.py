@@ -12,7 +12,7 @@ _WITHOUT_DEADLINE = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Prospects:
+class StuckPods:
     """The pods that have been unready for long, as the plan's moment shows it.
 
     The moment is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became
@@ -26,16 +26,16 @@ class Prospects:
     unready: tuple[Pod, ...] = ()
 
     @classmethod
-    def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None, drain_timeout: float) -> "Prospects":
-        """Prospects of these pods under the budgets of that index."""
+    def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None, drain_timeout: float) -> "StuckPods":
+        """StuckPods of these pods under the budgets of that index."""
         patience = drain_timeout or _WITHOUT_DEADLINE
         headcount = Headcount.of(pods, index)
-        long_since = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
+        unready = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
         return cls(
             now,
             patience,
             headcount,
-            tuple(pod for pod in long_since if seconds_since(pod.unready_since, now) > patience),
+            tuple(pod for pod in unready if seconds_since(pod.unready_since, now) > patience),
         )
 
     def unready_under(self, budget: Budget) -> tuple[Pod, ...]:
