@@ -86,9 +86,9 @@ def _never(budget: Budget, headcount: Headcount) -> str:
             "they have none: give it an absolute minAvailable, or use --disable-eviction"
         )
     ended = headcount.ended.get(budget.key, 0) if counts_pods(budget) else 0
-    some = f"{budget.expected_pods} pods" + (f", {ended} of which ended," if ended else "")
+    counted = f"{budget.expected_pods} pods" + (f", {ended} of which ended," if ended else "")
     return (
-        f"{in_words(budget)} of {some} never allows an eviction: "
+        f"{in_words(budget)} of {counted} never allows an eviction: "
         "add a replica, relax the budget temporarily, or use --disable-eviction"
     )
 

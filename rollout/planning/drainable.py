@@ -121,8 +121,10 @@ class DrainForecaster:
         """The pods that budgets are asked about, each with their keys."""
         if not self.evicting:
             return []
-        found = ((verdict.pod, tuple(guards(verdict.pod, self.index))) for verdict in having(Action.EVICT, verdicts))
-        return [(pod, keys) for pod, keys in found if keys]
+        candidates = (
+            (verdict.pod, tuple(guards(verdict.pod, self.index))) for verdict in having(Action.EVICT, verdicts)
+        )
+        return [(pod, keys) for pod, keys in candidates if keys]
 
     def _holds(self, node: str, leaving: Sequence[Pod], guarded: _Guarded) -> Load:
         """What comes back only with the node: pods that nothing replaces, or that find no other place."""

@@ -60,7 +60,11 @@ class Pace:
 
     def rate(self, permits: int, grace: int) -> Rate:
         """How fast a budget lets pods of so much grace go."""
-        return Rate(permits, self.ending(grace), _START_SECONDS)
+        ending = self.ending(grace)
+        # No past drain that waited for a replacement was over before that was ready.
+        starting = min(_START_SECONDS, round(max(self.past.drains)) - ending) if self.past.drains else _START_SECONDS
+        starting = max(0, starting)
+        return Rate(permits, ending, starting, _START_SECONDS - starting)
 
     def between(self, soak: float) -> int:
         """What each wave takes besides its drains."""

@@ -49,12 +49,14 @@ class Draining(Protocol):
 class Rate:
     """How fast a budget lets pods go: `permits` at a time, each for as long as a pod ends and its replacement starts.
 
-    `ending` and `starting` are seconds.
+    `ending` and `starting` are seconds. `margin` is by how many more a start may take where only the past speaks for
+    its being shorter than assumed: no drain may run into its deadline for that.
     """
 
     permits: int
     ending: int
     starting: int
+    margin: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
@@ -63,7 +65,7 @@ class Rate:
 
     def rounds_within(self, seconds: float) -> int:
         """How often its permits may be given anew within so many seconds; at least once."""
-        turn = max(1, self.ending + self.starting)
+        turn = max(1, self.ending + self.starting + self.margin)
         return min(_MOST_ROUNDS, max(1, int((seconds - self.ending) // turn) + 1))
 
 

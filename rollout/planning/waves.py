@@ -117,14 +117,14 @@ def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str
     """What of budgets, owners and room keeps them apart."""
     used, uses = _used(wave, limits), limits.use(piece.load, piece.holds)
     held = piece.holds.keys() | {key for other in wave for key in other.holds}
-    found = [
+    reasons = [
         _in_words(key, limits, held=key in held)
         for key, need in sorted(uses.items())
         if not limits.admits(key, used[key], need)
     ]
     if piece.weight and not limits.has_room(_filled(wave, limits), piece.weight):
-        found.append(NO_ROOM)
-    return tuple(found)
+        reasons.append(NO_ROOM)
+    return tuple(reasons)
 
 
 def _in_words(key: str, limits: Limits, *, held: bool) -> str:

@@ -15,7 +15,8 @@ def planned(budget_: Budget, pods: list[Pod]) -> RolloutPlan:
 
 
 def kinds(plan: RolloutPlan) -> set[str]:
-    return {found.kind.value for found in (*plan.blockers, *plan.warnings) if found.object == "pdb/shop/web"}
+    blockers = {found.kind.value for found in plan.blockers if found.object == "pdb/shop/web"}
+    return blockers | {found.kind.value for found in plan.warnings if found.object == "pdb/shop/web"}
 
 
 @pytest.mark.parametrize("limit", [{"max_unavailable": "1"}, {"max_unavailable": "50%"}, {"min_available": "50%"}])

@@ -1,6 +1,6 @@
 """No plan that a played rollout cannot finish: its drains through every budget, pod by pod, on random clusters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -80,7 +80,7 @@ class Cluster:
         healthy = {each.key: each.current_healthy for each in snapshot.budgets}
         return cls(Rooms.of(snapshot), BudgetIndex.of(snapshot.budgets), snapshot.pods, healthy)
 
-    def turn(self, nodes: Mapping[str, list[Pod]]) -> None:
+    def turn(self, nodes: dict[str, list[Pod]]) -> None:
         """What started is ready; then whoever may go goes, and starts anew where there is a place."""
         for each in self.starting:
             self._count(each, 1)
