@@ -119,9 +119,9 @@ def _keep_secrets_from_programs() -> None:
     make = loader.ExecProvider
 
     def program(*arguments: Any) -> Any:
-        made = make(*arguments)
-        made.env = without_secrets(made.env)
-        return made
+        login = make(*arguments)
+        login.env = without_secrets(login.env)
+        return login
 
     loader.ExecProvider = program
 

@@ -119,7 +119,7 @@ def _show(unfinished: "Unfinished", remainder: "Continuation", zones: Mapping[st
     from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
     if quiet:
-        for line in (*unknown_rules(unfinished), *older_failures(unfinished, rest.retried)):
+        for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
             say(f"warning: {line}")
         return
     show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
