@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
-from rollout.lab.api.standalone import StandaloneApi
 
 from rollout.adapters.kube.api import KubeApi
 from rollout.execution.drain.drain import drain
@@ -17,6 +16,7 @@ from rollout.model.progress import PodBlocked
 from rollout.model.quantity import Duration
 from tests.execution.conftest import Recorder
 from tests.execution.drains import add_budget, add_node, add_pod, allow, asked, owner, pods_on, task_of, until
+from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.usefixtures("kubelet")
 
