@@ -15,6 +15,7 @@ from rollout.lab.world.host import HostState
 from rollout.lab.world.objects import (
     annotations_of,
     condition,
+    controller_of,
     is_daemon,
     is_deleting,
     is_mirror,
@@ -31,6 +32,8 @@ from rollout.lab.world.world import World
 
 OUR_PREFIX = "node-rollout.dev/"
 # What a rollout may leave behind for the reader.
+_SOFT_TAINT = (OUR_PREFIX + "awaiting-reboot", "PreferNoSchedule")
+_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 _MAY_STAY = frozenset({"node-rollout.dev/last-result"})
 
 
@@ -58,6 +61,13 @@ class Scoreboard:
     `reboots` counts boots with a new boot id; hosts that are down now stand in `hosts_down`. `killed` are
     pods whose containers died with their host. `deletions` are pods that clients deleted without evicting
     them. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start.
+
+    Of the `evictions`, `pods_moved` took pods that were there at the start, the others pods that came later; of these,
+    `moved_again` stood for one that had been evicted before. A pod stands for one of its owner's evicted pods that no
+    other stands for; where there is none, it is a new one, of a Job or a scaling.
+
+    `taints_left` and `exclusions_left` are nodes that have our soft taint, or have since the start got the label that
+    keeps them out of load balancers.
     """
 
     reboots: dict[str, int]
@@ -72,11 +82,16 @@ class Scoreboard:
     annotations_left: dict[str, tuple[str, ...]]
     versions: dict[str, HostVersions]
     rebooted_undrained: tuple[str, ...]
+    taints_left: tuple[str, ...] = ()
+    exclusions_left: tuple[str, ...] = ()
+    pods_moved: int = 0
+    moved_again: int = 0
 
     @property
     def clean(self) -> bool:
-        """Nothing was harmed and nothing is left: no pod killed, no budget broken, no cordon left."""
-        return not (self.killed or self.budgets_broken or self.cordons_left)
+        """Nothing was harmed and nothing is left: no pod killed, no budget broken, no cordon, taint or label left."""
+        left = (*self.cordons_left, *self.taints_left, *self.exclusions_left)
+        return not (self.killed or self.budgets_broken or left)
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -96,6 +111,12 @@ class _Tally:
     versions: dict[str, str] = field(default_factory=dict)
     evictions: int = 0
     deletions: int = 0
+    pods_before: set[str] = field(default_factory=set)
+    pods_moved: int = 0
+    moved_again: int = 0
+    # By owner: evicted pods that no later eviction's pod stands for.
+    moved: Counter[str] = field(default_factory=Counter)
+    excluded_before: set[str] = field(default_factory=set)
     cordoned_before: set[str] = field(default_factory=set)
     # Those of them that were never uncordoned: their nodes count as available.
     scenario_cordons: set[str] = field(default_factory=set)
@@ -128,6 +149,10 @@ class ScoreKeeper:
             node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_cordoned(node)
         }
         self._tally.scenario_cordons = set(self._tally.cordoned_before)
+        self._tally.excluded_before = {
+            node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_excluded(node)
+        }
+        self._tally.pods_before = {uid(pod) for pod in self._cluster.store.items(PODS)}
         for node in self._cluster.store.items(NODES):
             self._judge(node)
 
@@ -155,6 +180,14 @@ class ScoreKeeper:
                 for name, host in sorted(hosts.items())
             },
             rebooted_undrained=tuple(self._tally.undrained),
+            taints_left=tuple(node["metadata"]["name"] for node in nodes if _has_soft_taint(node)),
+            exclusions_left=tuple(
+                node["metadata"]["name"]
+                for node in nodes
+                if _is_excluded(node) and node["metadata"]["name"] not in self._tally.excluded_before
+            ),
+            pods_moved=self._tally.pods_moved,
+            moved_again=self._tally.moved_again,
         )
 
     def host_joined(self, host: HostState) -> None:
@@ -227,13 +260,23 @@ class ScoreKeeper:
         if uid(change.obj) in self._cluster.own_deletions:
             return
         if _was_evicted(change.obj):
-            self._tally.evictions += 1
+            self._note_move(change.obj)
         else:
             self._tally.deletions += 1
         if change.previous is not None and self._is_healthy(change.previous):
             for budget in self._budgets_of(change.obj):
                 healthy = self._healthy_of(budget)
                 self._compare(budget, healthy + 1, healthy)
+
+    def _note_move(self, pod: Json) -> None:
+        tally, owner = self._tally, str((controller_of(pod) or {}).get("uid", ""))
+        tally.evictions += 1
+        if uid(pod) in tally.pods_before:
+            tally.pods_moved += 1
+        elif tally.moved[owner]:
+            tally.moved[owner] -= 1
+            tally.moved_again += 1
+        tally.moved[owner] += 1
 
     def _compare(self, budget: Json, before: int, after: int) -> None:
         """A disruption took healthy pods from a budget: did it break it, or break it further?"""
@@ -268,6 +311,15 @@ class ScoreKeeper:
 
 def _is_cordoned(node: Json) -> bool:
     return bool(spec_of(node).get("unschedulable"))
+
+
+def _is_excluded(node: Json) -> bool:
+    return _BALANCERS in labels_of(node)
+
+
+def _has_soft_taint(node: Json) -> bool:
+    taints = spec_of(node).get("taints") or ()
+    return any((taint["key"], taint["effect"]) == _SOFT_TAINT and not taint.get("value") for taint in taints)
 
 
 def _left_on(node: Json) -> tuple[str, ...]:

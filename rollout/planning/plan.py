@@ -132,7 +132,8 @@ def _wave(index: int, placed: Placed, made: Decisions, pace: Pace) -> Wave:
 
 def _estimate(items: Sequence[Drainable], made: Decisions, pace: Pace) -> Estimate:
     allowed, policy = made.limits.allowed, made.inputs.policy
-    drains = [drain_seconds(item.leaving, item.load, allowed, policy.drain, pace) for item in items]
+    wait = round(policy.exclude_from_load_balancers)
+    drains = [wait + drain_seconds(item.leaving, item.load, allowed, policy.drain, pace) for item in items]
     return wave_estimate(drains, pace, policy.gates.soak, moves_pods=any(item.leaving for item in items))
 
 

@@ -47,6 +47,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "include_cordoned": "`--include-cordoned`",
         "reboot_idle": "`--reboot-idle`",
         "skip_blocked": "`--skip-blocked`",
+        "prefer_no_schedule_taint": "`--prefer-no-schedule-taint`",
+        "exclude_from_load_balancers": "`--exclude-from-load-balancers`",
         "drain": "the rules of drains",
         "reboot_timeout": "`--reboot-timeout`",
         "ready_timeout": "`--ready-timeout`",

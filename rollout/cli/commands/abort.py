@@ -33,7 +33,7 @@ def abort(
     yes: YesOption = False,
     wait: WaitOption = Duration(120),
 ) -> None:
-    """Undo what an interrupted rollout has begun: its cordons, its annotations, its record.
+    """Undo what an interrupted rollout has begun: its cordons, its annotations, its taints, its labels, its record.
 
     Nothing that anybody else has set is touched. A node that may be rebooting right now is watched, and left as it is
     where it does not come back in time.
@@ -92,4 +92,6 @@ def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
         show(aborted_text(aborted))
         return
     left = [{"node": name, "message": why} for name, why in aborted.left.items()]
-    show_bytes(json_line({"run": aborted.run, "reverted": aborted.reverted, "left": left}))
+    show_bytes(
+        json_line({"run": aborted.run, "reverted": aborted.reverted, "untainted": aborted.untainted, "left": left})
+    )

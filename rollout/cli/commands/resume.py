@@ -145,6 +145,8 @@ def _nothing(unfinished: "Unfinished | None") -> str:
 
     if unfinished is None:
         return "Nothing to resume: no rollout stands on this cluster."
+    if unfinished.is_only_taints:
+        return f"Nothing to resume: {heading(unfinished)}. Remove it: rollout abort."
     if unfinished.is_garbled:
         return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort takes it away."
     return f"Nothing to resume: {heading(unfinished)}. --retry-failed takes the failed ones again."

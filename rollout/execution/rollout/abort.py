@@ -14,12 +14,14 @@ from rollout.execution.base.guard import Guard
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.events.undone import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.boot import in_boot_before, look_once
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.marking import give_back
+from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.record import RunRecord
@@ -39,12 +41,13 @@ _PAUSE = 1.0
 class Aborted:
     """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
 
-    `run` is empty where neither a record nor a mark tells it.
+    `run` is empty where neither a record nor a mark tells it. `untainted` are the nodes that had its soft taint.
     """
 
     run: str
     reverted: tuple[str, ...]
     left: Mapping[str, str]
+    untainted: tuple[str, ...] = ()
 
 
 def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait: float) -> Aborted:
@@ -69,9 +72,13 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         known = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
         with events, ports.shell.attending(known):
             results = [*_left(unfinished, report), *undoing.all(nodes)]
+        tainting = Tainting(cluster, lock, report, StopRequest())
+        still_tainted = tainting.clear() if unfinished.tainted else {}
         RunRecord(cluster, options.lease_namespace).end(complete=True)
     left = {result.node: result.message for result in results if result.left_cordoned}
-    return Aborted(unfinished.run, tuple(result.node for result in results if not result.left_cordoned), left)
+    reverted = tuple(result.node for result in results if not result.left_cordoned)
+    untainted = tuple(name for name in unfinished.tainted if name not in still_tainted)
+    return Aborted(unfinished.run, reverted, still_tainted | left, untainted)
 
 
 def _left(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:

@@ -54,12 +54,13 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_transition_time: str | None = None
 
 
-class WireTaint(msgspec.Struct, frozen=True, gc=False):
+class WireTaint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """A taint."""
 
     key: str = ""
     value: str | None = None
     effect: str | None = None
+    time_added: str | None = None
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
