@@ -15,7 +15,6 @@ from rollout.lab.world.host import HostState
 from rollout.lab.world.objects import (
     annotations_of,
     condition,
-    controller_of,
     is_daemon,
     is_deleting,
     is_mirror,
@@ -60,14 +59,10 @@ class Scoreboard:
 
     `reboots` counts boots with a new boot id; hosts that are down now stand in `hosts_down`. `killed` are
     pods whose containers died with their host. `deletions` are pods that clients deleted without evicting
-    them. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start.
-
-    Of the `evictions`, `pods_moved` took pods that were there at the start, the others pods that came later; of these,
-    `moved_again` stood for one that had been evicted before. A pod stands for one of its owner's evicted pods that no
-    other stands for; where there is none, it is a new one, of a Job or a scaling.
-
-    `taints_left` and `exclusions_left` are nodes that have our soft taint, or have since the start got the label that
-    keeps them out of load balancers.
+    them. `moved_twice` are evictions of pods that came after the start: mostly replacements of pods that were evicted
+    before. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start. `taints_left` and
+    `exclusions_left` are nodes that have rollout's soft taint, or have since the start got the label that keeps them
+    out of load balancers.
     """
 
     reboots: dict[str, int]
@@ -78,14 +73,13 @@ class Scoreboard:
     unavailable_now: tuple[str, ...]
     cordons_left: tuple[str, ...]
     evictions: int
+    moved_twice: int
     deletions: int
     annotations_left: dict[str, tuple[str, ...]]
     versions: dict[str, HostVersions]
     rebooted_undrained: tuple[str, ...]
     taints_left: tuple[str, ...] = ()
     exclusions_left: tuple[str, ...] = ()
-    pods_moved: int = 0
-    moved_again: int = 0
 
     @property
     def clean(self) -> bool:
@@ -110,12 +104,10 @@ class _Tally:
     below_now: set[str] = field(default_factory=set)
     versions: dict[str, str] = field(default_factory=dict)
     evictions: int = 0
+    moved_twice: int = 0
     deletions: int = 0
-    pods_before: set[str] = field(default_factory=set)
-    pods_moved: int = 0
-    moved_again: int = 0
-    # By owner: evicted pods that no later eviction's pod stands for.
-    moved: Counter[str] = field(default_factory=Counter)
+    # The pods of the start, by UID.
+    at_start: frozenset[str] = frozenset()
     excluded_before: set[str] = field(default_factory=set)
     cordoned_before: set[str] = field(default_factory=set)
     # Those of them that were never uncordoned: their nodes count as available.
@@ -152,7 +144,7 @@ class ScoreKeeper:
         self._tally.excluded_before = {
             node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_excluded(node)
         }
-        self._tally.pods_before = {uid(pod) for pod in self._cluster.store.items(PODS)}
+        self._tally.at_start = frozenset(map(uid, self._cluster.store.items(PODS)))
         for node in self._cluster.store.items(NODES):
             self._judge(node)
 
@@ -173,6 +165,7 @@ class ScoreKeeper:
                 if _is_cordoned(node) and node["metadata"]["name"] not in self._tally.cordoned_before
             ),
             evictions=self._tally.evictions,
+            moved_twice=self._tally.moved_twice,
             deletions=self._tally.deletions,
             annotations_left={node["metadata"]["name"]: left for node in nodes if (left := _left_on(node))},
             versions={
@@ -186,8 +179,6 @@ class ScoreKeeper:
                 for node in nodes
                 if _is_excluded(node) and node["metadata"]["name"] not in self._tally.excluded_before
             ),
-            pods_moved=self._tally.pods_moved,
-            moved_again=self._tally.moved_again,
         )
 
     def host_joined(self, host: HostState) -> None:
@@ -260,23 +251,14 @@ class ScoreKeeper:
         if uid(change.obj) in self._cluster.own_deletions:
             return
         if _was_evicted(change.obj):
-            self._note_move(change.obj)
+            self._tally.evictions += 1
+            self._tally.moved_twice += uid(change.obj) not in self._tally.at_start
         else:
             self._tally.deletions += 1
         if change.previous is not None and self._is_healthy(change.previous):
             for budget in self._budgets_of(change.obj):
                 healthy = self._healthy_of(budget)
                 self._compare(budget, healthy + 1, healthy)
-
-    def _note_move(self, pod: Json) -> None:
-        tally, owner = self._tally, str((controller_of(pod) or {}).get("uid", ""))
-        tally.evictions += 1
-        if uid(pod) in tally.pods_before:
-            tally.pods_moved += 1
-        elif tally.moved[owner]:
-            tally.moved[owner] -= 1
-            tally.moved_again += 1
-        tally.moved[owner] += 1
 
     def _compare(self, budget: Json, before: int, after: int) -> None:
         """A disruption took healthy pods from a budget: did it break it, or break it further?"""

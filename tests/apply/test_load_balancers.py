@@ -41,7 +41,7 @@ class Watched:
             return
         if change.resource is PODS and "deletionTimestamp" in change.obj["metadata"]:
             node = change.obj["spec"].get("nodeName", "")
-            if self.lab.store.get(NODES, node)["spec"].get("unschedulable"):
+            if node_of(self.lab, node)["spec"].get("unschedulable"):
                 self.drained.setdefault(node, time.monotonic())
         if change.resource is NODES:
             self._node_changed(change.previous, change.obj)
@@ -55,6 +55,12 @@ class Watched:
             self.given_back_with_label.append(name)
 
 
+def node_of(lab: Lab, name: str) -> Json:
+    node = lab.store.get(NODES, name)
+    assert node is not None
+    return node
+
+
 def labels(node: Json) -> Mapping[str, str]:
     found: Mapping[str, str] = node["metadata"].get("labels") or {}
     return found
@@ -66,7 +72,7 @@ def is_cordoned(node: Json) -> bool:
 
 def label(lab: Lab, node: str) -> None:
     def change() -> None:
-        current = lab.store.get(NODES, node)
+        current = node_of(lab, node)
         wanted = {**labels(current), LABEL: "theirs"}
         lab.store.put(NODES, {**current, "metadata": {**current["metadata"], "labels": wanted}})
 
@@ -93,7 +99,7 @@ def test_each_node_leaves_them_before_its_drain_and_comes_back_with_its_uncordon
     assert min(waits) >= 2
     assert watched.given_back_with_label in ([], [theirs])
     assert labelled(lab) == {theirs}
-    assert labels(lab.store.get(NODES, theirs))[LABEL] == "theirs"
+    assert labels(node_of(lab, theirs))[LABEL] == "theirs"
     # set after the lab's start, as anything of ours would be
     assert (lab.scoreboard().exclusions_left, lab.scoreboard().annotations_left) == ((theirs,), {})
     assert "waiting 2s for load balancers to leave the node out" in ended.stdout
@@ -133,6 +139,7 @@ def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout,
     process.communicate()
     assert len(labelled(lab)) == 1
     lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+    assert lease is not None
     unlock = lease["metadata"]["annotations"]["node-rollout.dev/run"]
     ended = rollout(lab, way_out, "--yes", "--force-unlock", unlock)
     assert ended.code == 0, ended.stderr

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.resources import LEASES, NODES
-from rollout.lab.api.store import Change
+from rollout.lab.api.store import Change, Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command, lose_hosts
@@ -41,10 +41,16 @@ class Taints:
             self.waiting.append(len(tainted(self._lab)))
 
 
+def node_of(lab: Lab, name: str) -> Json:
+    node = lab.store.get(NODES, name)
+    assert node is not None
+    return node
+
+
 def taints(lab: Lab, node: str) -> list[dict[str, Any]]:
     return [
         {name: value for name, value in taint.items() if value}
-        for taint in lab.store.get(NODES, node)["spec"].get("taints") or ()
+        for taint in node_of(lab, node)["spec"].get("taints") or ()
         if taint["key"] != "node.kubernetes.io/unschedulable"
     ]
 
@@ -57,7 +63,7 @@ def tainted(lab: Lab) -> list[str]:
 
 def put(lab: Lab, node: str, wanted: list[dict[str, Any]]) -> None:
     def change() -> None:
-        current = lab.store.get(NODES, node)
+        current = node_of(lab, node)
         lab.store.put(NODES, {**current, "spec": {**current["spec"], "taints": wanted}})
 
     lab.call(change)
@@ -160,5 +166,6 @@ def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
 
 def run_of(lab: Lab) -> str:
     lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+    assert lease is not None
     run: str = lease["metadata"]["annotations"]["node-rollout.dev/run"]
     return run
