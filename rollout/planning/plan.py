@@ -83,6 +83,8 @@ def decide(inputs: PlanInputs) -> Decisions:
     limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
     pieces = [_piece(item, owners, forecaster, inputs.policy) for item in drainable]
     layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
+    if inputs.policy.prefer_no_schedule_taint:
+        forecaster.rooms.taint(leaving)
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits)
     return Decisions(
         inputs,
@@ -116,10 +118,16 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         excluded=decisions.exclusions,
         blockers=(*decisions.start_blockers, *(found for item in items for found in item.blockers)),
         warnings=(*warnings, *_homeless(decisions)),
-        summary=PlanSummary(len(decisions.drainable), len(waves), decisions.layout.lower_bound),
+        summary=_summary(waves, decisions.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),
     )
     return replace(draft, plan_id=identify(draft))
+
+
+def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
+    nodes = [node for wave in waves for node in wave.nodes]
+    pods = sum(node.evict for node in nodes)
+    return PlanSummary(len(nodes), len(waves), lower_bound, pods, pods + sum(node.arrivals for node in nodes))
 
 
 def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
@@ -198,7 +206,15 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, policy:
     name = item.node.name
     group = item.node.labels.get(policy.spread_by, "") if policy.spread_by else ""
     load = added((item.load, owners.loads.get(name, {})))
-    return Piece(name, group, item.node.is_control_plane, load, weight_of(item.node, item.leaving, forecaster.rooms))
+    weight = weight_of(item.node, item.leaving, forecaster.rooms)
+    return Piece(name, group, item.node.is_control_plane, load, weight, _price(item, policy))
+
+
+def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
+    """What a node's pods cost before any other is done; nothing where pods are not kept from moving twice."""
+    if not policy.prefer_no_schedule_taint:
+        return 0, 0
+    return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)
 
 
 def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainable]) -> list[Blocker]:

@@ -120,6 +120,7 @@ class Simulation:
             if not move.to:
                 self._rooms.put(move.pod, move.node)
             self._residents[move.to or move.node].append(move.pod)
+        self._rooms.untaint(names)
 
 
 def simulate(

@@ -125,6 +125,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     },
     "PlanWarning": {"node": _NODE, "object": "what to look at", "message": "what will happen", "kind": "what it is"},
     "PlanSummary": {
+        "pods_to_move": "that stand on the planned nodes and have to go",
+        "expected_evictions": "those, and the ones of pods that have to move again from a planned node",
         "nodes": "that are planned",
         "waves": "that the plan has",
         "waves_lower_bound": "no plan under the same rules has fewer",
