@@ -57,6 +57,9 @@ class Policy:
 
     `reboot_command` is a digest of the operator's own command, empty where there is none. The command itself stands in
     no plan and no cluster: what runs on hosts as root is never read from there.
+
+    `prefer_no_schedule_taint` is off where a document does not speak of it: its operator saw a plan without it.
+    `exclude_from_load_balancers` is how long a node is out of them before its drain, in seconds; 0: it stays in them.
     """
 
     max_unavailable: Count = Count(1)
@@ -74,4 +77,6 @@ class Policy:
     max_failures: Count = Count(1)
     reboot_command: str = ""
     ramp: tuple[Count, ...] = ()
+    prefer_no_schedule_taint: bool = False
+    exclude_from_load_balancers: Duration = Duration(0)
     gates: GatePolicy = field(default_factory=GatePolicy)

@@ -87,6 +87,8 @@ def decide(inputs: PlanInputs) -> Decisions:
     pieces = [_piece(item, owners, forecaster, inputs) for item in drainable]
     layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
+    if inputs.policy.prefer_no_schedule_taint:
+        forecaster.rooms.taint(leaving)
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
     return Decisions(
         inputs,
@@ -119,10 +121,16 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         excluded=decisions.exclusions,
         blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
         warnings=(*warnings, *_homeless(decisions)),
-        summary=PlanSummary(len(decisions.drainable), len(waves), decisions.layout.lower_bound),
+        summary=_summary(waves, decisions.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),
     )
     return replace(draft, plan_id=identify(draft))
+
+
+def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
+    nodes = [node for wave in waves for node in wave.nodes]
+    pods = sum(node.evict for node in nodes)
+    return PlanSummary(len(nodes), len(waves), lower_bound, pods, pods + sum(node.arrivals for node in nodes))
 
 
 def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
@@ -142,7 +150,8 @@ def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
 def _estimate(placed: Placed, decisions: Decisions, pace: Pace) -> Estimate:
     policy = decisions.inputs.policy
     most = round(policy.drain.timeout) or LONGEST
-    drains = [min(most, seconds) for seconds in decisions.limits.rates.drains(placed.pieces).values()]
+    wait = round(policy.exclude_from_load_balancers)
+    drains = [wait + min(most, seconds) for seconds in decisions.limits.rates.drains(placed.pieces).values()]
     moves_pods = any(decisions.drainable[name].leaving for name in placed.names)
     return wave_estimate(drains, pace, policy.gates.soak, moves_pods=moves_pods)
 
@@ -213,7 +222,8 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
             graces[key] = max(grace, graces.get(key, 0))
     permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
     rates = {key: pace.rate(permits[key], _grace(grace, policy)) for key, grace in graces.items()}
-    return Rates(rates, (policy.drain.timeout or LONGEST) / 2, pace.between(policy.gates.soak))
+    between = pace.between(policy.gates.soak + policy.exclude_from_load_balancers)
+    return Rates(rates, (policy.drain.timeout or LONGEST) / 2, between)
 
 
 def _grace(pods_own: int, policy: Policy) -> int:
@@ -233,7 +243,15 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         added((item.holds, own)),
         len(item.leaving),
         0 if grace is None else Pace.of((), inputs.past).ending(grace),
+        _price(item, policy),
     )
+
+
+def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
+    """What a node's pods cost before any other is done; nothing where pods are not kept from moving twice."""
+    if not policy.prefer_no_schedule_taint:
+        return 0, 0
+    return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)
 
 
 def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainable]) -> list[Blocker]:

@@ -160,6 +160,7 @@ class Simulation:
             if not move.to:
                 self._rooms.put(move.pod, move.node)
             self._residents[move.to or move.node].append(move.pod)
+        self._rooms.untaint(names)
 
 
 def _holding(piece: Piece, holds: Counter[str]) -> Piece:

@@ -34,7 +34,8 @@ class Piece:
     """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets.
 
     `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `pods` is
-    how many leave, `ending` the seconds that the slowest of them takes to end.
+    how many leave, `ending` the seconds that the slowest of them takes to end. `price` is how many pods its drain moves,
+    and the CPU that these request (thousandths).
     """
 
     name: str
@@ -45,6 +46,7 @@ class Piece:
     holds: Load = field(default_factory=dict)
     pods: int = 0
     ending: int = 0
+    price: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,24 @@ def _by_name(piece: Piece) -> tuple[tuple[int, int, str], ...]:
     return natural_key(piece.name)
 
 
+def _by_price(piece: Piece) -> tuple[object, ...]:
+    return piece.price, _by_name(piece)
+
+
 def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
-    """Waves in the order of their first names, the fuller ones first."""
-    ordered = sorted(pieces, key=_by_name)
+    """Waves of the nodes with the fewest pods first, then the fuller ones, then by their first names.
+
+    Whatever is evicted before any node is done goes to nodes that are still to be drained, and moves again.
+    """
+    ordered = sorted(pieces, key=_by_price)
     groups = pack(_items(ordered, limits), limits)
     waves = [tuple(ordered[index] for index in sorted(group)) for group in groups]
-    return sorted(waves, key=lambda wave: (-len(wave), _by_name(wave[0])))
+    return sorted(waves, key=lambda wave: (_mean_price(wave), -len(wave), _by_name(wave[0])))
+
+
+def _mean_price(wave: Sequence[Piece]) -> tuple[float, float]:
+    pods, cpu = (sum(piece.price[part] for piece in wave) / len(wave) for part in (0, 1))
+    return pods, cpu
 
 
 def _used(pieces: Sequence[Piece], limits: Limits) -> Counter[str]:
@@ -272,7 +286,7 @@ def _ramped(
     pieces: Sequence[Piece], limits: Limits, ramp: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[Piece], Limits]]:
     """The pieces step by step: as many as each step of the ramp says, the rest in waves of its last."""
-    remaining = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_name(piece)))
+    remaining = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_price(piece)))
     for number, size in enumerate(ramp[:-1], start=1):
         yield f"step {number} of the ramp", remaining[:size], replace(limits, size=min(size, limits.size))
         remaining = remaining[size:]

@@ -49,6 +49,24 @@ class PolicyOptions:
         _POLICY.reboot_idle
     )
     skip_blocked: SkipBlockedOption = _POLICY.skip_blocked
+    # On for whoever gives flags; off for documents that do not speak of it.
+    prefer_no_schedule_taint: Annotated[
+        bool,
+        Flag(
+            DRAIN,
+            "Taint nodes that wait for their turn PreferNoSchedule, so that evicted pods go to nodes that are done.",
+            negated=True,
+        ),
+    ] = True
+    exclude_from_load_balancers: Annotated[
+        Duration,
+        Flag(
+            DRAIN,
+            "Have external load balancers leave a node out, and wait so long before its drain; 0s: they are not told.",
+            "DURATION",
+            read=values.duration,
+        ),
+    ] = _POLICY.exclude_from_load_balancers
     max_failures: Annotated[
         Count, Flag(WAVES, "Start no further node once this many failed.", "COUNT", read=values.at_least_one)
     ] = _POLICY.max_failures
@@ -113,6 +131,8 @@ class PolicyOptions:
             reboot_idle=self.reboot_idle,
             skip_blocked=self.skip_blocked,
             sharing=self.sharing,
+            prefer_no_schedule_taint=self.prefer_no_schedule_taint,
+            exclude_from_load_balancers=self.exclude_from_load_balancers,
             drain=self._drain,
             reboot_timeout=self.reboot_timeout,
             ready_timeout=self.ready_timeout,

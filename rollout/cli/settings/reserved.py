@@ -48,6 +48,7 @@ TUNING = frozenset(
         *("max-unavailable", "max-failures", "canary", "ramp", "spread-by", "control-plane", "soak", "health-checks"),
         "sharing",
         *("reboot-idle", "skip-blocked", "require-all", "retry-failed", "delete-emptydir-data", "grace-period"),
+        *("prefer-no-schedule-taint", "exclude-from-load-balancers"),
         *("drain-timeout", "reboot-timeout", "ready-timeout", "settle-timeout"),
         *("window", "reboot-window-start", "reboot-window-length", "window-fit", "wait-window"),
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
