@@ -58,17 +58,17 @@ class Settler:
 
     def _missing(self, before: Health, open_workloads: dict[str, Workload], expected_away: frozenset[str]) -> str:
         short = [text for was in list(open_workloads.values()) if (text := self._shortage(was, open_workloads))]
-        gone = sorted((before.ready_nodes - expected_away) & self._unready_now())
-        return listed(short + [f"node {name} is not Ready any more" for name in gone], _NAMED)
+        unready = sorted((before.ready_nodes - expected_away) & self._unready_now())
+        return listed(short + [f"node {name} is no longer Ready" for name in unready], _NAMED)
 
     def _shortage(self, was: Workload, open_workloads: dict[str, Workload]) -> str:
         """What a workload lacks; one that lacks nothing is not asked for again."""
         now = read_workload(self.cluster.api, was)
-        wanted = min(was.ready, now.desired) if now else 0
-        if now is None or now.ready >= wanted:
+        expected = min(was.ready, now.desired) if now else 0
+        if now is None or now.ready >= expected:
             del open_workloads[was.uid]
             return ""
-        return f"{was.key} has {now.ready} of {wanted} pods ready"
+        return f"{was.key} has {now.ready} of {expected} pods ready"
 
     def _unready_now(self) -> frozenset[str]:
         """A Node that is not there any more was taken out of the cluster, which is no sickness."""

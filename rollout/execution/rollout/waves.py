@@ -94,7 +94,7 @@ class WaveRunner:
             foreign = self.unavailable() - mine
             return self._admitted(waiting, self.allowance.nodes - len(mine) - len(foreign))
         except ApiError as error:
-            self._give_up(waiting, f"the API server is away: {error.message}")
+            self._give_up(waiting, f"the API server is unavailable: {error.message}")
             return []
 
     def _admitted(self, waiting: list[PlannedNode], room: int) -> list[PlannedNode]:
@@ -116,8 +116,8 @@ class WaveRunner:
         waiting.clear()
 
     def _collect(self, running: Running, *, more: bool) -> None:
-        done, _still = wait(running, timeout=_LOOK_AGAIN if more else None, return_when=FIRST_COMPLETED)
-        for future in done:
+        finished, _still = wait(running, timeout=_LOOK_AGAIN if more else None, return_when=FIRST_COMPLETED)
+        for future in finished:
             del running[future]
             self.ledger.take(future.result())
 
