@@ -4,13 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, AnyStr
 
-from tests.warm import Start, Warm
+from tests.warm import PROGRAM, Start, Warm
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ def start(
     variables = _variables(home, environment)
     if os.environ.get("COLD_STARTS") or not Start(arguments, variables, str(home)).can_be_warm:
         return start_cold(home, environment, arguments, stdin)
-    return Warm(
-        arguments,
+    return HeardWarm(
+        [*PROGRAM, *arguments],
         env=variables,
         cwd=home,
         stdin=stdin,
@@ -84,7 +83,7 @@ def start_cold(
 ) -> subprocess.Popen[str]:
     """The same, from a Python that begins with nothing: for whatever may depend on how the program is loaded."""
     return subprocess.Popen(
-        [sys.executable, "-m", "rollout", *arguments],
+        [*PROGRAM, *arguments],
         env=_variables(home, environment),
         cwd=home,
         stdin=stdin,
@@ -129,3 +128,7 @@ def is_program(command: object) -> bool:
     """Whether a command line, or a line for a shell in it, starts the program."""
     words = command if isinstance(command, list | tuple) else [command]
     return re.search(r"-m\W+rollout\b", " ".join(map(str, words))) is not None
+
+
+class HeardWarm(Warm, HeardProcess[str]):
+    """The same of the program, started warm."""

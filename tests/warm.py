@@ -35,6 +35,8 @@ LATE = (
 # Variables that are read once the program runs. Any other may have been read by the interpreter, or a library while it
 # was imported: it takes a cold start.
 READ_LATE = ("ANSIBLE_", "HOME", "KUBE", "LOGNAME", "PATH", "ROLLOUT_", "SSH_AUTH_SOCK", "TMPDIR", "USER", "XDG_")
+# What stands before the arguments: as it would be started cold.
+PROGRAM = (sys.executable, "-m", "rollout")
 MESSAGE_BYTES = 128 * 1024
 # By their numbers: name in `sys`, mode, and buffering: errors are written line by line, wherever they go.
 STREAMS = (("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))
@@ -68,7 +70,7 @@ class Warm(subprocess.Popen[str]):
 
     def _execute_child(self, arguments: Sequence[str], *given: Any) -> None:
         folder, environment, pipes = given[4], given[5], given[9:15]
-        start = Start(arguments, environment, str(folder))
+        start = Start(arguments[len(PROGRAM) :], environment, str(folder))
         self._news, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             streams = [pipes[0], pipes[3], pipes[5]]
