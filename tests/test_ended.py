@@ -37,8 +37,8 @@ def test_one_that_is_started_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("tests.ended.assert_well_said", heard.append)
     with start(tmp_path, {"KUBECONFIG": "/nowhere"}, ("plan",)) as process:
         assert isinstance(process, Warm)
-        assert list(process.communicate(timeout=100)) == heard
-    assert "/nowhere" in heard[1]
+        assert process.communicate(timeout=100)[1] in heard
+    assert "/nowhere" in "".join(heard)
 
 
 @pytest.mark.traceback

@@ -8,13 +8,13 @@ from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import Timeouts, connect
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import DrainTask
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent
 from rollout.model.quantity import Duration
 from rollout.ports import ClusterApi
 from tests.execution.drains import NODE, add_node, end_pods_at_once, task_of
 from tests.execution.fake_cluster import FakeCluster, FakeServer
+from tests.standalone_api import StandaloneApi, standalone_api
 
 Drain = Callable[..., DrainTask]
 Draining = Callable[..., threading.Thread]

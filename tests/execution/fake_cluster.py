@@ -26,12 +26,12 @@ from rollout.lab.api.misbehaviour import faulty_answer
 from rollout.lab.api.representation import encoded
 from rollout.lab.api.requests import RequestRecord, parse_target
 from rollout.lab.api.server import ApiServer
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Change, ObjectStore
 from rollout.lab.api.watching import BOOKMARK_SECONDS, Watch, WatchEvent, WatchRequest
 from rollout.lab.clock import LabClock
 from rollout.ports import Query
+from tests.standalone_api import StandaloneApi
 
 Result = TypeVar("Result")
 MERGE = "application/merge-patch+json"

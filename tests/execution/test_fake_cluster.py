@@ -12,9 +12,9 @@ from rollout.errors import ApiConflictError, ApiError, ApiGoneError, ApiNotFound
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import PODS
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.ports import ClusterApi
 from tests.execution.drains import NODE, add_budget, add_pod, allow, asked, fill, owner, remove_pod
+from tests.standalone_api import StandaloneApi
 
 ON_BOTH = [pytest.param(id="wire"), pytest.param(id="memory", marks=pytest.mark.in_memory)]
 pytestmark = [pytest.mark.parametrize((), ON_BOTH), pytest.mark.usefixtures("node")]
