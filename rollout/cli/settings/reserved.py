@@ -46,6 +46,7 @@ TUNING = frozenset(
         *("context", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
         *("ssh-user", "ssh-port", "probe-timeout", "probe-concurrency"),
         *("max-unavailable", "max-failures", "canary", "ramp", "spread-by", "control-plane", "soak", "health-checks"),
+        "sharing",
         *("reboot-idle", "skip-blocked", "require-all", "retry-failed", "delete-emptydir-data", "grace-period"),
         *("drain-timeout", "reboot-timeout", "ready-timeout", "settle-timeout"),
         *("window", "reboot-window-start", "reboot-window-length", "window-fit", "wait-window"),
