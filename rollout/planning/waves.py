@@ -34,8 +34,8 @@ class Piece:
     """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets.
 
     `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `pods` is
-    how many leave, `ending` the seconds that the slowest of them takes to end. `price` is how many pods its drain moves,
-    and the CPU that these request (thousandths).
+    how many leave, `ending` the seconds that the slowest of them takes to end. `price` is how many pods its drain
+    moves, and the CPU that these request (thousandths).
     """
 
     name: str
