@@ -15,10 +15,11 @@ from rollout.model.plan import (
     ExclusionReason,
     PlanSummary,
     PlanWarning,
+    Rolling,
     RolloutPlan,
     Wave,
 )
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Policy, Selection, Strategy
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
@@ -27,6 +28,7 @@ from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.playing import Foresight, play_through
 from rollout.planning.rivals import nodes_being_upgraded, rivals
+from rollout.planning.rolling import rolled, schedule
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.waves import Layout, Piece, Placed, lay_out
 
@@ -84,6 +86,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     pieces = [_piece(item, owners, forecaster, inputs.policy) for item in drainable]
     layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
     waves, foresight = play_through(layout.waves, leaving, forecaster.rooms, limits)
+    if inputs.policy.strategy is Strategy.ROLLING:
+        waves = rolled(waves, limits)
+        layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
         {item.node.name: item for item in drainable},
@@ -99,7 +104,7 @@ def decide(inputs: PlanInputs) -> Decisions:
 def assemble(made: Decisions) -> RolloutPlan:
     """The decisions as a plan."""
     inputs, items, pace = made.inputs, made.drainable.values(), Pace.of(made.inputs.snapshot.nodes, made.inputs.past)
-    waves = tuple(_wave(index, placed, made, pace) for index, placed in enumerate(made.layout.waves, start=1))
+    waves = tuple(_waves(made, pace))
     warnings = [found for item in items for found in (*item.warnings, *made.owners.all_at_once(item.node.name))]
     draft = RolloutPlan(
         format_version=FORMAT_VERSION,
@@ -124,10 +129,28 @@ def _homeless(made: Decisions) -> Iterator[PlanWarning]:
     return (found for found in made.foresight.warnings if (found.node, found.object) not in said)
 
 
+def _waves(made: Decisions, pace: Pace) -> Iterator[Wave]:
+    before = 0
+    for index, placed in enumerate(made.layout.waves, start=1):
+        wave = _wave(index, placed, made, pace)
+        if placed.rolling is not None:
+            wave = _timed(wave, placed.rolling, before, made, pace)
+        before += wave.estimate.seconds
+        yield wave
+
+
 def _wave(index: int, placed: Placed, made: Decisions, pace: Pace) -> Wave:
     items = [made.drainable[name] for name in placed.names]
     nodes = tuple(item.planned(made.foresight.arrivals.get(item.node.name, 0)) for item in items)
     return Wave(index, nodes, placed.because, _estimate(items, made, pace))
+
+
+def _timed(wave: Wave, rules: Rolling, before: int, made: Decisions, pace: Pace) -> Wave:
+    """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
+    seconds = {node.name: _estimate([made.drainable[node.name]], made, pace).seconds for node in wave.nodes}
+    begins, whole = schedule(rules, seconds)
+    shifted = {name: before + begin for name, begin in begins.items()}
+    return replace(wave, rolling=replace(rules, begins=shifted), estimate=replace(wave.estimate, seconds=whole))
 
 
 def _estimate(items: Sequence[Drainable], made: Decisions, pace: Pace) -> Estimate:
