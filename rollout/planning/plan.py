@@ -23,12 +23,12 @@ from rollout.model.policy import Policy, Selection, Strategy
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
-from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, total, wave_estimate
+from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.playing import Foresight, play_through
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import rolled, schedule
+from rollout.planning.rolling import rolled, schedule, slow_first
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.waves import Layout, Piece, Placed, lay_out
 
@@ -147,10 +147,19 @@ def _wave(index: int, placed: Placed, made: Decisions, pace: Pace) -> Wave:
 
 def _timed(wave: Wave, rules: Rolling, before: int, made: Decisions, pace: Pace) -> Wave:
     """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
-    seconds = {node.name: _estimate([made.drainable[node.name]], made, pace).seconds for node in wave.nodes}
-    begins, whole = schedule(rules, seconds)
+    seconds = {node.name: _seconds(made.drainable[node.name], made, pace) for node in wave.nodes}
+    begins, whole = schedule(rules, slow_first(seconds))
     shifted = {name: before + begin for name, begin in begins.items()}
-    return replace(wave, rolling=replace(rules, begins=shifted), estimate=replace(wave.estimate, seconds=whole))
+    nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
+    return replace(
+        wave, nodes=nodes, rolling=replace(rules, begins=shifted), estimate=replace(wave.estimate, seconds=whole)
+    )
+
+
+def _seconds(item: Drainable, made: Decisions, pace: Pace) -> int:
+    """How long a node alone is likely to take: as long as its own last run did, where that was longer."""
+    estimate = _estimate([item], made, pace)
+    return max(estimate.seconds, round(past_run(item.node) or 0) + estimate.settle + estimate.soak)
 
 
 def _estimate(items: Sequence[Drainable], made: Decisions, pace: Pace) -> Estimate:

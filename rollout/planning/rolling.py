@@ -10,18 +10,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush, nlargest
 from itertools import groupby
+from statistics import median
 
 from rollout.model.plan import Rolling
 from rollout.planning.packing import Limits
 from rollout.planning.waves import Placed
 
 _ROOM = ("room:cpu", "room:memory", "room:pods")
+# So many times as long as the median takes a slow node.
+_SLOW = 2
 _NOTHING: Mapping[str, int] = {}
 
 
 def may_begin(rules: Rolling, in_flight: Collection[str], node: str) -> bool:
     """Whether a node may be away beside those in flight. One that holds too much alone goes alone."""
-    return len(in_flight) < rules.in_flight and not _barring(rules, _used(rules, in_flight), node)
+    needs = rules.holds.get(node, _NOTHING)
+    return len(in_flight) < rules.in_flight and not _is_barred(rules, _used(rules, in_flight), needs)
 
 
 def candidates(
@@ -29,19 +33,18 @@ def candidates(
 ) -> Iterator[str]:
     """Those of the waiting that may begin beside those in flight, in the plan's order; `order` has all by place.
 
-    A node that may not begin holds nobody up, until as many as may be in flight have passed it: then what it lacks is
-    kept for it.
+    A node that may not begin holds nobody up, until as many as may be in flight have passed it: then all that it needs
+    is kept for it.
     """
     if len(in_flight) >= rules.in_flight:
         return
     used, kept, begun = _used(rules, in_flight), set[str](), len(order) - len(waiting)
     for place, node in enumerate(waiting):
-        barring = _barring(rules, used, node)
-        if not barring and kept.isdisjoint(rules.holds.get(node, _NOTHING)):
+        needs = rules.holds.get(node, _NOTHING)
+        if kept.isdisjoint(needs) and not _is_barred(rules, used, needs):
             yield node
-        passed = begun - (order[node] - place)
-        if barring and passed >= rules.in_flight:
-            kept.update(barring)
+        elif begun - (order[node] - place) >= rules.in_flight:
+            kept.update(needs)
 
 
 def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:
@@ -51,10 +54,9 @@ def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:
     return used
 
 
-def _barring(rules: Rolling, used: Mapping[str, int], node: str) -> list[str]:
-    """What there is too little of for this node."""
-    holds = rules.holds.get(node, _NOTHING)
-    return [key for key, need in holds.items() if used[key] and used[key] + need > rules.capacity.get(key, 0)]
+def _is_barred(rules: Rolling, used: Mapping[str, int], needs: Mapping[str, int]) -> bool:
+    """Whether there is too little left of anything that others have taken of."""
+    return any(used[key] and used[key] + need > rules.capacity.get(key, 0) for key, need in needs.items())
 
 
 def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
@@ -107,6 +109,14 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
 def _because(part: str, rules: Rolling) -> str:
     how = f"the next begins as soon as one of {rules.in_flight} is back" if rules.in_flight > 1 else "one at a time"
     return f"{part}: {how}" if part and how not in part else part or how
+
+
+def slow_first(seconds: Mapping[str, int]) -> Mapping[str, int]:
+    """The same, those first that take much longer than most: begun last, one of them would run on alone."""
+    if not seconds:
+        return seconds
+    much = _SLOW * median(seconds.values())
+    return dict(sorted(seconds.items(), key=lambda item: -item[1] if item[1] >= much else 0))
 
 
 def schedule(rules: Rolling, seconds: Mapping[str, int]) -> tuple[Mapping[str, int], int]:

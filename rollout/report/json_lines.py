@@ -110,6 +110,7 @@ def _wave(at: str, event: WaveStarted) -> WaveStartedLine:
         "waves": event.waves,
         "nodes": event.nodes,
         "because": event.because,
+        "in_flight": event.in_flight,
     }
 
 
