@@ -1,6 +1,7 @@
 """What tests of every room use: marks, a lab over the real wire, and processes that SIGINT interrupts."""
 
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
+from tests.ended import HeardProcess
 
 StartLab = Callable[..., Lab]
 
@@ -26,6 +28,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a background job. What is ignored stays ignored in every process that is started from here; what is
     # handled is the default again in them. pytest itself goes on without an interruption, as whoever started it wants.
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
+
+
+# One rule at the one place where processes are started, `subprocess.run` included.
+subprocess.Popen = HeardProcess  # type: ignore[misc]
+
+
+@pytest.fixture(autouse=True)
+def as_is(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests whose subject is a traceback say so: theirs are processes as they are."""
+    if request.node.get_closest_marker("traceback"):
+        monkeypatch.setattr(subprocess, "Popen", HeardProcess.__base__)
 
 
 @pytest.hookimpl(tryfirst=True)

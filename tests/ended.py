@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, AnyStr
 
 
 @dataclass(frozen=True)
@@ -75,5 +76,28 @@ def end_of(process: subprocess.Popen[str], seconds: float = 100) -> Ended:
         stdout, stderr = process.communicate(timeout=seconds)
     finally:
         process.kill()
-    assert "Traceback" not in stderr, stderr
     return Ended(process.returncode, stdout, stderr)
+
+
+def assert_well_said(text: str) -> None:
+    """What a user never sees, whatever they typed: a traceback, or the word that the program itself is wrong."""
+    for mark in ("Traceback (most recent call last)", "this is a bug in rollout"):
+        assert mark not in text, text
+
+
+class HeardProcess(subprocess.Popen[AnyStr]):
+    """Every process that tests start: where it was the program, what was heard from it has to be well said."""
+
+    def communicate(self, input: AnyStr | None = None, timeout: float | None = None) -> tuple[AnyStr, AnyStr]:  # noqa: A002 - its name
+        """As of any process."""
+        heard = super().communicate(input, timeout)
+        if is_program(self.args):
+            for text in heard:
+                assert_well_said(text if isinstance(text, str) else (text or b"").decode(errors="replace"))
+        return heard
+
+
+def is_program(command: object) -> bool:
+    """Whether a command line, or a line for a shell in it, starts the program."""
+    words = command if isinstance(command, list | tuple) else [command]
+    return re.search(r"-m\W+rollout\b", " ".join(map(str, words))) is not None

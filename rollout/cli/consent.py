@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 
 from rollout.errors import DeclinedError
-from rollout.report.text import printable
+from rollout.model.text import printable
 
 _QUESTION = "Only 'yes' is taken for consent. Run this plan? "
 _TICK = 0.5

@@ -13,7 +13,7 @@ import typer
 
 from rollout.cli.settings.defaults import SETTINGS_FILE
 from rollout.errors import ExitCode, RolloutError
-from rollout.report.text import printable
+from rollout.model.text import printable
 
 PROGRAM = "rollout"
 _CLICK_USAGE = 2

@@ -5,7 +5,7 @@ from collections import Counter
 from tabulate import tabulate
 
 from rollout.lab.scoreboard import Scoreboard
-from rollout.report.text import shortened
+from rollout.model.text import shortened
 
 
 def scoreboard_text(scores: Scoreboard) -> str:
@@ -18,6 +18,7 @@ def scoreboard_text(scores: Scoreboard) -> str:
         ("hosts on a new version", f"{updated} of {len(scores.versions)}"),
         ("most nodes unavailable at once", str(scores.most_unavailable)),
         ("pods evicted", str(scores.evictions)),
+        ("pods moved more than once", str(scores.moved_twice)),
         ("pods killed without eviction", _number(scores.killed)),
         ("disruption budgets broken", _number([budget.name for budget in scores.budgets_broken])),
         ("cordons left", _number(scores.cordons_left)),

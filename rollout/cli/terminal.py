@@ -4,7 +4,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from rollout.report.text import printable
+from rollout.model.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -162,7 +162,7 @@ class LeaseLock:
         if self._lost_to is not None:
             raise FencedError(
                 f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
-                hint="Nothing further is done by this process; see who runs the other rollout.",
+                hint="This process stops here; see who runs the other rollout.",
             )
 
     def _is_surely_ours(self) -> bool:
@@ -213,7 +213,7 @@ class LeaseLock:
         if self._is_held:
             time.sleep(seconds)
         elif self._stop.wait(seconds):
-            raise InterruptedRunError("stopped while waiting for the lock: nothing was begun")
+            raise InterruptedRunError("stopped while waiting for the lock: nothing was started")
 
     def _is_unlocked(self, lease: _Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
@@ -221,16 +221,14 @@ class LeaseLock:
         if self._terms.unlock not in ("", run):
             raise BlockedError(
                 f"--force-unlock {self._terms.unlock}, but {lease.held_by} holds the lock for run {run or 'unknown'}",
-                hint="Name that run, once you have made sure that nobody is running it.",
+                hint="Name that run, once you are sure that no process is working on it.",
             )
         return bool(self._terms.unlock)
 
     def _outwait(self, lease: _Lease) -> _Lease:
         """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
         seconds = lease.spec.lease_duration_seconds or self._terms.seconds
-        self._notice(
-            f"{lease.held_by} holds the lock: watching for up to {Duration(round(seconds))} whether it renews it"
-        )
+        self._notice(f"{lease.held_by} holds the lock: watching up to {Duration(round(seconds))} for a renewal")
         deadline = Deadline(self._clock, seconds)
         while not deadline.expired:
             self._sleep(min(1.0, deadline.remaining))
@@ -239,8 +237,8 @@ class LeaseLock:
                 return lease
             if not current.held_by:
                 raise BlockedError(
-                    f"another rollout, of {lease.held_by}, was running and has just ended",
-                    hint="The cluster is not what it was: look again, and plan anew.",
+                    f"another rollout, by {lease.held_by}, was running and has just ended",
+                    hint="The cluster has changed: check it, and plan again.",
                 )
             if current.metadata.resource_version != lease.metadata.resource_version:
                 raise self._taken(current.held_by, current.metadata.annotations.get(marks.RUN, ""))

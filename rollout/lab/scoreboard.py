@@ -57,7 +57,8 @@ class Scoreboard:
 
     `reboots` counts boots with a new boot id; hosts that are down now stand in `hosts_down`. `killed` are
     pods whose containers died with their host. `deletions` are pods that clients deleted without evicting
-    them. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start.
+    them. `moved_twice` are evictions of pods that came after the start: mostly replacements of pods that were evicted
+    before. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start.
     """
 
     reboots: dict[str, int]
@@ -68,6 +69,7 @@ class Scoreboard:
     unavailable_now: tuple[str, ...]
     cordons_left: tuple[str, ...]
     evictions: int
+    moved_twice: int
     deletions: int
     annotations_left: dict[str, tuple[str, ...]]
     versions: dict[str, HostVersions]
@@ -95,7 +97,10 @@ class _Tally:
     below_now: set[str] = field(default_factory=set)
     versions: dict[str, str] = field(default_factory=dict)
     evictions: int = 0
+    moved_twice: int = 0
     deletions: int = 0
+    # The pods of the start, by UID.
+    at_start: frozenset[str] = frozenset()
     cordoned_before: set[str] = field(default_factory=set)
     # Those of them that were never uncordoned: their nodes count as available.
     scenario_cordons: set[str] = field(default_factory=set)
@@ -128,6 +133,7 @@ class ScoreKeeper:
             node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_cordoned(node)
         }
         self._tally.scenario_cordons = set(self._tally.cordoned_before)
+        self._tally.at_start = frozenset(map(uid, self._cluster.store.items(PODS)))
         for node in self._cluster.store.items(NODES):
             self._judge(node)
 
@@ -148,6 +154,7 @@ class ScoreKeeper:
                 if _is_cordoned(node) and node["metadata"]["name"] not in self._tally.cordoned_before
             ),
             evictions=self._tally.evictions,
+            moved_twice=self._tally.moved_twice,
             deletions=self._tally.deletions,
             annotations_left={node["metadata"]["name"]: left for node in nodes if (left := _left_on(node))},
             versions={
@@ -228,6 +235,7 @@ class ScoreKeeper:
             return
         if _was_evicted(change.obj):
             self._tally.evictions += 1
+            self._tally.moved_twice += uid(change.obj) not in self._tally.at_start
         else:
             self._tally.deletions += 1
         if change.previous is not None and self._is_healthy(change.previous):

@@ -36,7 +36,7 @@ def is_begun(node: Node) -> bool:
 def misunderstanding(node: Node) -> str:
     """Which annotation of ours is not understood; empty where all are, and where there is none."""
     if stranger := _stranger_on(node):
-        return f"its annotation {stranger} is none that this program knows"
+        return f"its annotation {stranger} is unknown to this version of rollout"
     for name in marks.TRANSIENT if is_begun(node) else ():
         value = node.annotations.get(name)
         if value is None and name in _NEEDED:

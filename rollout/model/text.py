@@ -1,4 +1,4 @@
-"""How foreign text is shown, and how long lists are cut short: the one place for all messages.
+"""How foreign text, numbers and times are shown, and how long lists are cut short: the one place for all messages.
 
 Node names are checked by the API server, but messages, versions and addresses are whatever a host or a webhook
 wrote: printed as they are, they could move the cursor, rename the window or hide what stands before them.
@@ -7,6 +7,7 @@ wrote: printed as they are, they could move the cursor, rename the window or hid
 import re
 import unicodedata
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Of characters that a terminal obeys instead of showing them: controls, directions, separators of lines."""
@@ -16,6 +17,7 @@ _ESCAPE_SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]*(?:\x1b\\)?|\x1b."
 )
 _SENTENCE_LIMIT = 160
+NOTHING = "-"
 
 
 def is_unsafe(character: str) -> bool:
@@ -61,3 +63,33 @@ def listed(sentences: Sequence[str], most: int) -> str:
 
 def _rest(parts: Sequence[str], most: int) -> str:
     return f"and {len(parts) - most} more" if len(parts) > most else ""
+
+
+def or_nothing(text: str) -> str:
+    """The text made safe, or a dash where there is none."""
+    return printable(text) or NOTHING
+
+
+def elapsed(seconds: float) -> str:
+    """A stretch of time as `45s`, `3m05s`, `1h02m`."""
+    whole = max(0, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"
+
+
+def timestamp(at: datetime) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def version_step(running: str, staged: str) -> str:
+    """`3975.2.0 → 4081.2.1`; a question mark stands for a version that nobody knows."""
+    return f"{printable(running) or '?'} → {printable(staged) or '?'}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

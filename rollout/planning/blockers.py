@@ -7,7 +7,7 @@ from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 from rollout.planning.budgets import BudgetIndex, bypasses, can_never_allow, in_words
-from rollout.planning.prospects import Prospects
+from rollout.planning.stuck_pods import StuckPods
 from rollout.planning.verdicts import Action, PodVerdict, VerdictReason
 
 _REFUSALS = {
@@ -18,27 +18,27 @@ _REFUSALS = {
 
 
 def drain_blockers(
-    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, prospects: Prospects, *, evicting: bool
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, stuck_pods: StuckPods, *, evicting: bool
 ) -> tuple[Blocker, ...]:
     """Everything that keeps this node from being drained; `evicting` is whether budgets are asked at all."""
-    found: list[Blocker] = []
+    blockers: list[Blocker] = []
     for verdict in verdicts:
         if verdict.action is Action.REFUSE:
-            found.append(_refusal(node, verdict))
+            blockers.append(_refusal(node, verdict))
         elif verdict.action is Action.EVICT:
-            found.extend(_stuck(node, verdict.pod, prospects))
+            blockers.extend(_stuck(node, verdict.pod, stuck_pods))
             if evicting:
-                found.extend(_budget_blockers(node, verdict.pod, index.covering(verdict.pod), prospects))
-    return tuple(dict.fromkeys(found))
+                blockers.extend(_budget_blockers(node, verdict.pod, index.covering(verdict.pod), stuck_pods))
+    return tuple(dict.fromkeys(blockers))
 
 
 def _refusal(node: str, verdict: PodVerdict) -> Blocker:
     return Blocker(node, _REFUSALS[verdict.reason], f"pod/{verdict.pod.key}", verdict.message)
 
 
-def _stuck(node: str, pod: Pod, prospects: Prospects) -> Iterator[Blocker]:
-    seconds = prospects.overdue(pod)
-    if seconds > prospects.patience:
+def _stuck(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[Blocker]:
+    seconds = stuck_pods.overdue(pod)
+    if seconds > stuck_pods.patience:
         yield Blocker(
             node,
             BlockerKind.STUCK_TERMINATING,
@@ -52,14 +52,15 @@ def _held(pod: Pod) -> str:
     return f" and is held by {', '.join(pod.finalizers)}" if pod.finalizers else ""
 
 
-def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], prospects: Prospects) -> Iterator[Blocker]:
-    if len(budgets) > 1 and not pod.finished and not pod.terminating and not prospects.stays_pending(pod):
+def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods) -> Iterator[Blocker]:
+    if len(budgets) > 1 and not pod.finished and not pod.terminating and not stuck_pods.stays_pending(pod):
         names = ", ".join(budget.name for budget in budgets)
         yield Blocker(
             node,
             BlockerKind.TWO_BUDGETS,
             f"pod/{pod.key}",
-            f"is covered by {len(budgets)} budgets ({names}); the API server evicts no such pod: delete all but one",
+            f"is covered by {len(budgets)} budgets ({names}); the API server refuses to evict such a pod: "
+            "delete all but one",
         )
         return
     for budget in budgets:
@@ -67,7 +68,7 @@ def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], prospects
             continue
         if can_never_allow(budget):
             yield Blocker(node, BlockerKind.BUDGET_NEVER, f"pdb/{budget.key}", _never(budget))
-        elif unready := _in_the_way(budget, prospects):
+        elif unready := _in_the_way(budget, stuck_pods):
             message = _unhealthy(budget, unready, itself=pod in unready)
             yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, f"pdb/{budget.key}", message)
 
@@ -75,20 +76,20 @@ def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], prospects
 def _never(budget: Budget) -> str:
     if budget.sync_error:
         return (
-            f"allows no eviction, for its controller cannot count its pods ({budget.sync_error}): give it an absolute "
-            "minAvailable, let it cover only pods of scalable controllers, or use --disable-eviction"
+            f"allows no eviction because its controller cannot count its pods ({budget.sync_error}): give it an "
+            "absolute minAvailable, let it cover only pods of scalable controllers, or use --disable-eviction"
         )
     return (
         f"{in_words(budget)} of {budget.expected_pods} pods never allows an eviction: "
-        "add a replica, relax the budget for the while, or use --disable-eviction"
+        "add a replica, relax the budget temporarily, or use --disable-eviction"
     )
 
 
-def _in_the_way(budget: Budget, prospects: Prospects) -> tuple[Pod, ...]:
+def _in_the_way(budget: Budget, stuck_pods: StuckPods) -> tuple[Pod, ...]:
     """The long unready pods of a budget that allows nothing now, and nothing as long as they stay so."""
     if budget.disruptions_allowed > 0:
         return ()
-    unready = prospects.unready_under(budget)
+    unready = stuck_pods.unready_under(budget)
     return unready if budget.expected_pods - len(unready) <= budget.desired_healthy else ()
 
 
@@ -97,15 +98,15 @@ def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, itself: bool) -> str
     names = shortened([pod.name for pod in unready], 1)
     return (
         f"needs {budget.desired_healthy} healthy pods and has {budget.current_healthy}, and {names} "
-        f"has not been ready since {unready[0].unready_since}: mend it, {policy}or use --disable-eviction"
+        f"has not been ready since {unready[0].unready_since}: fix it, {policy}or use --disable-eviction"
     )
 
 
 def drain_warnings(
-    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, prospects: Prospects, *, evicting: bool
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, stuck_pods: StuckPods, *, evicting: bool
 ) -> tuple[PlanWarning, ...]:
     """What the operator should know about this node's drain."""
-    found = [
+    warnings = [
         PlanWarning(node, f"pod/{verdict.pod.key}", warning, WarningKind.POD)
         for verdict in verdicts
         if verdict.action is not Action.REFUSE
@@ -113,15 +114,15 @@ def drain_warnings(
     ]
     for verdict in verdicts:
         if verdict.action is Action.EVICT:
-            found.extend(_leaving(node, verdict.pod, prospects))
+            warnings.extend(_leaving(node, verdict.pod, stuck_pods))
             if evicting:
-                found.extend(_budget_warnings(node, verdict.pod, index.covering(verdict.pod), prospects))
-    return tuple(dict.fromkeys(found))
+                warnings.extend(_budget_warnings(node, verdict.pod, index.covering(verdict.pod), stuck_pods))
+    return tuple(dict.fromkeys(warnings))
 
 
-def _leaving(node: str, pod: Pod, prospects: Prospects) -> Iterator[PlanWarning]:
-    seconds = prospects.overdue(pod)
-    if 0 < seconds <= prospects.patience:
+def _leaving(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[PlanWarning]:
+    seconds = stuck_pods.overdue(pod)
+    if 0 < seconds <= stuck_pods.patience:
         message = (
             f"should have been gone {Duration(round(seconds))} ago{_held(pod)}: the drain waits for it, unless "
             "--skip-wait-for-delete-timeout leaves it behind"
@@ -129,11 +130,11 @@ def _leaving(node: str, pod: Pod, prospects: Prospects) -> Iterator[PlanWarning]
         yield PlanWarning(node, f"pod/{pod.key}", message, WarningKind.TERMINATING)
 
 
-def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], prospects: Prospects) -> Iterator[PlanWarning]:
+def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods) -> Iterator[PlanWarning]:
     for budget in budgets:
         if bypasses(pod, budget) or can_never_allow(budget) or budget.disruptions_allowed > 0:
             continue
-        if not _in_the_way(budget, prospects):
+        if not _in_the_way(budget, stuck_pods):
             yield PlanWarning(
                 node,
                 f"pdb/{budget.key}",

@@ -22,7 +22,7 @@ class BudgetIndex:
 
     by_label: Mapping[_Bucket, tuple[Budget, ...]]
     unselective: Mapping[str, tuple[Budget, ...]]
-    found: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
+    by_uid: dict[str, tuple[Budget, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, budgets: Iterable[Budget]) -> "BudgetIndex":
@@ -43,17 +43,17 @@ class BudgetIndex:
 
     def covering(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that this pod counts against."""
-        known = self.found.get(pod.uid)
-        if known is None:
-            known = self.found[pod.uid] = self._look_up(pod)
-        return known
+        budgets = self.by_uid.get(pod.uid)
+        if budgets is None:
+            budgets = self.by_uid[pod.uid] = self._look_up(pod)
+        return budgets
 
     def _look_up(self, pod: Pod) -> tuple[Budget, ...]:
-        found = [budget for budget in self.unselective.get(pod.namespace, ()) if budget.covers(pod)]
+        budgets = [budget for budget in self.unselective.get(pod.namespace, ()) if budget.covers(pod)]
         for key, value in pod.labels.items():
             bucket = self.by_label.get((pod.namespace, key, value), ())
-            found += [budget for budget in bucket if budget.covers(pod)]
-        return tuple(sorted(found, key=lambda budget: budget.name)) if len(found) > 1 else tuple(found)
+            budgets += [budget for budget in bucket if budget.covers(pod)]
+        return tuple(sorted(budgets, key=lambda budget: budget.name)) if len(budgets) > 1 else tuple(budgets)
 
 
 def _demanded(budget: Budget) -> Requirement | None:

@@ -9,14 +9,14 @@ from rollout.model.quantity import Count
 _BECAUSE = "begun before the interruption"
 
 
-def rest_of_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
+def remaining_ramp(sizes: Sequence[int], taken: int) -> tuple[Count, ...]:
     """A ramp of these sizes once that many nodes have taken it; the last size is for all further nodes."""
-    rest, taken = list(sizes), max(0, taken)
-    while len(rest) > 1 and taken >= rest[0]:
-        taken -= rest.pop(0)
-    if len(rest) > 1:
-        rest[0] -= taken
-    return tuple(map(Count, rest))
+    steps, taken = list(sizes), max(0, taken)
+    while len(steps) > 1 and taken >= steps[0]:
+        taken -= steps.pop(0)
+    if len(steps) > 1:
+        steps[0] -= taken
+    return tuple(map(Count, steps))
 
 
 def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan) -> RolloutPlan:
@@ -32,26 +32,28 @@ def joined(run: str, begun: tuple[PlannedNode, ...], fresh: RolloutPlan) -> Roll
         waves=len(waves),
         waves_lower_bound=min(len(waves), fresh.summary.waves_lower_bound + len(first)),
     )
-    blockers = tuple(one for one in fresh.blockers if not (begun and one.object.startswith("node/")))
+    blockers = tuple(blocker for blocker in fresh.blockers if not (begun and blocker.object.startswith("node/")))
     return replace(fresh, plan_id=run, waves=waves, summary=summary, blockers=blockers)
 
 
-def with_left_out(plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]) -> RolloutPlan:
+def with_earlier_exclusions(plan: RolloutPlan, before: RolloutPlan | None, present: Container[str]) -> RolloutPlan:
     """The plan with what the one `before` left out in the first place: its end accounts for that, whoever brings it.
 
     `present` are the Nodes of the cluster.
     """
-    named = {node.name for node in plan.nodes} | {one.node for one in plan.excluded}
+    known_nodes = {node.name for node in plan.nodes} | {exclusion.node for exclusion in plan.excluded}
     carried = tuple(
-        replace(one, message=f"when the rollout was planned: {one.message}")
-        for one in (before.excluded if before else ())
-        if one.node in present and one.node not in named
+        replace(exclusion, message=f"when the rollout was planned: {exclusion.message}")
+        for exclusion in (before.excluded if before else ())
+        if exclusion.node in present and exclusion.node not in known_nodes
     )
     return replace(plan, excluded=(*plan.excluded, *carried))
 
 
-def without_accepted(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
+def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
     """The plan without the blockers beside which its operator began it: whoever goes on is not asked about them."""
-    accepted = {(one.node, one.kind, one.object) for one in (before.blockers if before else ())}
-    blockers = tuple(one for one in plan.blockers if (one.node, one.kind, one.object) not in accepted)
+    accepted = {(blocker.node, blocker.kind, blocker.object) for blocker in (before.blockers if before else ())}
+    blockers = tuple(
+        blocker for blocker in plan.blockers if (blocker.node, blocker.kind, blocker.object) not in accepted
+    )
     return replace(plan, blockers=blockers)

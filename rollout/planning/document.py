@@ -29,7 +29,7 @@ LARGEST_DOCUMENT = 32 << 20
 # A value of one or two bytes may take a hundred in memory.
 _MOST_VALUES = 1_000_000
 # Characters of what a document says that go into an error.
-_TOLD = 200
+_EXCERPT = 200
 _WRITTEN = (Count, Duration)
 _MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
 _OTHER_VERSION = "Apply it with the version of rollout that made it, or make a new plan."
@@ -56,13 +56,13 @@ def _encode(value: object) -> str:
     raise NotImplementedError(type(value))
 
 
-def _decode(wanted: type, value: Any) -> Any:
-    if wanted in _WRITTEN and isinstance(value, str):
+def _decode(kind: type, value: Any) -> Any:
+    if kind in _WRITTEN and isinstance(value, str):
         try:
-            return wanted.parse(value)
+            return kind.parse(value)
         except UsageError as error:
             raise ValueError(error.message) from error
-    raise ValueError(f"a {wanted.__name__} is written as text")
+    raise ValueError(f"a {kind.__name__} is written as text")
 
 
 def identify(plan: RolloutPlan) -> str:
@@ -98,7 +98,7 @@ def policy_document(policy: Policy) -> dict[str, Any]:
 
 
 def decode_plan(data: bytes, origin: str) -> RolloutPlan:
-    """The plan in a document; `origin` names it in errors. `PlanFileError` for anything that is not a whole plan."""
+    """The plan in a document; `origin` names it in errors. `PlanFileError` for anything that is not a complete plan."""
     _check_size(data, origin)
     _check_version(data, origin)
     try:
@@ -106,12 +106,12 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
         rules = msgspec.json.decode(data, type=_Rules)
         identity = _identity_as_written(data)
     except _NOT_READ as error:
-        raise PlanFileError(f"{origin} is not a whole plan: {str(error)[:_TOLD]}", hint=_MAKE_ANEW) from error
+        raise PlanFileError(f"{origin} is not a complete plan: {str(error)[:_EXCERPT]}", hint=_MAKE_ANEW) from error
     if plan.plan_id != identity:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
     _check_rules(plan, rules, origin)
     if wrong := next(_impossible(plan), ""):
-        raise PlanFileError(f"{origin} is no plan that rollout makes: {wrong[:_TOLD]}", hint=_MAKE_ANEW)
+        raise PlanFileError(f"{origin} is not a plan made by rollout: {wrong[:_EXCERPT]}", hint=_MAKE_ANEW)
     return plan
 
 
@@ -126,10 +126,11 @@ def _check_version(data: bytes, origin: str) -> None:
     try:
         version = msgspec.json.decode(data, type=_Header).format_version
     except _NOT_READ as error:
-        raise PlanFileError(f"{origin} is not a rollout plan: {str(error)[:_TOLD]}", hint=_MAKE_ANEW) from error
+        raise PlanFileError(f"{origin} is not a rollout plan: {str(error)[:_EXCERPT]}", hint=_MAKE_ANEW) from error
     if version.split(".")[0] != FORMAT_VERSION.split(".")[0]:
         raise PlanFileError(
-            f"{origin} has the plan format {version[:_TOLD]}; this program reads {FORMAT_VERSION}", hint=_OTHER_VERSION
+            f"{origin} has the plan format {version[:_EXCERPT]}; this program reads {FORMAT_VERSION}",
+            hint=_OTHER_VERSION,
         )
 
 
@@ -139,7 +140,7 @@ def _check_rules(plan: RolloutPlan, rules: _Rules, origin: str) -> None:
     unknown += _unknown(rules.selection, selection, "selection")
     if unknown:
         raise PlanFileError(
-            f"{origin} has a rule that this program does not know: {unknown[0][:_TOLD]}", hint=_OTHER_VERSION
+            f"{origin} has a rule that this program does not know: {unknown[0][:_EXCERPT]}", hint=_OTHER_VERSION
         )
 
 
@@ -152,14 +153,14 @@ def _unknown(written: Any, understood: Any, at: str) -> Iterator[str]:
             else:
                 yield f"{at}.{name}"
     elif isinstance(written, list) and isinstance(understood, list):
-        for position, (value, known) in enumerate(zip(written, understood, strict=False)):
-            yield from _unknown(value, known, f"{at}[{position}]")
+        for position, (value, item) in enumerate(zip(written, understood, strict=False)):
+            yield from _unknown(value, item, f"{at}[{position}]")
 
 
 def _impossible(plan: RolloutPlan) -> Iterator[str]:
     """What no plan of ours says, though its shape allows it."""
     names = Counter(node.name for node in plan.nodes)
-    yield from (f"{name!r} is no Node's name" for name in names if not is_object_name(name))
+    yield from (f"{name!r} is not a Node name" for name in names if not is_object_name(name))
     yield from (f"{name!r} is planned more than once" for name, times in names.items() if times > 1)
     yield from (wrong for wave in plan.waves if wave.rolling for wrong in _impossible_rolling(wave, wave.rolling))
     numbers = _numbers(policy_document(plan.policy), "policy")

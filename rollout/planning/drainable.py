@@ -13,8 +13,8 @@ from rollout.planning.budgets import BudgetIndex, drain_load
 from rollout.planning.eligibility import Candidate
 from rollout.planning.forecast import movable, stuck_budgets
 from rollout.planning.packing import Load
-from rollout.planning.prospects import Prospects
 from rollout.planning.rooms import Rooms
+from rollout.planning.stuck_pods import StuckPods
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
 
 
@@ -36,7 +36,7 @@ class Drainable:
 
     def blocked_pods(self) -> Iterator[str]:
         """The pods, as findings name them, whose budget a blocker is about."""
-        blocked = {found.object for found in self.blockers}
+        blocked = {blocker.object for blocker in self.blockers}
         for verdict in self.verdicts:
             if any(f"pdb/{budget.key}" in blocked for budget in self.index.covering(verdict.pod)):
                 yield f"pod/{verdict.pod.key}"
@@ -66,7 +66,7 @@ class DrainForecaster:
     pods: Mapping[str, Sequence[Pod]]
     rules: DrainRules
     index: BudgetIndex
-    prospects: Prospects
+    stuck_pods: StuckPods
     rooms: Rooms
     evicting: bool
 
@@ -81,7 +81,7 @@ class DrainForecaster:
             by_node,
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
             BudgetIndex.of(snapshot.budgets),
-            Prospects.of(snapshot.pods, snapshot.read_at, policy.drain.timeout),
+            StuckPods.of(snapshot.pods, snapshot.read_at, policy.drain.timeout),
             Rooms.of(snapshot),
             evicting=not policy.drain.disable_eviction,
         )
@@ -90,7 +90,7 @@ class DrainForecaster:
         """One node's drain."""
         name = candidate.node.name
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
-        blockers = drain_blockers(name, verdicts, self.index, self.prospects, evicting=self.evicting)
+        blockers = drain_blockers(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
         if self.evicting:
             blockers += stuck_budgets(name, verdicts, self.index, self.rooms)
         return Drainable(
@@ -98,7 +98,7 @@ class DrainForecaster:
             facts,
             verdicts,
             blockers,
-            drain_warnings(name, verdicts, self.index, self.prospects, evicting=self.evicting),
+            drain_warnings(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting),
             drain_load(having(Action.EVICT, verdicts), self.index) if self.evicting else {},
             () if having(Action.REFUSE, verdicts) else movable(verdicts),
             self.index,

@@ -85,13 +85,13 @@ def _cordoned(candidate: Candidate) -> Objection | None:
         )
     return (
         ExclusionReason.CORDONED,
-        "cordoned by somebody else (--include-cordoned takes it along, and leaves it so)",
+        "cordoned by an operator (--include-cordoned reboots it too, and leaves it cordoned)",
     )
 
 
 def _unknown_marks(candidate: Candidate) -> Objection | None:
     if why := misunderstanding(candidate.node):
-        return ExclusionReason.UNKNOWN_MARKS, f"{why}: another version of rollout may have it in hand"
+        return ExclusionReason.UNKNOWN_MARKS, f"{why}: another version of rollout may be working on it"
     return None
 
 
@@ -111,14 +111,14 @@ def _no_update(candidate: Candidate) -> Objection | None:
     sentence = _OPERATION_SENTENCES[facts.update.operation]
     if facts.update.operation is UpdateOperation.DOWNLOADING:
         sentence += f" ({facts.update.progress:.0%})"
-    hint = " (--reboot-idle reboots it all the same)" if facts.update.operation is UpdateOperation.IDLE else ""
+    hint = " (--reboot-idle reboots it anyway)" if facts.update.operation is UpdateOperation.IDLE else ""
     return ExclusionReason.NO_UPDATE, sentence + hint
 
 
 def _unreachable(candidate: Candidate) -> Objection | None:
     observation = candidate.observation
     if observation is None:
-        return ExclusionReason.UNREACHABLE, "no host in the inventory belongs to this Node"
+        return ExclusionReason.UNREACHABLE, "no host in the inventory matches this Node"
     if isinstance(observation, HostFacts):
         return None
     hint = f" ({observation.hint})" if observation.hint else ""
@@ -160,10 +160,10 @@ def _shutdown_pending(candidate: Candidate) -> Objection | None:
 
 def _rival(candidate: Candidate) -> Objection | None:
     ignored = candidate.policy.gates.ignored_rivals
-    found = next(((name, message) for name, message in _marks_of_rivals(candidate) if name not in ignored), None)
-    if found is None:
+    mark = next(((name, message) for name, message in _marks_of_rivals(candidate) if name not in ignored), None)
+    if mark is None:
         return None
-    name, message = found
+    name, message = mark
     return ExclusionReason.RIVAL, f"{message}, or --ignore-rival {name}"
 
 

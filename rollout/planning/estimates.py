@@ -86,8 +86,8 @@ class Pace:
         if self.past.reboots:
             return f"a reboot takes {_median(self.past.reboots)}{_of_journals(self.past.reboots)}"
         if self.runs:
-            return f"a node takes {_median(self.runs)}, the median of {len(self.runs)} past runs that nodes remember"
-        return f"a reboot takes {Duration(_REBOOT_SECONDS)}, which is assumed"
+            return f"a node takes {_median(self.runs)}, the median of {len(self.runs)} past runs recorded on the nodes"
+        return f"a reboot takes {Duration(_REBOOT_SECONDS)}(assumed)"
 
     def _basis_of_drains(self) -> str:
         if self.past.drains:
@@ -97,7 +97,7 @@ class Pace:
     def _basis_of_settling(self) -> str:
         if self.past.settles:
             return f"a wave settles in {_median(self.past.settles)}{_of_journals(self.past.settles)}"
-        return f"replacements are ready {Duration(_START_SECONDS)} after their start, which is assumed"
+        return f"replacements are ready {Duration(_START_SECONDS)} after their start(assumed)"
 
 
 def _slowest(past: Sequence[float], of: int) -> int:
@@ -110,7 +110,7 @@ def _median(past: Sequence[float]) -> str:
 
 
 def _of_journals(past: Sequence[float]) -> str:
-    return f", the median of {len(past)} in the journals here"
+    return f", the median of {len(past)} in the local journals"
 
 
 def past_run(node: Node) -> float | None:
@@ -132,8 +132,8 @@ def drain_seconds(
     """How long emptying a node takes: in rounds where a budget lets only some pods go at a time."""
     if not leaving:
         return 0
-    given = policy.grace_period
-    grace = max(pod.grace_period if given is None else given for pod in leaving)
+    override = policy.grace_period
+    grace = max(pod.grace_period if override is None else override for pod in leaving)
     rounds = max((-(-need // max(1, allowed.get(key, 0))) for key, need in load.items()), default=1)
     seconds = pace.drain(grace, rounds)
     return min(seconds, round(policy.timeout)) if policy.timeout else seconds
@@ -141,12 +141,12 @@ def drain_seconds(
 
 def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, *, moves_pods: bool) -> Estimate:
     """A wave whose nodes take these times to drain, side by side, and which is then let run for so many seconds."""
-    drain, settle, rest = max(drains, default=0), pace.settle if moves_pods else 0, round(soak)
+    drain, settle, soaking = max(drains, default=0), pace.settle if moves_pods else 0, round(soak)
     reboot = pace.reboot(drain, len(drains))
-    return Estimate(drain + reboot + settle + rest, drain, reboot, settle, rest)
+    return Estimate(drain + reboot + settle + soaking, drain, reboot, settle, soaking)
 
 
 def total(estimates: Iterable[Estimate], pace: Pace) -> TimeEstimate:
     """The whole, wave after wave."""
-    seconds = sum(each.seconds for each in estimates)
+    seconds = sum(estimate.seconds for estimate in estimates)
     return TimeEstimate(seconds, pace.basis) if seconds else TimeEstimate()

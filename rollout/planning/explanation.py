@@ -48,55 +48,55 @@ class Explanation:
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def explain(made: Decisions, node: str) -> Explanation:
+def explain(decisions: Decisions, node: str) -> Explanation:
     """Explain a node of these decisions; `UsageError` where they do not know it."""
-    if node in made.drainable:
-        return _placed(made, made.drainable[node])
-    left_out = next((found for found in made.exclusions if found.node == node), None)
-    if left_out is None:
-        raise UsageError(
-            f"the plan does not know a node {node}", hint="It is not among the selected ones; see `rollout status`."
-        )
-    return Explanation(node, 0, f"{left_out.reason}: {left_out.message}")
+    if node in decisions.drainable:
+        return _placed(decisions, decisions.drainable[node])
+    excluded = next((entry for entry in decisions.exclusions if entry.node == node), None)
+    if excluded is None:
+        raise UsageError(f"the plan has no node {node}", hint="It is not selected. See: rollout status")
+    return Explanation(node, 0, f"{excluded.reason}: {excluded.message}")
 
 
-def _placed(made: Decisions, item: Drainable) -> Explanation:
+def _placed(decisions: Decisions, item: Drainable) -> Explanation:
     name = item.node.name
-    index, own = next((i, placed) for i, placed in enumerate(made.layout.waves, start=1) if name in placed.names)
-    foreseen = (found for found in made.foresight.warnings if found.node == name)
+    index, own = next((i, placed) for i, placed in enumerate(decisions.layout.waves, start=1) if name in placed.names)
+    foreseen = (warning for warning in decisions.foresight.warnings if warning.node == name)
     return Explanation(
         node=name,
         wave=index,
         because=own.because,
         together_with=tuple(other for other in own.names if other != name),
-        not_earlier=_not_earlier(made.layout, index, name, made.limits),
-        arrivals=made.foresight.arrivals.get(name, 0),
+        not_earlier=_not_earlier(decisions.layout, index, name, decisions.limits),
+        arrivals=decisions.foresight.arrivals.get(name, 0),
         pods=tuple(_fates(item)),
         blockers=item.blockers,
-        warnings=(*item.warnings, *made.owners.all_at_once(name), *foreseen),
+        warnings=(*item.warnings, *decisions.owners.all_at_once(name), *foreseen),
     )
 
 
 def _not_earlier(layout: Layout, index: int, name: str, limits: Limits) -> tuple[NotThere, ...]:
     own = layout.waves[index - 1]
-    piece = next(each for each in own.pieces if each.name == name)
-    found = []
+    piece = next(candidate for candidate in own.pieces if candidate.name == name)
+    earlier = []
     for number, wave in enumerate(layout.waves[: index - 1], start=1):
         if wave.part != own.part or piece.control_plane:
-            because: tuple[str, ...] = (f"it is for another part of the rollout ({wave.part or 'worker nodes'})",)
+            because: tuple[str, ...] = (
+                f"that wave is for another part of the rollout ({wave.part or 'worker nodes'})",
+            )
             if piece.control_plane and wave.part == own.part:
                 because = ("control-plane nodes go one at a time",)
         else:
             because = _reasons(wave, piece, limits)
-        found.append(NotThere(number, because))
-    return tuple(found)
+        earlier.append(NotThere(number, because))
+    return tuple(earlier)
 
 
 def _reasons(wave: Placed, piece: Piece, limits: Limits) -> tuple[str, ...]:
     refused = wave.refused.get(piece.name)
-    found = obstacles(wave.pieces, piece, replace(limits, size=wave.most))
-    found = (*found, refused) if refused else found
-    return found or ("it could be there as well; that would not save a wave",)
+    reasons = obstacles(wave.pieces, piece, replace(limits, size=wave.most))
+    reasons = (*reasons, refused) if refused else reasons
+    return reasons or ("it could go there too, but that would not save a wave",)
 
 
 def _fates(item: Drainable) -> list[PodFate]:

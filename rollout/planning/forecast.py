@@ -19,7 +19,7 @@ def is_replaced(pod: Pod) -> bool:
 
 def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
     """The pods that these verdicts send elsewhere."""
-    return tuple(each.pod for each in verdicts if each.action is Action.EVICT and is_replaced(each.pod))
+    return tuple(verdict.pod for verdict in verdicts if verdict.action is Action.EVICT and is_replaced(verdict.pod))
 
 
 def stuck_budgets(node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, rooms: Rooms) -> tuple[Blocker, ...]:
@@ -34,8 +34,8 @@ def stuck_budgets(node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex,
         budget = _only(index.covering(pod))
         if budget is not None and not bypasses(pod, budget) and budget.disruptions_allowed > 0:
             covered[budget].append(pod)
-    found = (_stuck(node, budget, pods, moving, rooms) for budget, pods in covered.items())
-    return tuple(blocker for blocker in found if blocker)
+    blockers = (_stuck(node, budget, pods, moving, rooms) for budget, pods in covered.items())
+    return tuple(blocker for blocker in blockers if blocker)
 
 
 def _only(budgets: Sequence[Budget]) -> Budget | None:
@@ -55,7 +55,7 @@ def _stuck(node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod]
         BlockerKind.FITS_NOWHERE,
         f"pdb/{budget.key}",
         f"allows {at_once} of its {len(pods)} pods here to leave before replacements are ready, and they fit nowhere "
-        f"else ({homeless.name}: {why}): make room on other nodes, relax the budget for the while, or use "
+        f"else ({homeless.name}: {why}): make room on other nodes, relax the budget temporarily, or use "
         "--disable-eviction",
     )
 
@@ -100,15 +100,15 @@ def settle(pods: Sequence[Pod], rooms: Rooms) -> Mapping[str, str]:
     targets: dict[str, str] = {}
     waiting = list(pods)
     while waiting:
-        left = []
+        homeless = []
         for pod in waiting:
             targets[pod.uid] = rooms.place(pod)
             if targets[pod.uid]:
                 rooms.put(pod, targets[pod.uid])
             else:
-                left.append(pod)
-        drawn = [pod for pod in left if pod.placement.attractions]
-        if len(left) == len(waiting) or not drawn:
+                homeless.append(pod)
+        drawn = [pod for pod in homeless if pod.placement.attractions]
+        if len(homeless) == len(waiting) or not drawn:
             break
         waiting = drawn
     return targets

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from rollout.model.cluster import LabelSelector, Node, Pod
 from rollout.model.placement import Placement, PodTerm, Spread
 from rollout.model.selectors import first_naming_values, has_labels
-from rollout.planning.tallies import Places, Tally
+from rollout.planning.topology_counts import Places, Tally
 
 _ANY_NUMBER = 1 << 30
-_Meant = tuple[str, LabelSelector, tuple[str, ...]]
+_TermKey = tuple[str, LabelSelector, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Neighbours:
         self._tallies: dict[tuple[object, ...], Tally] = {}
         self._carriers: dict[tuple[object, ...], Tally] = {}
         for kind in self._kinds:
-            self._let_shun(kind)
+            self._count_repulsions(kind)
 
     def move(self, pod: Pod, *, to: str) -> None:
         """The pod is on this node from now on; empty: nowhere."""
@@ -114,42 +114,45 @@ class Neighbours:
             kind.demands = self._demands(kind)
         return tuple(_checks(kind, kind.demands, closed))
 
-    def _let_shun(self, kind: _Kind) -> None:
+    def _count_repulsions(self, kind: _Kind) -> None:
         """Tell those whom this kind keeps away; kinds with the same term are counted together."""
         for term in kind.placement.repulsions:
-            meant = self._meant(term, kind)
-            carriers = self._carriers.get(meant)
+            term_key = self._term_key(term, kind)
+            carriers = self._carriers.get(term_key)
             if carriers is None:
-                carriers = self._carriers[meant] = Tally(self._places_of(term.topology))
-                for other in self._selected(meant):
-                    other.shunned.append(carriers)
+                carriers = self._carriers[term_key] = Tally(self._places_of(term.topology))
+                for target in self._selected(term_key):
+                    target.shunned.append(carriers)
             self._fill(carriers, [kind])
 
     def _demands(self, kind: _Kind) -> _Demands:
         placement = kind.placement
-        drawn = [self._meant(term, kind) for term in placement.attractions]
+        drawn = [self._term_key(term, kind) for term in placement.attractions]
         return _Demands(
-            tuple(self._tally(self._meant(term, kind)) for term in placement.repulsions),
-            tuple(self._attraction(meant, drawn) for meant in drawn),
-            all(kind in self._selected(meant) for meant in drawn),
+            tuple(self._tally(self._term_key(term, kind)) for term in placement.repulsions),
+            tuple(self._attraction(term_key, drawn) for term_key in drawn),
+            all(kind in self._selected(term_key) for term_key in drawn),
             tuple(self._spread(spread, kind) for spread in placement.spreads),
         )
 
-    def _tally(self, meant: _Meant) -> Tally:
-        if meant not in self._tallies:
-            tally = self._tallies[meant] = Tally(self._places_of(meant[0]))
-            self._fill(tally, self._selected(meant))
-        return self._tallies[meant]
+    def _tally(self, term_key: _TermKey) -> Tally:
+        if term_key not in self._tallies:
+            tally = self._tallies[term_key] = Tally(self._places_of(term_key[0]))
+            self._fill(tally, self._selected(term_key))
+        return self._tallies[term_key]
 
-    def _attraction(self, meant: _Meant, drawn: Sequence[_Meant]) -> Tally:
+    def _attraction(self, term_key: _TermKey, drawn: Sequence[_TermKey]) -> Tally:
         """Of several terms of one affinity each counts only pods that all of them select."""
         if len(drawn) == 1:
-            return self._tally(meant)
-        key = (meant, *drawn)
+            return self._tally(term_key)
+        key = (term_key, *drawn)
         if key not in self._tallies:
-            tally = self._tallies[key] = Tally(self._places_of(meant[0]))
-            others = [frozenset(map(id, self._selected(other))) for other in drawn]
-            self._fill(tally, [each for each in self._selected(meant) if all(id(each) in some for some in others)])
+            tally = self._tallies[key] = Tally(self._places_of(term_key[0]))
+            selections = [frozenset(map(id, self._selected(drawn_key))) for drawn_key in drawn]
+            self._fill(
+                tally,
+                [kind for kind in self._selected(term_key) if all(id(kind) in selection for selection in selections)],
+            )
         return self._tallies[key]
 
     def _spread(self, spread: Spread, kind: _Kind) -> tuple[Spread, Tally, int]:
@@ -174,7 +177,10 @@ class Neighbours:
 
     def _places_for(self, spread: Spread, kind: _Kind) -> Places:
         """The nodes that a spread counts: with all the keys that the pod is spread by, and open to it as it says."""
-        placement, keys = kind.placement, tuple(dict.fromkeys(each.topology for each in kind.placement.spreads))
+        placement, keys = (
+            kind.placement,
+            tuple(dict.fromkeys(constraint.topology for constraint in kind.placement.spreads)),
+        )
         chosen = None if spread.ignores_affinity else (tuple(kind.node_selector.items()), placement.node_terms)
         tolerations = placement.tolerations if spread.heeds_taints else None
         if len(keys) == 1 and chosen in (None, ((), None)) and tolerations is None:
@@ -185,13 +191,13 @@ class Neighbours:
             self._places[key] = Places.of(spread.topology, counting)
         return self._places[key]
 
-    def _meant(self, term: PodTerm, kind: _Kind) -> _Meant:
+    def _term_key(self, term: PodTerm, kind: _Kind) -> _TermKey:
         """A term as a kind means it: topology, selector and namespaces."""
         return term.topology, term.selects_for(kind.labels), tuple(self._looked_in(term, kind.namespace))
 
-    def _selected(self, meant: _Meant) -> list[_Kind]:
-        _topology, selector, namespaces = meant
-        return [each for name in namespaces for each in self._within(name, selector)]
+    def _selected(self, term_key: _TermKey) -> list[_Kind]:
+        _topology, selector, namespaces = term_key
+        return [kind for name in namespaces for kind in self._within(name, selector)]
 
     def _looked_in(self, term: PodTerm, own: str) -> Iterable[str]:
         """The namespaces that a term means; those that are chosen by labels are known only as far as they were read."""
@@ -237,7 +243,7 @@ def _least(spread: Spread, tally: Tally, closed: frozenset[str]) -> int:
 
 def _counts(node: Node, spread: Spread, kind: _Kind) -> bool:
     return (
-        all(each.topology in node.labels for each in kind.placement.spreads)
+        all(constraint.topology in node.labels for constraint in kind.placement.spreads)
         and (spread.ignores_affinity or kind.matches(node))
         and (not spread.heeds_taints or kind.placement.tolerates(node.taints))
     )
@@ -245,11 +251,11 @@ def _counts(node: Node, spread: Spread, kind: _Kind) -> bool:
 
 def _kinds_of(pods: Iterable[Pod]) -> list[_Kind]:
     """The kinds of these pods; none where no pod minds any other."""
-    known = tuple(pods)
-    if not any(pod.placement.minds_others for pod in known):
+    present = tuple(pods)
+    if not any(pod.placement.minds_others for pod in present):
         return []
     kinds: dict[tuple[object, ...], _Kind] = {}
-    for pod in known:
+    for pod in present:
         selector = tuple(pod.node_selector.items())
         key = (pod.namespace, tuple(pod.labels.items()), id(pod.placement), selector)
         kind = kinds.get(key)

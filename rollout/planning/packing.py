@@ -48,7 +48,7 @@ class Limits:
     def has_room(self, used: Weight, more: Weight) -> bool:
         """Whether so much weight may join a group that weighs so much already; an empty one takes anything."""
         return not any(used) or all(
-            taken + wanted <= most for taken, wanted, most in zip(used, more, self.room, strict=False)
+            filled + addition <= most for filled, addition, most in zip(used, more, self.room, strict=False)
         )
 
 
@@ -171,7 +171,7 @@ class _Packing:
         """By node, how soon it must be placed, as one number: barred groups count for more than any rank."""
         weights = [self._weigh(load) for load in self._loads]
         ranks = [0] * len(weights)
-        for rank, index in enumerate(sorted(range(len(weights)), key=lambda each: (weights[each], -each))):
+        for rank, index in enumerate(sorted(range(len(weights)), key=lambda item: (weights[item], -item))):
             ranks[index] = rank
         return ranks
 
@@ -199,16 +199,16 @@ class _Packing:
     def _place(self, index: int, number: int) -> None:
         self._groups[number].append(index)
         self._filled[number] = tuple(
-            taken + more for taken, more in zip(self._filled[number], self._heft[index], strict=False)
+            filled + more for filled, more in zip(self._filled[number], self._heft[index], strict=False)
         )
         used, bit = self._used[number], 1 << number
         for budget, need in self._loads[index].items():
             used[budget] += need
             if self._limits.admits(budget, used[budget], self._most[budget]):
                 continue
-            for other in self._sharing[budget]:
-                if other in self._waiting and not self._barred[other] & bit:
-                    self._bar(other, budget, used[budget], bit)
+            for neighbour in self._sharing[budget]:
+                if neighbour in self._waiting and not self._barred[neighbour] & bit:
+                    self._bar(neighbour, budget, used[budget], bit)
 
     def _bar(self, index: int, budget: str, used: int, bit: int) -> None:
         if not self._limits.admits(budget, used, self._loads[index][budget]):

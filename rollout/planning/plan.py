@@ -26,10 +26,10 @@ from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
-from rollout.planning.playing import Foresight, play_through
 from rollout.planning.rivals import nodes_being_upgraded, rivals
 from rollout.planning.rolling import rolled, schedule, slow_first
 from rollout.planning.sharing import Owners, added, free_room, weight_of
+from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Piece, Placed, lay_out
 
 
@@ -73,11 +73,11 @@ def decide(inputs: PlanInputs) -> Decisions:
     """Everything that a plan says, before it is put in its form."""
     upgraded = nodes_being_upgraded(inputs.snapshot.pods)
     candidates = [_candidate(node, inputs, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
-    exclusions = [found for candidate in candidates if (found := exclusion(candidate))]
+    exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable = _forecasts(candidates, {found.node for found in exclusions}, forecaster)
+    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster)
     if inputs.policy.skip_blocked:
-        exclusions += [_left_out(item) for item in drainable if item.blockers]
+        exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
     wave_limit = _wave_limit(inputs)
     leaving = {item.node.name: item.leaving for item in drainable}
@@ -85,14 +85,14 @@ def decide(inputs: PlanInputs) -> Decisions:
     limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
     pieces = [_piece(item, owners, forecaster, inputs.policy) for item in drainable]
     layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
-    waves, foresight = play_through(layout.waves, leaving, forecaster.rooms, limits)
+    waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits)
     if inputs.policy.strategy is Strategy.ROLLING:
         waves = rolled(waves, limits)
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
         {item.node.name: item for item in drainable},
-        tuple(sorted(exclusions, key=lambda found: natural_key(found.node))),
+        tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
         tuple(_start_blockers(inputs, wave_limit, drainable)),
         limits,
         replace(layout, waves=waves),
@@ -101,11 +101,15 @@ def decide(inputs: PlanInputs) -> Decisions:
     )
 
 
-def assemble(made: Decisions) -> RolloutPlan:
+def assemble(decisions: Decisions) -> RolloutPlan:
     """The decisions as a plan."""
-    inputs, items, pace = made.inputs, made.drainable.values(), Pace.of(made.inputs.snapshot.nodes, made.inputs.past)
-    waves = tuple(_waves(made, pace))
-    warnings = [found for item in items for found in (*item.warnings, *made.owners.all_at_once(item.node.name))]
+    inputs, items, pace = (
+        decisions.inputs,
+        decisions.drainable.values(),
+        Pace.of(decisions.inputs.snapshot.nodes, decisions.inputs.past),
+    )
+    waves = tuple(_waves(decisions, pace))
+    warnings = [found for item in items for found in (*item.warnings, *decisions.owners.all_at_once(item.node.name))]
     draft = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -114,40 +118,42 @@ def assemble(made: Decisions) -> RolloutPlan:
         selection=inputs.selection,
         policy=inputs.policy,
         waves=waves,
-        excluded=made.exclusions,
-        blockers=(*made.start_blockers, *(found for item in items for found in item.blockers)),
-        warnings=(*warnings, *_homeless(made)),
-        summary=PlanSummary(len(made.drainable), len(waves), made.layout.lower_bound),
+        excluded=decisions.exclusions,
+        blockers=(*decisions.start_blockers, *(found for item in items for found in item.blockers)),
+        warnings=(*warnings, *_homeless(decisions)),
+        summary=PlanSummary(len(decisions.drainable), len(waves), decisions.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),
     )
     return replace(draft, plan_id=identify(draft))
 
 
-def _homeless(made: Decisions) -> Iterator[PlanWarning]:
+def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
     """The pods without a place for the while, without those for which a blocker says so already."""
-    said = {(item.node.name, key) for item in made.drainable.values() if item.blockers for key in item.blocked_pods()}
-    return (found for found in made.foresight.warnings if (found.node, found.object) not in said)
+    blocked = {
+        (item.node.name, key) for item in decisions.drainable.values() if item.blockers for key in item.blocked_pods()
+    }
+    return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
 
 
-def _waves(made: Decisions, pace: Pace) -> Iterator[Wave]:
+def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
     before = 0
-    for index, placed in enumerate(made.layout.waves, start=1):
-        wave = _wave(index, placed, made, pace)
+    for index, placed in enumerate(decisions.layout.waves, start=1):
+        wave = _wave(index, placed, decisions, pace)
         if placed.rolling is not None:
-            wave = _timed(wave, placed.rolling, before, made, pace)
+            wave = _timed(wave, placed.rolling, before, decisions, pace)
         before += wave.estimate.seconds
         yield wave
 
 
-def _wave(index: int, placed: Placed, made: Decisions, pace: Pace) -> Wave:
-    items = [made.drainable[name] for name in placed.names]
-    nodes = tuple(item.planned(made.foresight.arrivals.get(item.node.name, 0)) for item in items)
-    return Wave(index, nodes, placed.because, _estimate(items, made, pace))
+def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
+    items = [decisions.drainable[name] for name in placed.names]
+    nodes = tuple(item.planned(decisions.foresight.arrivals.get(item.node.name, 0)) for item in items)
+    return Wave(index, nodes, placed.because, _estimate(items, decisions, pace))
 
 
-def _timed(wave: Wave, rules: Rolling, before: int, made: Decisions, pace: Pace) -> Wave:
+def _timed(wave: Wave, rules: Rolling, before: int, decisions: Decisions, pace: Pace) -> Wave:
     """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
-    seconds = {node.name: _seconds(made.drainable[node.name], made, pace) for node in wave.nodes}
+    seconds = {node.name: _seconds(decisions.drainable[node.name], decisions, pace) for node in wave.nodes}
     begins, whole = schedule(rules, slow_first(seconds))
     shifted = {name: before + begin for name, begin in begins.items()}
     nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
@@ -156,14 +162,14 @@ def _timed(wave: Wave, rules: Rolling, before: int, made: Decisions, pace: Pace)
     )
 
 
-def _seconds(item: Drainable, made: Decisions, pace: Pace) -> int:
+def _seconds(item: Drainable, decisions: Decisions, pace: Pace) -> int:
     """How long a node alone is likely to take: as long as its own last run did, where that was longer."""
-    estimate = _estimate([item], made, pace)
+    estimate = _estimate([item], decisions, pace)
     return max(estimate.seconds, round(past_run(item.node) or 0) + estimate.settle + estimate.soak)
 
 
-def _estimate(items: Sequence[Drainable], made: Decisions, pace: Pace) -> Estimate:
-    allowed, policy = made.limits.allowed, made.inputs.policy
+def _estimate(items: Sequence[Drainable], decisions: Decisions, pace: Pace) -> Estimate:
+    allowed, policy = decisions.limits.allowed, decisions.inputs.policy
     drains = [drain_seconds(item.leaving, item.load, allowed, policy.drain, pace) for item in items]
     return wave_estimate(drains, pace, policy.gates.soak, moves_pods=any(item.leaving for item in items))
 
@@ -174,9 +180,9 @@ def unavailable_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _selected_nodes(inputs: PlanInputs) -> list[Node]:
-    wanted = set(inputs.selected)
+    names = set(inputs.selected)
     return sorted(
-        (node for node in inputs.snapshot.nodes if node.name in wanted),
+        (node for node in inputs.snapshot.nodes if node.name in names),
         key=lambda node: natural_key(node.name),
     )
 
@@ -193,7 +199,7 @@ def _forecasts(candidates: Sequence[Candidate], excluded: set[str], forecaster: 
     ]
 
 
-def _left_out(item: Drainable) -> Exclusion:
+def _skipped(item: Drainable) -> Exclusion:
     first = item.blockers[0]
     return Exclusion(
         item.node.name, ExclusionReason.BLOCKED, f"left out by --skip-blocked: {first.object} {first.message}"
@@ -229,8 +235,8 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, policy:
 def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainable]) -> list[Blocker]:
     if not drainable:
         return []
-    found = rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
-    blockers = [Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in found]
+    coordinators = rivals(inputs.snapshot, inputs.policy.gates.ignored_rivals)
+    blockers = [Blocker("", BlockerKind.RIVAL, rival.object, rival.message) for rival in coordinators]
     if limit > 0:
         return blockers
     return blockers + [
@@ -238,7 +244,7 @@ def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainabl
             node.name,
             BlockerKind.NODES_UNAVAILABLE,
             f"node/{node.name}",
-            f"is not Ready and uses up --max-unavailable {inputs.policy.max_unavailable}: mend it, or raise the limit",
+            f"is not Ready and uses up --max-unavailable {inputs.policy.max_unavailable}: fix it, or raise the limit",
         )
         for node in unavailable_nodes(inputs.snapshot.nodes)
     ]

@@ -29,7 +29,7 @@ _WAYS_OUT = {
 def checked_name(name: str) -> str:
     """The name of a coordinator; `UsageError` for any other."""
     if name not in RIVALS:
-        raise UsageError(f"{name!r} is no known reboot coordinator", hint=f"Known are {', '.join(RIVALS)}.")
+        raise UsageError(f"{name!r} is not a known reboot coordinator", hint=f"Known: {', '.join(RIVALS)}.")
     return name
 
 
@@ -37,22 +37,26 @@ def rivals(snapshot: ClusterSnapshot, ignored: tuple[str, ...]) -> tuple[Rival, 
     """Coordinators that may act on this cluster, in order, without those that are ignored."""
     nodes = frozenset(node.name for node in snapshot.nodes)
     return tuple(
-        _rival(each) for each in snapshot.coordinators if each.rival not in ignored and not _is_paused(each, nodes)
+        _rival(coordinator)
+        for coordinator in snapshot.coordinators
+        if coordinator.rival not in ignored and not _is_paused(coordinator, nodes)
     )
 
 
-def _is_paused(found: Coordinator, nodes: frozenset[str]) -> bool:
+def _is_paused(coordinator: Coordinator, nodes: frozenset[str]) -> bool:
     """Whether its lock is taken for good by something that is no node, as kured's users pause it."""
-    return found.locked and not nodes.intersection(found.holders)
+    return coordinator.locked and not nodes.intersection(coordinator.holders)
 
 
-def _rival(found: Coordinator) -> Rival:
-    way_out = _WAYS_OUT[found.rival].format(namespace=found.namespace, kind=found.kind.lower(), name=found.name)
-    held = f" and holds its lock for {', '.join(found.holders)}" if found.holders else ""
+def _rival(coordinator: Coordinator) -> Rival:
+    way_out = _WAYS_OUT[coordinator.rival].format(
+        namespace=coordinator.namespace, kind=coordinator.kind.lower(), name=coordinator.name
+    )
+    held = f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""
     return Rival(
-        found.rival,
-        f"{found.kind.lower()}/{found.namespace}/{found.name}",
-        f"reboots nodes by itself{held}: {way_out}, or go on beside it with --ignore-rival {found.rival}",
+        coordinator.rival,
+        f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}",
+        f"reboots nodes by itself{held}: {way_out}, or ignore it with --ignore-rival {coordinator.rival}",
     )
 
 
@@ -64,10 +68,12 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 def marks_on(node: Node) -> Iterator[tuple[str, str]]:
     """Which coordinators' marks say that they have this node in hand: the name of each, and a sentence."""
     for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
-        found = [prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"]
-        found += [label for word in marks.OPERATOR_LABELS if _asks_for_checks(node, label := prefix + word)]
-        if found:
-            yield rival, f"another reboot coordinator holds it: {', '.join(found)}"
+        held_by = [
+            prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"
+        ]
+        held_by += [label for word in marks.OPERATOR_LABELS if _asks_for_checks(node, label := prefix + word)]
+        if held_by:
+            yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}"
     if marks.KURED_IN_PROGRESS in node.annotations:
         yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import HOST_PORT, ClusterSnapshot, Node, PersistentVolume, Pod, Resources
-from rollout.planning.demands import Demand
 from rollout.planning.neighbours import Check, Neighbours
+from rollout.planning.node_demands import Demand
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3
@@ -31,22 +31,22 @@ class Room:
     pods: int
     others: dict[str, int]
 
-    def takes(self, asked: Resources) -> bool:
+    def takes(self, requests: Resources) -> bool:
         """Whether a pod with these requests fits; what is not asked for never lacks."""
         return (
             self.pods > 0
-            and (not asked.cpu_milli or self.cpu >= asked.cpu_milli)
-            and (not asked.memory or self.memory >= asked.memory)
-            and (not asked.others or all(self._free(name) >= amount for name, amount in asked.others))
+            and (not requests.cpu_milli or self.cpu >= requests.cpu_milli)
+            and (not requests.memory or self.memory >= requests.memory)
+            and (not requests.others or all(self._free(name) >= amount for name, amount in requests.others))
         )
 
-    def account(self, asked: Resources, sign: int) -> None:
+    def account(self, requests: Resources, sign: int) -> None:
         """Take a pod in (-1: less is free), or let it out (+1)."""
-        self.cpu += sign * asked.cpu_milli
-        self.memory += sign * asked.memory
+        self.cpu += sign * requests.cpu_milli
+        self.memory += sign * requests.memory
         self.pods += sign
-        if asked.others:
-            for name, amount in asked.others:
+        if requests.others:
+            for name, amount in requests.others:
                 self.others[name] = self._free(name) + sign * amount
 
     def _free(self, name: str) -> int:
@@ -85,8 +85,8 @@ class Rooms:
     @classmethod
     def of(cls, snapshot: ClusterSnapshot) -> "Rooms":
         """The room that a snapshot shows."""
-        asked = {name for pod in snapshot.pods for name, _ in pod.requests.others}
-        offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others if name in asked}
+        requested = {name for pod in snapshot.pods for name, _ in pod.requests.others}
+        offered = {name for node in snapshot.nodes for name, _ in node.allocatable.others if name in requested}
         rooms = {node.name: _empty(node, offered) for node in sorted(snapshot.nodes, key=lambda node: node.name)}
         standing = [pod for pod in snapshot.pods if pod.node in rooms and not pod.finished]
         for pod in standing:
@@ -96,7 +96,7 @@ class Rooms:
             volumes[volume.claim].append(volume)
         staying = (pod for pod in standing if not pod.terminating)
         neighbours = Neighbours(staying, [room.node for room in rooms.values()], snapshot.namespaces)
-        return cls(rooms, {claim: tuple(some) for claim, some in volumes.items()}, neighbours)
+        return cls(rooms, {claim: tuple(claimed) for claim, claimed in volumes.items()}, neighbours)
 
     def close(self, names: Iterable[str]) -> None:
         """Let these nodes, and no others, take no pods from now on."""
@@ -137,8 +137,8 @@ class Rooms:
         if not shape.returns:
             return ""
         checks = self.neighbours.checks(pod, self.closed)
-        found = next(self._open(pod, shape, checks, closed=True), None)
-        return found.node.name if found else ""
+        room = next(self._open(pod, shape, checks, closed=True), None)
+        return room.node.name if room else ""
 
     def could_go(self, pod: Pod) -> bool:
         """Whether some node that is not closed matches the pod, room or not."""
@@ -151,14 +151,14 @@ class Rooms:
         if not elsewhere:
             held = [volume.name for volume in self._volumes_of(pod)]
             if held and all(self._holds(volume, pod.node) for volume in self._volumes_of(pod)):
-                return f"its volume {held[0]} attaches to no other node that is open"
-            return "no other open node matches its node selector, affinity and tolerations"
+                return f"its volume {held[0]} attaches to no other schedulable node"
+            return "no other schedulable node matches its node selector, affinity and tolerations"
         roomy = [room for room in elsewhere if room.takes(pod.requests)]
         if not roomy:
-            return f"no other open node has room for its requests ({in_words(pod.requests)})"
+            return f"no other schedulable node has room for its requests ({in_words(pod.requests)})"
         checks = self.neighbours.checks(pod, self.closed)
         failed = {check.because for room in roomy for check in checks if not check.admits(room.node)}
-        return f"{' and '.join(sorted(failed))} {'leave' if len(failed) > 1 else 'leaves'} no other open node"
+        return f"{' and '.join(sorted(failed))} {'leave' if len(failed) > 1 else 'leaves'} no other node"
 
     def _too_much(self, shape: _Shape) -> Resources | None:
         if shape.closing != self._closing:
@@ -166,22 +166,22 @@ class Rooms:
         return shape.too_much
 
     def _holds(self, volume: PersistentVolume, node: str) -> bool:
-        known = self.rooms.get(node)
-        return known is not None and any(term.holds(node, known.node.labels) for term in volume.node_terms)
+        room = self.rooms.get(node)
+        return room is not None and any(term.holds(node, room.node.labels) for term in volume.node_terms)
 
     def _open(self, pod: Pod, shape: _Shape, checks: Sequence[Check], *, closed: bool = False) -> Iterator[Room]:
         """The first few rooms that take the pod, of the open or the closed ones, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
-        number, found = len(shape.rooms), 0
+        number, yielded = len(shape.rooms), 0
         for step in range(number):
             room = shape.rooms[(shape.next + step) % number]
             if (room.node.name in self.closed) is not closed or not room.takes(pod.requests):
                 continue
             if not checks or all(check.admits(room.node) for check in checks):
                 yield room
-                found += 1
-            if found == _LOOKS:
+                yielded += 1
+            if yielded == _LOOKS:
                 shape.next = (shape.next + step + 1) % number
                 return
 
@@ -189,10 +189,10 @@ class Rooms:
         """The pod's shape: found by identity, for pods of one read share what they say, else by what it says."""
         volumes = self._volumes_of(pod)
         key = (id(pod.node_selector) if pod.node_selector else 0, id(pod.placement), volumes)
-        known = self._shapes.get(key)
-        if known is None:
-            known = self._shapes[key] = self._shape_of(Demand.of(pod, volumes))
-        return known
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._shape_of(Demand.of(pod, volumes))
+        return shape
 
     def _shape_of(self, demand: Demand) -> _Shape:
         if demand not in self._alike:
@@ -202,11 +202,11 @@ class Rooms:
 
     def _likely(self, demand: Demand) -> Iterable[Room]:
         """All rooms, or those with a label that the demand names: volumes and pins concern few of many nodes."""
-        named = demand.named_labels
-        if not named:
+        labels = demand.named_labels
+        if not labels:
             return self.rooms.values()
-        found = (room for key, value in named for room in self._labelled(key).get(value, ()))
-        return {room.node.name: room for room in found}.values()
+        labelled = (room for key, value in labels for room in self._labelled(key).get(value, ()))
+        return {room.node.name: room for room in labelled}.values()
 
     def _labelled(self, key: str) -> Mapping[str, Sequence[Room]]:
         if key not in self._by_label:
@@ -220,29 +220,29 @@ class Rooms:
     def _volumes_of(self, pod: Pod) -> tuple[PersistentVolume, ...]:
         if not pod.claims or not self.volumes:
             return ()
-        return tuple(each for claim in pod.claims for each in self.volumes.get(f"{pod.namespace}/{claim}", ()))
+        return tuple(volume for claim in pod.claims for volume in self.volumes.get(f"{pod.namespace}/{claim}", ()))
 
 
-def in_words(asked: Resources) -> str:
+def in_words(requests: Resources) -> str:
     """Requests as manifests write them."""
-    cpu = f"{asked.cpu_milli}m CPU" if asked.cpu_milli % 1000 else f"{asked.cpu_milli // 1000} CPU"
-    others = (name if name.startswith(HOST_PORT) else f"{amount} {name}" for name, amount in asked.others)
-    return ", ".join((cpu, f"{asked.memory >> 20}Mi memory", *others))
+    cpu = f"{requests.cpu_milli}m CPU" if requests.cpu_milli % 1000 else f"{requests.cpu_milli // 1000} CPU"
+    further = (name if name.startswith(HOST_PORT) else f"{amount} {name}" for name, amount in requests.others)
+    return ", ".join((cpu, f"{requests.memory >> 20}Mi memory", *further))
 
 
 def _empty(node: Node, counted: Iterable[str]) -> Room:
     """The room of a node without pods; what it does not offer of the resources that are counted, it has none of."""
     offered = node.allocatable
-    others = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
-    return Room(node, offered.cpu_milli, offered.memory, offered.pods or _USUAL_PODS, others)
+    amounts = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
+    return Room(node, offered.cpu_milli, offered.memory, offered.pods or _USUAL_PODS, amounts)
 
 
-def _exceeds(asked: Resources, bound: Resources | None) -> bool:
+def _exceeds(requests: Resources, bound: Resources | None) -> bool:
     return (
         bound is not None
-        and asked.cpu_milli >= bound.cpu_milli
-        and asked.memory >= bound.memory
-        and (not bound.others or asked.others == bound.others)
+        and requests.cpu_milli >= bound.cpu_milli
+        and requests.memory >= bound.memory
+        and (not bound.others or requests.others == bound.others)
     )
 
 

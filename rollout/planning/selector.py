@@ -38,7 +38,7 @@ def checked_label(name: str) -> str:
     """The name of a label, its prefix before a slash, as it was written; `UsageError` where it can be none."""
     requirements = parse_selector(name).requirements
     if [(requirement.key, requirement.operator) for requirement in requirements] != [(name, SelectorOperator.EXISTS)]:
-        raise UsageError(f"{name!r} is not the name of a label", hint="Write it as topology.kubernetes.io/zone.")
+        raise UsageError(f"{name!r} is not a label name", hint="Write it as topology.kubernetes.io/zone.")
     return name
 
 
@@ -91,7 +91,7 @@ class _Reader:
         key = self._word()
         prefix, slash, name = key.rpartition("/")
         if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
-            raise self._refused(f"the prefix {_cut(prefix)!r} of a name is no DNS name of at most 253 characters")
+            raise self._refused(f"the prefix {_cut(prefix)!r} is not a DNS name of at most 253 characters")
         self._check_name(name, "name")
         return key
 
@@ -106,7 +106,7 @@ class _Reader:
     def _number(self) -> str:
         value = self._value()
         if whole_number(value) is None:
-            raise self._refused(f"{value!r} is no whole number, which < and > compare with")
+            raise self._refused(f"{value!r} is not a whole number, which < and > need")
         return value
 
     def _check_name(self, written: str, noun: str) -> None:
@@ -135,8 +135,8 @@ class _Reader:
         return self._tokens[self._at - 1][1]
 
     def _malformed(self) -> UsageError:
-        rest = self._text[self._tokens[self._at].start() :] or "its end"
-        return self._refused(f"it cannot be read from {rest!r}")
+        unread = self._text[self._tokens[self._at].start() :] or "its end"
+        return self._refused(f"it cannot be parsed from {unread!r}")
 
     def _refused(self, why: str) -> UsageError:
         return UsageError(f"{self._text!r} is not a label selector: {why}", hint=_HINT)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex
-from rollout.planning.demands import takes_pods
 from rollout.planning.forecast import is_replaced
+from rollout.planning.node_demands import takes_pods
 from rollout.planning.packing import Load, Weight
 from rollout.planning.rooms import Rooms
 
@@ -30,15 +30,15 @@ class Owners:
         """The owners of the pods that leave; without an index no pod has a budget."""
         replicas = Counter(_key(pod) for pod in pods if _counts(pod))
         loads: dict[str, Counter[str]] = {
-            node: Counter(_key(pod) for pod in some if _counts(pod) and not (index and index.covering(pod)))
-            for node, some in leaving.items()
+            node: Counter(_key(pod) for pod in pods_leaving if _counts(pod) and not (index and index.covering(pod)))
+            for node, pods_leaving in leaving.items()
         }
         leave: Counter[str] = Counter()
         for load in loads.values():
             leave.update(load)
         last = {owner: count - 1 for owner, count in replicas.items() if count > 1 and leave[owner] >= count}
-        kept = {node: {key: need for key, need in load.items() if key in last} for node, load in loads.items()}
-        return cls(last, kept)
+        limited = {node: {key: need for key, need in load.items() if key in last} for node, load in loads.items()}
+        return cls(last, limited)
 
     def all_at_once(self, node: str) -> tuple[PlanWarning, ...]:
         """Owners that have all their replicas on this one node."""

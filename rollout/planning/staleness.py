@@ -17,39 +17,39 @@ def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[str, ...]:
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         return (f"the plan is for another cluster ({saved.cluster.server}, not {fresh.snapshot.identity.server})",)
     nodes = {node.name: node for node in fresh.snapshot.nodes}
-    found = list(_membership(saved, fresh))
+    differences = list(_membership(saved, fresh))
     for planned in saved.nodes:
         node = nodes.get(planned.name)
         if node is None:
-            found.append(f"{planned.name}: the Node is gone")
+            differences.append(f"{planned.name}: the Node is gone")
         else:
-            found += [f"{planned.name}: {change}" for change in _node_changes(planned, node)]
-            found += [
+            differences += [f"{planned.name}: {change}" for change in _node_changes(planned, node)]
+            differences += [
                 f"{planned.name}: {change}" for change in _host_changes(planned, fresh.observations.get(planned.name))
             ]
-    return tuple(found)
+    return tuple(differences)
 
 
 def _membership(saved: RolloutPlan, fresh: PlanInputs) -> Iterator[str]:
-    known = {node.name for node in saved.nodes} | {found.node for found in saved.excluded}
-    for name in sorted(set(fresh.selected) - known):
-        yield f"{name}: a Node that the plan does not know"
+    planned = {node.name for node in saved.nodes} | {excluded.node for excluded in saved.excluded}
+    for name in sorted(set(fresh.selected) - planned):
+        yield f"{name}: a Node that is not in the plan"
 
 
 def _node_changes(planned: PlannedNode, node: Node) -> Iterator[str]:
     if node.uid != planned.node_uid:
-        yield "the Node was deleted and made anew"
+        yield "the Node was deleted and created again"
     if node.unschedulable and not planned.cordoned:
         yield "it has been cordoned since"
     if not node.unschedulable and planned.cordoned:
-        yield "it was cordoned, and is not any more"
+        yield "it was cordoned then, and is not now"
 
 
 def _host_changes(planned: PlannedNode, observation: HostObservation | None) -> Iterator[str]:
     if observation is None:
         yield "its host is no longer known"
     elif isinstance(observation, ProbeFailure):
-        yield f"its host cannot be asked: {observation.message}"
+        yield f"its host could not be probed: {observation.message}"
     else:
         yield from _fact_changes(planned, observation)
 
@@ -64,8 +64,8 @@ def _fact_changes(planned: PlannedNode, facts: HostFacts) -> Iterator[str]:
     if facts.update.needs_reboot != planned.staged:
         yield "an update has been staged since" if not planned.staged else "its staged update is gone"
     elif planned.staged and facts.update.new_version != planned.staged_version:
-        then, now = (
+        before, now = (
             planned.staged_version or "an unknown version",
             facts.update.new_version or "an unknown version",
         )
-        yield f"{then} was staged, and {now} is now"
+        yield f"{before} was staged, and {now} is now"

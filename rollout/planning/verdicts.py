@@ -114,8 +114,8 @@ def _not_selected(pod: Pod, rules: DrainRules) -> _Finding | None:
     if rules.selector.matches(pod.labels):
         return None
     stays = pod.mirror or of_daemon_set(pod) or _is_on_its_way(pod)
-    warning = "" if stays else "is not chosen by --pod-selector: the reboot ends it without asking its budgets"
-    return _Finding(Action.LEAVE, VerdictReason.NOT_SELECTED, "is not chosen by --pod-selector", warning)
+    warning = "" if stays else "is not selected by --pod-selector: the reboot ends it without asking its budgets"
+    return _Finding(Action.LEAVE, VerdictReason.NOT_SELECTED, "is not selected by --pod-selector", warning)
 
 
 def _overdue(pod: Pod, rules: DrainRules) -> _Finding | None:

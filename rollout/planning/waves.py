@@ -15,7 +15,7 @@ from rollout.planning.naming import natural_key
 from rollout.planning.packing import Item, Limits, Load, Weight, budget_bound, lower_bound, pack
 from rollout.planning.sharing import is_owner
 
-NO_ROOM = "with more, the pods would not fit on the nodes that stay open"
+NO_ROOM = "with more nodes, their pods would not fit on the others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +78,29 @@ def _used(pieces: Sequence[Piece]) -> Counter[str]:
 
 
 def _filled(pieces: Sequence[Piece], limits: Limits) -> Weight:
-    return tuple(sum(piece.weight[each] for piece in pieces if piece.weight) for each in range(len(limits.room)))
+    return tuple(
+        sum(piece.weight[dimension] for piece in pieces if piece.weight) for dimension in range(len(limits.room))
+    )
 
 
 def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
     """Every reason that keeps this piece out of this wave, in sentences; none where it could join."""
     used = _used(wave)
-    found = [
+    reasons = [
         _in_words(key, limits) for key, need in sorted(piece.load.items()) if not limits.admits(key, used[key], need)
     ]
     if piece.weight and not limits.has_room(_filled(wave, limits), piece.weight):
-        found.append(NO_ROOM)
+        reasons.append(NO_ROOM)
     if len(wave) >= limits.size:
-        found.append(_full(limits))
-    return tuple(found)
+        reasons.append(_full(limits))
+    return tuple(reasons)
 
 
 def _in_words(key: str, limits: Limits) -> str:
     allowed = limits.allowed.get(key, 0)
     if is_owner(key):
-        return f"with more, {key} would lose all its {allowed + 1} pods at once"
-    return f"with more, {key} would lose more pods at once than its budget allows ({allowed})"
+        return f"with more nodes, {key} would lose all its {allowed + 1} pods at once"
+    return f"with more nodes, {key} would lose more pods at once than its budget allows ({allowed})"
 
 
 class _Later:
@@ -121,7 +123,7 @@ class _Later:
             return _in_words(first, self._limits)
         if any(self._weight) and not self._limits.has_room(_filled(wave, self._limits), self._weight):
             return NO_ROOM
-        return "what is left"
+        return "the remaining nodes"
 
     def add(self, wave: Sequence[Piece]) -> None:
         """Take in a wave that is later than those still to be asked for."""
@@ -158,27 +160,27 @@ def _placed(wave: tuple[Piece, ...], why: str, part: str, limits: Limits) -> Pla
 
 
 def _full(limits: Limits) -> str:
-    return f"as many as may be away at once ({limits.size})"
+    return f"full wave (at most {limits.size} at once)"
 
 
 def joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
     """A wave with those of the waiting that can go along under its limits, and those that cannot."""
     own, pieces = replace(limits, size=wave.most), list(wave.pieces)
-    left: list[Piece] = []
+    remaining: list[Piece] = []
     for piece in waiting:
-        (left if obstacles(pieces, piece, own) else pieces).append(piece)
+        (remaining if obstacles(pieces, piece, own) else pieces).append(piece)
     if len(pieces) == len(wave.pieces):
-        return wave, left
-    why = _full(own) if len(pieces) >= wave.most else "filled up with nodes that found no room for their pods before"
-    return _placed(tuple(pieces), why, wave.part, own), left
+        return wave, remaining
+    why = _full(own) if len(pieces) >= wave.most else "filled up with nodes postponed from earlier waves"
+    return _placed(tuple(pieces), why, wave.part, own), remaining
 
 
 def latecomers(last: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
     """One more wave of a part, behind its last one, of nodes that could not go along before."""
     empty = replace(last, pieces=(), refused={})
-    wave, left = joined(empty, waiting, limits)
+    wave, remaining = joined(empty, waiting, limits)
     own = replace(limits, size=last.most)
-    return _placed(wave.pieces, "their pods found no room while earlier waves were away", last.part, own), left
+    return _placed(wave.pieces, "postponed: no room for their pods during earlier waves", last.part, own), remaining
 
 
 def without(wave: Placed, refused: Mapping[str, str], limits: Limits) -> Placed:
@@ -203,26 +205,26 @@ def _ramped(
     pieces: Sequence[Piece], limits: Limits, ramp: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[Piece], Limits]]:
     """The pieces step by step: as many as each step of the ramp says, the rest in waves of its last."""
-    rest = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_name(piece)))
+    remaining = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_name(piece)))
     for number, size in enumerate(ramp[:-1], start=1):
-        yield f"step {number} of the ramp", rest[:size], replace(limits, size=min(size, limits.size))
-        rest = rest[size:]
-    yield "", rest, replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
+        yield f"step {number} of the ramp", remaining[:size], replace(limits, size=min(size, limits.size))
+        remaining = remaining[size:]
+    yield "", remaining, replace(limits, size=min(ramp[-1], limits.size)) if ramp else limits
 
 
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
-    first, rest = _split_canary(pieces, policy.canary)
+    first, remaining = _split_canary(pieces, policy.canary)
     alone = replace(limits, size=1)
     waves = [_placed((piece,), "one at a time", "canary", alone) for piece in first]
     bound = len(first)
-    for part, some, narrower in _ramped(rest, limits, ramp):
+    for part, selected, narrower in _ramped(remaining, limits, ramp):
         groups: dict[str, list[Piece]] = defaultdict(list)
-        for piece in some:
+        for piece in selected:
             groups[piece.group].append(piece)
         for group in sorted(groups, key=natural_key):
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
-            named = ", ".join(word for word in (part, zone) if word)
-            waves += _explained(_packed(groups[group], narrower), narrower, named)
+            label = ", ".join(word for word in (part, zone) if word)
+            waves += _explained(_packed(groups[group], narrower), narrower, label)
             bound += lower_bound(_items(groups[group]), narrower)
     return waves, max(bound, budget_bound([piece.load for piece in pieces], limits.allowed))
 

@@ -44,14 +44,14 @@ class Window:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read a written window; `UsageError` says what is wrong with it."""
-        found = _WRITTEN.fullmatch(text.strip())
-        if found is None:
+        match = _WRITTEN.fullmatch(text.strip())
+        if match is None:
             raise UsageError(f"{text!r} is not a window", hint=_HINT)
         return cls(
-            _days(found["days"] or "", text),
-            _time(int(found["hour"]), int(found["minute"]), text),
-            _length(found["length"], text),
-            _zone(found["zone"] or "UTC", text),
+            _days(match["days"] or "", text),
+            _time(int(match["hour"]), int(match["minute"]), text),
+            _length(match["length"], text),
+            _zone(match["zone"] or "UTC", text),
         )
 
     def openings(self, first: date, last: date) -> Iterator["Opening"]:
@@ -84,15 +84,15 @@ def fluo_window(start: str, length: str) -> str:
     if not start.strip() or not length.strip():
         missing = "--reboot-window-length" if start.strip() else "--reboot-window-start"
         raise UsageError(f"{missing} is missing: a window has a start and a length", hint=_FLUO_HINT)
-    found = _FLUO_START.fullmatch(start.strip())
-    if found is None or (found["day"] and found["day"].lower() not in {day[:3] for day in DAYS}):
+    match = _FLUO_START.fullmatch(start.strip())
+    if match is None or (match["day"] and match["day"].lower() not in {day[:3] for day in DAYS}):
         raise UsageError(f"{start!r} is not the start of a window", hint=_FLUO_HINT)
-    written = f"{found['day'].lower()} " if found["day"] else ""
-    window = Window.parse(f"{written}{found['time']} {length.strip()}")
-    most = LONGEST if found["day"] else Duration(86400)
+    written = f"{match['day'].lower()} " if match["day"] else ""
+    window = Window.parse(f"{written}{match['time']} {length.strip()}")
+    most = LONGEST if match["day"] else Duration(86400)
     if window.length >= most:
         raise UsageError(f"a window of {length} does not end before it begins again", hint=_FLUO_HINT)
-    return f"{written}{found['time']} {length.strip()}"
+    return f"{written}{match['time']} {length.strip()}"
 
 
 def current(windows: Sequence[Window], now: datetime) -> Opening | None:
@@ -123,9 +123,9 @@ def _joined(windows: Iterable[Window], now: datetime) -> list[Opening]:
 
 def _near(window: Window, now: datetime) -> Iterator[Opening]:
     """Openings that can hold `now`, and those of more than a week ahead: each of its days comes at least once."""
-    here = now.astimezone(window.zone).date()
+    today = now.astimezone(window.zone).date()
     back = timedelta(days=int(window.length // 86400) + 2)
-    return window.openings(here - back, here + _AHEAD)
+    return window.openings(today - back, today + _AHEAD)
 
 
 def _days(written: str, text: str) -> frozenset[int]:
@@ -141,23 +141,23 @@ def _range(part: str, text: str) -> Iterator[int]:
 
 
 def _day(name: str, text: str) -> int:
-    found = [index for index, day in enumerate(DAYS) if name.lower() in (day, day[:3])]
-    if not found:
-        raise UsageError(f"{name!r} in the window {text!r} is no day of the week", hint=_HINT)
-    return found[0]
+    numbers = [index for index, day in enumerate(DAYS) if name.lower() in (day, day[:3])]
+    if not numbers:
+        raise UsageError(f"{name!r} in the window {text!r} is not a day of the week", hint=_HINT)
+    return numbers[0]
 
 
 def _time(hour: int, minute: int, text: str) -> time:
     try:
         return time(hour, minute)
     except ValueError as error:
-        raise UsageError(f"{hour}:{minute:02} in the window {text!r} is no time of the day", hint=_HINT) from error
+        raise UsageError(f"{hour}:{minute:02} in the window {text!r} is not a time of day", hint=_HINT) from error
 
 
 def _length(written: str, text: str) -> Duration:
     length = Duration.parse(written)
     if not 0 < length <= LONGEST:
-        raise UsageError(f"the window {text!r} has to last longer than 0s, and at most a week", hint=_HINT)
+        raise UsageError(f"the window {text!r} must last longer than 0s and at most a week", hint=_HINT)
     return length
 
 
@@ -165,7 +165,7 @@ def _zone(name: str, text: str) -> ZoneInfo:
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = f"Did you mean {close[0]}?" if close else "Write it as in the IANA database: Europe/Berlin, UTC."
-        raise UsageError(f"{name!r} in the window {text!r} is no timezone of the IANA database", hint=hint)
+        raise UsageError(f"{name!r} in the window {text!r} is not in the IANA timezone database", hint=hint)
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.model.json_text import json_document
-from rollout.report.text import counted, printable, shortened
+from rollout.model.text import counted, printable, shortened
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from tabulate import tabulate
 
+from rollout.model.text import counted, or_nothing, printable, shortened
 from rollout.planning.explanation import Explanation
-from rollout.report.text import counted, or_nothing, printable, shortened
 
 _POD_HEADERS = ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")
 

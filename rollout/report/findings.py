@@ -6,7 +6,7 @@ from textwrap import TextWrapper
 from typing import TypeVar
 
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning
-from rollout.report.text import counted, printable, shortened
+from rollout.model.text import counted, printable, shortened
 
 Finding = TypeVar("Finding", Blocker, PlanWarning)
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from rollout.model.progress import Findings
+from rollout.model.text import elapsed
 from rollout.report.summary import findings_text
-from rollout.report.text import elapsed
 
 Record = Mapping[str, Any]
 

@@ -28,6 +28,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
+from rollout.model.text import timestamp
 from rollout.planning.document import encode_plan
 from rollout.report.line_types import (
     BlockedLine,
@@ -45,7 +46,6 @@ from rollout.report.line_types import (
     WaveSettlingLine,
     WaveStartedLine,
 )
-from rollout.report.text import timestamp
 
 
 class JsonLines:
@@ -66,7 +66,10 @@ class JsonLines:
     def rehearsed(self, at: datetime, nodes: Iterable[Rehearsal]) -> None:
         """One line for each node of a dry run."""
         for node in nodes:
-            self._write(_rehearsal(timestamp(at), node))
+            evictions, objections = node.evictions, node.objections
+            self._write(
+                DryRunLine(type="dry_run", at=timestamp(at), node=node.node, evictions=evictions, objections=objections)
+            )
 
     def _write(self, content: RunLine) -> None:
         text = json_line(content).decode() + "\n"
@@ -91,7 +94,10 @@ def line(event: StepEvent) -> RunLine:  # noqa: PLR0911 - one return a type of e
         case PodBlocked():
             return _blocked(at, event)
         case PodReleased():
-            return _released(at, event)
+            since = timestamp(event.since)
+            return ReleasedLine(
+                type="released", at=at, node=event.node, pod=event.pod, budget=event.budget, since=since
+            )
         case NodeFinished():
             return _node(at, event.result)
         case Notice():
@@ -130,17 +136,6 @@ def _blocked(at: str, event: PodBlocked) -> BlockedLine:
     }
 
 
-def _released(at: str, event: PodReleased) -> ReleasedLine:
-    return {
-        "type": "released",
-        "at": at,
-        "node": event.node,
-        "pod": event.pod,
-        "budget": event.budget,
-        "since": timestamp(event.since),
-    }
-
-
 def _node(at: str, result: NodeResult) -> NodeFinishedLine:
     finished: NodeFinishedLine = {
         "type": "node_finished",
@@ -160,10 +155,6 @@ def _node(at: str, result: NodeResult) -> NodeFinishedLine:
         finished["conditions"] = findings.conditions
         finished["console"] = findings.console
     return finished
-
-
-def _rehearsal(at: str, node: Rehearsal) -> DryRunLine:
-    return {"type": "dry_run", "at": at, "node": node.node, "evictions": node.evictions, "objections": node.objections}
 
 
 def summary(result: RunResult) -> Summary:

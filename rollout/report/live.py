@@ -30,9 +30,9 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
+from rollout.model.text import elapsed, printable
 from rollout.report import sentences
 from rollout.report.run_state import InFlight, RunState, phases
-from rollout.report.text import elapsed, printable
 
 _REFRESHES_PER_SECOND = 8
 _BAR_WIDTH = 30

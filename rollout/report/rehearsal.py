@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from rollout.execution.rollout.rehearsal import Rehearsal
-from rollout.report.text import counted, printable
+from rollout.model.text import counted, printable
 
 _HEADERS = ("NODE", "EVICTIONS", "THE API SERVER OBJECTS")
 

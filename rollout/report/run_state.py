@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from rollout.model.progress import NodeFinished, NodeStep, Phase, PlanReady, RunFinished, StepEvent, WaveStarted
+from rollout.model.text import counted, elapsed, printable
 from rollout.report.sentences import wave_title
-from rollout.report.text import counted, elapsed, printable
 
 _ORDER = {phase: place for place, phase in enumerate(Phase)}
 

@@ -17,7 +17,7 @@ from rollout.model.progress import (
     WaveSettling,
     WaveStarted,
 )
-from rollout.report.text import counted, elapsed, printable, shortened
+from rollout.model.text import counted, elapsed, printable, shortened
 
 
 def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of event

@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
-from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
 
 _HEADERS = ("NODE", "OUTCOME", "VERSION", "TOOK")
 _MOST_NODES = 5

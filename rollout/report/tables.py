@@ -10,11 +10,11 @@ from tabulate import tabulate
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.policy import Strategy
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.planning.status import NodeStatus
 from rollout.report.findings import findings
 from rollout.report.sentences import extent
 from rollout.report.summary import CANNOT_BE_TAKEN, not_done_count, tallied
-from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")

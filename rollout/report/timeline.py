@@ -6,10 +6,10 @@ from datetime import datetime
 from tabulate import tabulate
 
 from rollout.model.policy import Policy
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 from rollout.planning.document import policy_document
 from rollout.report.history import Moment, Record, RunHistory
 from rollout.report.summary import tallied
-from rollout.report.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 
 _HEADERS = ("RUN", "STARTED", "TOOK", "BY", "COMMANDS", "NODES", "SUCCEEDED", "FAILED", "END")
 _SUCCEEDED = "succeeded"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.abort import Aborted
 from rollout.model.progress import NodeResult
-from rollout.report.text import counted, listed, printable, shortened
+from rollout.model.text import counted, listed, printable, shortened
 
 _MOST = 20
 RECORD_STAYS = "the record, which is not understood, stays as it is: rollout abort takes it away"
@@ -111,9 +111,9 @@ def aborted_text(aborted: Aborted) -> str:
 
 
 def _left(aborted: Aborted) -> Iterable[str]:
-    if aborted.left:
+    if aborted.left_cordoned:
         yield "Left as they are: " + listed(
-            [f"{printable(name)}: {printable(why)}" for name, why in aborted.left.items()], _MOST
+            [f"{printable(name)}: {printable(why)}" for name, why in aborted.left_cordoned.items()], _MOST
         )
 
 

@@ -13,8 +13,8 @@ from rollout.gather.updates.check import CheckOutcome, CheckResult, Watched
 from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
+from rollout.model.text import counted, printable, shortened, timestamp
 from rollout.ports import Clock
-from rollout.report.text import counted, printable, shortened, timestamp
 
 _PREFIX = "UPDATE_STATUS_"
 _STEPS = 10

@@ -16,7 +16,6 @@ from rollout.adapters.ssh.config import with_ssh_config
 from rollout.adapters.ssh.config_blocks import read_blocks
 from rollout.adapters.ssh.config_client import Question, Settings, ask_client
 from rollout.adapters.ssh.config_source import source
-from rollout.adapters.ssh.config_text import words
 from rollout.errors import InputError
 from rollout.model.host import Host, HostKeyFiles
 
@@ -248,23 +247,6 @@ def test_what_flags_say_goes_before_blocks(tmp_path: Path) -> None:
     found: Settings = read_blocks([question], files)[question]
     assert (found["user"], found["port"]) == (("core",), ("22",))
     assert found["userknownhostsfile"] == ("/a b", "/c")
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a  b\tc", ["a", "b", "c"]),
-        ("'a b' \"c d\"", ["a b", "c d"]),
-        (r"a\ b \'c \"d \\e", ["a b", "'c", '"d', r"\e"]),
-        (r"a\b", [r"a\b"]),
-        ("a#b #c", ["a#b"]),
-        ("''", [""]),
-        ("a'b'\"c\"", ["abc"]),
-        ("", []),
-    ],
-)
-def test_words(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
 
 
 def test_files_of_hosts_are_handed_on(tmp_path: Path) -> None:

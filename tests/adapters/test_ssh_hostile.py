@@ -18,7 +18,7 @@ import pytest
 from rollout.adapters.ssh.sockets import connect, resolve
 from rollout.errors import SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import Host
-from rollout.report.text import printable
+from rollout.model.text import printable
 from tests.adapters.conftest import Process, shell, trusting
 from tests.adapters.strangers import MakeStranger, Stranger, closed_port, fall_silent, pass_on
 

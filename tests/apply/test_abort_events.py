@@ -61,7 +61,7 @@ def test_one_that_cannot_be_says_why(started: Start, rollout: Rollout, tmp_path:
         assert event["message"].startswith(
             "Not undone by rollout abort in phase rebooting: it may be rebooting right now"
         )
-        assert event["message"].endswith(f"; it is left as it is (rollout {run})")
+        assert event["message"].endswith(f"; it was left as it is (rollout {run})")
         assert "Not undone by rollout abort" in described(lab, tmp_path, node)
         assert not events(lab, node, "GivenBack")
 
@@ -76,7 +76,7 @@ def test_a_server_that_takes_no_events_keeps_nothing_from_being_undone(
         ended = rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab))
         assert ended.code == 0, ended.stderr
         assert f"1 node given back: {node}" in ended.stdout
-        assert ("the Nodes' Events do not tell of this abort" in ended.stderr) == refuses
+        assert ("Events about this abort cannot be written" in ended.stderr) == refuses
         score = lab.scoreboard()
         assert (score.cordons_left, score.annotations_left, record(lab)) == ((), {}, None)
         assert not events(lab, node, "GivenBack")

@@ -17,6 +17,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout, command
+from tests.ended import assert_well_said
 from tests.execution.drains import KUBECTL, until
 
 BUDGET = "shop/ledger"
@@ -97,6 +98,7 @@ def on_terminal(lab: Lab, home: Path, *arguments: str) -> str:
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         written = b"".join(iter(lambda: _some(terminal.fileno()), b""))
     assert process.wait(30) == 4
+    assert_well_said(written.decode())
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
 
 

@@ -211,7 +211,7 @@ def test_after_a_run_the_next_one_is_estimated_by_it(tmp_path: Path, rollout: Ro
         estimate = planned_by(rollout, lab, flags)["estimate"]
         second = rollout(lab, "apply", "--yes", "-o", "json", *flags)
 
-        assert all("in the journals here" in told for told in estimate["basis"]), estimate
+        assert all("in the local journals" in told for told in estimate["basis"]), estimate
         lines = second.lines
         began = next(entry["at"] for entry in lines if entry["type"] == "wave_started")
         took = (datetime.fromisoformat(lines[-1]["at"]) - datetime.fromisoformat(began)).total_seconds()

@@ -25,6 +25,7 @@ from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
 from tests.apply.conftest import Rollout, command
+from tests.ended import assert_well_said
 
 Started = Callable[[str, int], Lab]
 QUICK = (
@@ -131,7 +132,7 @@ def test_a_label_that_somebody_else_has_set_is_left_to_them(started: Started, ro
     prefix = ("--hook-prefix", "checks.example/", "--hook-timeout", "2s")
     ended = rollout(lab, *ONE, *prefix, "--before-reboot-annotations", BEFORE)
     assert (ended.code, ended.summary["skipped"]) == (4, ["worker-1"])
-    assert "somebody else is having checks run there" in ended.summary["reasons"]["worker-1"]
+    assert "another tool has checks running there" in ended.summary["reasons"]["worker-1"]
     node = read_node(api, "worker-1")
     assert node.labels["checks.example/before-reboot"] == "true"
     score = lab.scoreboard()
@@ -344,6 +345,7 @@ def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path
     said = answer_waves(leader, ["y", "n"])
     assert process.wait(30) == 4
     os.close(leader)
+    assert_well_said(said)
     assert said.count("Begin it?") == 2
     assert sum(lab.scoreboard().reboots.values()) == 1
     assert lab.scoreboard().cordons_left == ()

@@ -34,7 +34,7 @@ def test_what_was_well_before_the_interruption_has_to_be_so_again(
         ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
         assert ended.code == 4
         assert ended.summary["succeeded"] == [node]
-        assert f"node {BYSTANDER} is not Ready any more" in next(iter(ended.summary["reasons"].values()))
+        assert f"node {BYSTANDER} is no longer Ready" in next(iter(ended.summary["reasons"].values()))
 
 
 def test_between_two_waves_too_and_going_on_once_more_accepts_it(

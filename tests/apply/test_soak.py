@@ -93,7 +93,7 @@ def test_what_falls_sick_while_it_soaks_keeps_the_next_wave(started: Started) ->
     assert [each.node for each in result.finished] == ["worker-1"]
     assert {each.node for each in result.not_started} == {"worker-2"}
     (why,) = {each.message for each in result.not_started}
-    assert why == f"after wave 1 the cluster did not settle within 10s: node {BYSTANDER} is not Ready any more"
+    assert why == f"after wave 1 the cluster did not settle within 10s: node {BYSTANDER} is no longer Ready"
     assert "wave 1 is done; soaking for 1h" in notices.messages
     assert stop.soaked == 1
 

@@ -158,7 +158,7 @@ PLANS: list[tuple[str, Callable[[str], str], str]] = [
     ("truncated", lambda text: text[: len(text) // 2], "is not a"),
     ("edited", edited(lambda plan: plan.update(created_at="2020-01-01T00:00:00Z")), "edited"),
     ("newer", edited(lambda plan: plan.update(format_version="2.0")), "plan format 2.0"),
-    ("without a field", edited(lambda plan: plan.pop("waves")), "not a whole plan"),
+    ("without a field", edited(lambda plan: plan.pop("waves")), "not a complete plan"),
     ("something else", lambda _text: '{"kind": "List"}', "not a rollout plan"),
 ]
 

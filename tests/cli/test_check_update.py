@@ -12,7 +12,7 @@ from rollout.errors import ExitCode
 from rollout.lab.hosts.faults import BusFault, HostFaults, SshFault
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import Ended
+from tests.ended import Ended, assert_well_said
 
 QUICK = ("--stall-timeout", "7s", "--timeout", "90s")
 
@@ -126,3 +126,4 @@ def test_a_terminal_gets_bars(start_lab: StartLab, home: Path) -> None:
     assert process.wait(60) == ExitCode.OK
     assert b"downloading 4152.2.0" in drawn
     assert "━".encode() in drawn
+    assert_well_said(drawn.decode())

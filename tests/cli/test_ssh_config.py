@@ -38,3 +38,16 @@ def test_own_configuration_is_followed_and_told_otherwise(start_lab: StartLab, c
     assert refused.code == 1
     assert "sets bindaddress for" in refused.stderr
     assert "--ssh-config FILE, or none" in refused.stderr
+
+
+def test_only_selected_hosts_are_asked_about(start_lab: StartLab, command: Command, home: Path) -> None:
+    """A configuration that cannot be followed for a host that nobody asked for stands in nobody's way."""
+    lab: Lab = start_lab(TINY, nodes=3)
+    environment = {name: value for name, value in lab.environment.items() if name != "ROLLOUT_SSH_CONFIG"}
+    write_config(home, f'Match exec "echo %n >> {home}/asked"\n  User core\nMatch host worker-2\n  BindAddress ::1\n')
+    for options in (("--node", "worker-1"), ("--exclude", "worker-2", "--node", "worker-1,worker-2")):
+        (home / "asked").unlink(missing_ok=True)
+        ended = command("status", "-o", "json", *options, variables=environment)
+        assert errors(ended) == {""}, ended.stderr
+        assert len(set((home / "asked").read_text().split())) == 1
+    assert "sets bindaddress for worker-2" in command("status", variables=environment).stderr

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ended import assert_well_said
+
 PRELOADED = [
     *("rollout.cli.main", "rollout.cli.consent", "rollout.cli.wiring", "rollout.execution.rollout.continuation"),
     *("rollout.cli.stages.gather", "rollout.cli.stages.plan", "rollout.cli.stages.refusals"),
@@ -69,7 +71,9 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def machine(tmp_path: Path) -> Iterator[Machine]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    return Machine(context, tmp_path)
+    yield Machine(context, tmp_path)
+    for output in tmp_path.glob("output-*"):
+        assert_well_said(output.read_text(errors="replace"))

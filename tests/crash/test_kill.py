@@ -132,7 +132,6 @@ def until_done(running: Lab, machine: Machine, rng: random.Random, fate: Fate, s
             process.join(60)
         said = machine.output(number).read_text() if machine.output(number).exists() else ""
         assert process.exitcode is not None, said
-        assert "Traceback" not in said, said
         if process.exitcode == -9:
             fate.kills[boundary] += 1
             continue

@@ -32,17 +32,17 @@ _EXIT_CODES = {
 _REASONS = {
     ExclusionReason.NOT_READY: "its kubelet does not report Ready",
     ExclusionReason.DELETING: "its Node is being deleted",
-    ExclusionReason.CORDONED: "somebody else cordoned it; `--include-cordoned` takes it along and leaves it cordoned",
+    ExclusionReason.CORDONED: "an operator cordoned it; `--include-cordoned` reboots it too and leaves it cordoned",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
     ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
-    ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` takes it all the same",
+    ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` reboots it anyway",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
     ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
     ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing; or its Node does not "
     "report this boot of it",
     ExclusionReason.NO_SUDO: "the SSH user may not run `sudo -n systemctl reboot` there",
     ExclusionReason.INHIBITED: "a systemd inhibitor blocks its host's shutdown",
-    ExclusionReason.SHUTDOWN_PENDING: "somebody else has scheduled a shutdown of its host",
+    ExclusionReason.SHUTDOWN_PENDING: "a shutdown of its host is already scheduled",
     ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
@@ -57,14 +57,14 @@ _BLOCKERS = {
     BlockerKind.BUDGET_UNHEALTHY: "pods unready for longer than `--drain-timeout` keep a budget from allowing anything",
     BlockerKind.STUCK_TERMINATING: "a pod should have been gone for longer than `--drain-timeout` waits",
     BlockerKind.FITS_NOWHERE: "a budget waits for replacements that fit on no other node",
-    BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` goes on beside it",
+    BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` ignores it",
     BlockerKind.NODES_UNAVAILABLE: "nodes that are away already use up `--max-unavailable`",
 }
 _WARNINGS = {
     WarningKind.POD: "a pod goes, stays or comes back: data is lost, nothing replaces it, or the reboot ends it",
     WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
     WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
-    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it does not run until its node is back",
+    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node returns",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {

@@ -81,7 +81,7 @@ def undo(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> Undo:
 
 def test_one_that_comes_back_while_its_host_is_asked_is_undone(undo: Undo, server: StandaloneApi) -> None:
     aborted = undo(lambda: change_status(server, "new", ready=True))
-    assert (aborted.reverted, aborted.left) == (("n1",), {})
+    assert (aborted.reverted, aborted.left_cordoned) == (("n1",), {})
 
 
 @pytest.mark.parametrize(("boot_id", "ready", "state"), [("old", True, "Ready"), ("new", False, "not Ready")])
@@ -90,4 +90,4 @@ def test_one_that_is_away_is_left_with_how_it_stands_then(
 ) -> None:
     aborted = undo(lambda: change_status(server, boot_id, ready=ready))
     assert aborted.reverted == ()
-    assert f"it may be rebooting right now, and is {state};" in aborted.left["n1"]
+    assert f"it may be rebooting right now and is {state};" in aborted.left_cordoned["n1"]

@@ -8,7 +8,7 @@ from rollout.execution.rollout.continuation import counted_failures
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count
-from rollout.planning.continuation import rest_of_ramp
+from rollout.planning.continuation import remaining_ramp
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from rollout.planning.continuation import rest_of_ramp
     ],
 )
 def test_a_ramp_goes_on_from_where_it_was(sizes: tuple[int, ...], taken: int, left: tuple[int, ...]) -> None:
-    assert rest_of_ramp(sizes, taken) == tuple(map(Count, left))
+    assert remaining_ramp(sizes, taken) == tuple(map(Count, left))
 
 
 def failed(name: str, run: str = "this") -> Begun:

@@ -96,7 +96,7 @@ def test_a_pod_that_must_not_go_comes_in_the_middle(server: StandaloneApi, drain
     add_pod(server, "n1", "p", owned=RS)
     add_budget(server, "p", allowed=0)
     come = once(lambda: bool(told(recorder, PodBlocked)), lambda: add_pod(server, "n1", "naked", owned=None))
-    with pytest.raises(DrainError, match="pods have come that must not be touched: default/naked"):
+    with pytest.raises(DrainError, match="new pods have arrived that must not be touched: default/naked"):
         drained(400)
     come.join()
 

@@ -70,11 +70,11 @@ def test_a_stop_ends_the_wait_for_another_ones(api: KubeApi) -> None:
 
     terms = LeaseTerms("kube-system", "bob", "run-of-bob")
     with (
-        pytest.raises(InterruptedRunError, match="nothing was begun"),
+        pytest.raises(InterruptedRunError, match="nothing was started"),
         LeaseLock(api, SystemClock(), terms, stop=stop, notice=notice),
     ):
         pass
-    assert notices == ["ann holds the lock: watching for up to 10m whether it renews it"]
+    assert notices == ["ann holds the lock: watching up to 10m for a renewal"]
     assert lease(api)["holderIdentity"] == "ann"
 
 

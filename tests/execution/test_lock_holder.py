@@ -91,4 +91,4 @@ def test_that_it_takes_long_is_said(api: KubeApi) -> None:
     hold(api, 600)
     notices: list[str] = []
     looked(api, 5, notices.append)
-    assert notices == ["looking for up to 3m22s whether ann renews the lock"]
+    assert notices == ["watching up to 3m22s for ann to renew the lock"]

@@ -79,7 +79,7 @@ def gone(resource: Resource, name: str, namespace: str = "") -> Meanwhile:
         (3, ready_pods(2, desired=2), ""),
         (3, ready_pods(0, desired=0), ""),
         (3, gone(REPLICASETS, "web", "default"), ""),
-        (3, readiness("n2", ready=False), "node n2 is not Ready any more"),
+        (3, readiness("n2", ready=False), "node n2 is no longer Ready"),
         (3, readiness("n3", ready=False), ""),
         (3, readiness("n4", ready=False), ""),
         (3, gone(NODES, "n2"), ""),

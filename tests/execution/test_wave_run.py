@@ -148,7 +148,7 @@ def test_those_that_failed_and_stayed_cordoned_count_though_they_are_ready(left_
         [Stage((), 1), Stage((), 3, ends=["node-1"])],
         nodes=3,
         outcomes={"node-1": Outcome.NOT_BACK},
-        ledger=Ledger(left_before=left_before),
+        ledger=Ledger(cordoned_before=left_before),
     )
     played.run(limit=limit, patience=0.5)
     assert [result.node for result in played.ledger.finished] == ["node-1"]

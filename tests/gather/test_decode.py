@@ -7,6 +7,7 @@ import pytest
 
 from rollout.errors import ApiError, ApiGoneError
 from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster.listing import Listing, read_page
 from rollout.gather.cluster.watch_events import WatchEventType, decode_watch_line
 from rollout.model.cluster import (
     Budget,
@@ -328,7 +329,7 @@ def test_an_unknown_selector_operator_is_refused_not_ignored() -> None:
 
 def test_a_page_without_items() -> None:
     body = b'{"kind": "PodList", "metadata": {"resourceVersion": "9"}, "items": null}'
-    assert decode.page(body, wire.NodePage, decode.node, "/x") == decode.Page((), "9")
+    assert read_page(body, wire.WireNode, decode.node, "/x") == Listing((), "9")
 
 
 def line(kind: str, /, **body: Any) -> bytes:

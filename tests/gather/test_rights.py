@@ -28,8 +28,8 @@ def reviewing(exchange: Exchange) -> None:
 def test_a_right_is_asked_for_in_full(tmp_path: Path) -> None:
     with scripted(reviewing) as server:
         api = connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None)
-        assert allowed(api, "get", "coordination.k8s.io", "leases", namespace="kube-system")
-        assert not allowed(api, "create", "", "pods", "eviction")
+        assert allowed(api, Right("get", "coordination.k8s.io", "leases", namespace="kube-system"))
+        assert not allowed(api, Right("create", "", "pods", "eviction"))
         bodies = [json.loads(exchange.payload) for exchange in server.exchanges]
     assert bodies[0] == {
         "apiVersion": "authorization.k8s.io/v1",

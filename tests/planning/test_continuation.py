@@ -13,7 +13,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection
-from rollout.planning.continuation import joined, with_left_out, without_accepted
+from rollout.planning.continuation import joined, with_earlier_exclusions, without_accepted_blockers
 from tests.planning.builders import IDENTITY
 
 
@@ -60,15 +60,15 @@ def test_without_nodes_under_way_only_the_id_is_taken_over() -> None:
 
 def test_what_was_left_out_before_is_accounted_for_where_it_is_still_there() -> None:
     excluded = tuple(Exclusion(name, ExclusionReason.CORDONED, "cordoned") for name in ("b", "d", "e", "gone"))
-    plan = with_left_out(PLAN, replace(PLAN, excluded=excluded), {"b", "c", "d", "e"})
+    plan = with_earlier_exclusions(PLAN, replace(PLAN, excluded=excluded), {"b", "c", "d", "e"})
     assert plan.excluded == (
         *PLAN.excluded,
         Exclusion("e", ExclusionReason.CORDONED, "when the rollout was planned: cordoned"),
     )
-    assert with_left_out(PLAN, None, {"e"}) == PLAN
+    assert with_earlier_exclusions(PLAN, None, {"e"}) == PLAN
 
 
 def test_blockers_beside_which_it_was_begun_are_accepted() -> None:
     before = replace(PLAN, blockers=(replace(BUDGET, message="in other words"),))
-    assert without_accepted(PLAN, before).blockers == (AWAY,)
-    assert without_accepted(PLAN, None).blockers == (AWAY, BUDGET)
+    assert without_accepted_blockers(PLAN, before).blockers == (AWAY,)
+    assert without_accepted_blockers(PLAN, None).blockers == (AWAY, BUDGET)

@@ -48,8 +48,8 @@ CAUSES = {
     "budget": (budgeted(), "w-2", 1, "shop/web would lose more pods at once than its budget allows (1)"),
     "budget that drains gradually": (gradual(), "w-2", 1, "than its budget allows (1)"),
     "last replicas": (last_replicas(), "w-2", 1, "replicaset/shop/web would lose all its 2 pods at once"),
-    "room": (full(), "w-1", 1, "the pods would not fit on the nodes that stay open"),
-    "limit": (limited(), "w-2", 1, "as many as may be away at once (2)"),
+    "room": (full(), "w-1", 1, "their pods would not fit on the others"),
+    "limit": (limited(), "w-2", 1, "full wave (at most 2 at once)"),
     "zone": (
         inputs([zoned("w-1", "a"), zoned("w-2", "b")], policy=Policy(MANY, spread_by="zone")),
         "w-2",
@@ -66,7 +66,7 @@ CAUSES = {
         inputs([node(f"w-{i}") for i in range(3)], policy=Policy(MANY, canary=2)),
         "w-1",
         1,
-        "as many as may be away at once (1)",
+        "full wave (at most 1 at once)",
     ),
     "ramp": (
         inputs([node(f"w-{i}") for i in range(6)], policy=Policy(MANY, ramp=(Count(1), Count(2)))),
@@ -78,7 +78,7 @@ CAUSES = {
         inputs([node(f"w-{i}") for i in range(6)], policy=Policy(MANY, ramp=(Count(1), Count(2)))),
         "w-5",
         3,
-        "as many as may be away at once (2)",
+        "full wave (at most 2 at once)",
     ),
     "control plane": (
         inputs([control_plane("cp-1"), control_plane("cp-2"), node("w-1")], policy=Policy(MANY)),
@@ -110,7 +110,7 @@ def not_in(found: Explanation, wave: int) -> tuple[str, ...]:
 def test_a_place_that_company_takes_is_told_with_the_pod() -> None:
     made = decide(small_pool())
     found = explain(made, made.layout.waves[-1].pieces[0].name)
-    assert any("would find no place" in reason for entry in found.not_earlier for reason in entry.because)
+    assert any("would fit nowhere" in reason for entry in found.not_earlier for reason in entry.because)
 
 
 def test_a_node_that_could_be_anywhere_is_told_so() -> None:

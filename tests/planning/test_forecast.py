@@ -139,7 +139,7 @@ def test_a_wave_leaves_room_for_its_pods() -> None:
     pods = [pod(f"p-{i}", f"w-{i}", app=f"a-{i}", requests=Resources(2500, 0, 1)) for i in range(4)]
     plan = build_plan(inputs(nodes, pods=pods, policy=Policy(Count(4))))
     assert [len(wave.nodes) for wave in plan.waves] == [1, 1, 1, 1]
-    assert "fit on the nodes that stay open" in plan.waves[0].because
+    assert "fit on the others" in plan.waves[0].because
 
 
 def test_each_separation_is_explained() -> None:
@@ -148,7 +148,7 @@ def test_each_separation_is_explained() -> None:
     found = explain(decide(given), "w-2")
     assert found.wave == 2
     assert "shop/web" in found.not_earlier[0].because[0]
-    assert "fit on the nodes that stay open" in found.not_earlier[0].because[1]
+    assert "fit on the others" in found.not_earlier[0].because[1]
     assert [(fate.pod, fate.action, fate.budgets) for fate in found.pods] == [("shop/web-1", "evict", ("shop/web",))]
     assert found.pods[0].warnings
 

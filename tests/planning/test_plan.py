@@ -79,7 +79,7 @@ def test_a_node_that_exceeds_a_budget_alone_is_told_to_drain_gradually() -> None
     [
         ({"ready": False}, None, "not-ready", "container runtime is down"),
         ({"deleting": True}, None, "deleting", "is being deleted"),
-        ({"unschedulable": True}, None, "cordoned", "somebody else"),
+        ({"unschedulable": True}, None, "cordoned", "cordoned by an operator"),
         (
             {
                 "unschedulable": True,

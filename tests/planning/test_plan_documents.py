@@ -114,7 +114,7 @@ def with_rule(*names: str, value: Any) -> bytes:
                 "waves",
                 value=[{**DOCUMENT["waves"][0], "nodes": [{**DOCUMENT["waves"][0]["nodes"][0], "name": "../x"}]}],
             ),
-            "'../x' is no Node's name",
+            "'../x' is not a Node name",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_one_turned_away_goes_later_and_the_explanation_says_for_which_pod() -> 
     found = explain(made, late)
     assert found.wave > 1
     reasons = [reason for entry in found.not_earlier for reason in entry.because]
-    assert any("would find no place" in reason and "shop/" in reason for reason in reasons)
+    assert any("would fit nowhere" in reason and "shop/" in reason for reason in reasons)
 
 
 def test_what_fits_nowhere_even_alone_does_not_hold_its_wave_up() -> None:

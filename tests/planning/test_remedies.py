@@ -57,7 +57,7 @@ BLOCKERS = {
     BlockerKind.DAEMONSET_GONE: (with_pods(DAEMON), ("--force",)),
     BlockerKind.BUDGET_UNHEALTHY: (
         with_pods(AILING, allowed=0, desired_healthy=1, current_healthy=0),
-        ("mend it", "AlwaysAllow", "--disable-eviction"),
+        ("fix it", "AlwaysAllow", "--disable-eviction"),
     ),
     BlockerKind.STUCK_TERMINATING: (
         with_pods(replace(WEB, deleted_at=ago(900))),
@@ -67,7 +67,7 @@ BLOCKERS = {
         with_pods(*(pinned(f"web-{i}") for i in range(2)), allowed=1),
         ("make room", "relax the budget", "--disable-eviction"),
     ),
-    BlockerKind.NODES_UNAVAILABLE: (inputs([*NODES, node("w-3", ready=False)]), ("mend it", "raise the limit")),
+    BlockerKind.NODES_UNAVAILABLE: (inputs([*NODES, node("w-3", ready=False)]), ("fix it", "raise the limit")),
     BlockerKind.RIVAL: (with_rival(), ("pause it", "--ignore-rival fluo")),
 }
 WARNINGS = {

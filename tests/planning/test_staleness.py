@@ -29,8 +29,8 @@ def refusing(name: str) -> ProbeFailure:
     ("fresh", "says"),
     [
         (inputs([node("w-1")]), "w-2: the Node is gone"),
-        (inputs([node("w-1"), node("w-2"), node("w-3")]), "w-3: a Node that the plan does not know"),
-        (inputs([node("w-1"), node("w-2", uid="other")]), "w-2: the Node was deleted and made anew"),
+        (inputs([node("w-1"), node("w-2"), node("w-3")]), "w-3: a Node that is not in the plan"),
+        (inputs([node("w-1"), node("w-2", uid="other")]), "w-2: the Node was deleted and created again"),
         (inputs([node("w-1"), node("w-2", unschedulable=True)]), "w-2: it has been cordoned since"),
         (
             inputs([node("w-1"), node("w-2")], observations={"w-1": facts("w-1", boot_id="b2")}),
@@ -69,7 +69,7 @@ def test_another_cluster_is_all_that_is_said() -> None:
         (lambda data: data[: len(data) // 2], "not a rollout plan"),
         (lambda data: b'{"hello": 1}', "not a rollout plan"),
         (lambda data: data.replace(b'"1.0"', b'"2.0"'), "plan format 2.0"),
-        (lambda data: data.replace(b'"boot_id"', b'"boot"'), "not a whole plan"),
+        (lambda data: data.replace(b'"boot_id"', b'"boot"'), "not a complete plan"),
         (lambda data: data.replace(b'"10m"', b'"soon"'), "is not a duration"),
         (lambda data: data.replace(b'"w-2"', b'"w-9"'), "edited"),
     ],

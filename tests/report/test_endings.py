@@ -46,17 +46,17 @@ def test_a_few_names_are_enough() -> None:
 
 
 def test_a_skipped_node_is_named_once_with_its_reason() -> None:
-    away = NotStarted("node-2", "not begun: the connection was refused", ExclusionReason.UNREACHABLE)
-    held = NotStarted("node-3", "not begun: the gate command said no")
-    paused = NotStarted("node-4", "not begun: it has been paused", ExclusionReason.PAUSED)
+    away = NotStarted("node-2", "not started: the connection was refused", ExclusionReason.UNREACHABLE)
+    held = NotStarted("node-3", "not started: the gate command said no")
+    paused = NotStarted("node-4", "not started: it has been paused", ExclusionReason.PAUSED)
     result = RunResult((DONE,), (away, held, paused))
     assert last_lines(result) == [
         "1 node succeeded, 2 not done (1 unreachable, 1 skipped); left out: 1 paused.",
-        "  node-2: unreachable, not begun: the connection was refused",
-        "  node-3: skipped, not begun: the gate command said no",
+        "  node-2: unreachable, not started: the connection was refused",
+        "  node-3: skipped, not started: the gate command said no",
         "See: rollout doctor; then: rollout apply",
     ]
-    assert "Not started, not begun: it has been paused: node-4" in summary_text(plan(), result)
+    assert "Not started, not started: it has been paused: node-4" in summary_text(plan(), result)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_only_a_run_that_owes_nothing_is_complete(result: RunResult, *, complete
 
 
 def test_programs_are_told_the_same() -> None:
-    skipped = NotStarted("node-2", "not begun: no sudo", ExclusionReason.NO_SUDO)
+    skipped = NotStarted("node-2", "not started: no sudo", ExclusionReason.NO_SUDO)
     told = summary(RunResult((DONE,), (skipped,), excluded=(AWAY, PAUSED, IDLE)))
     assert told["skipped"] == ["node-2"]
     assert told["not_done"] == [
         {"node": "node-7", "reason": "unreachable", "message": AWAY.message},
-        {"node": "node-2", "reason": "no-sudo", "message": "not begun: no sudo"},
+        {"node": "node-2", "reason": "no-sudo", "message": "not started: no sudo"},
     ]
     assert told["left_out"] == {"no-update": 1, "paused": 1}
     stream = io.StringIO()

@@ -108,7 +108,7 @@ def test_what_was_seen_of_a_failed_node_stands_below_its_end() -> None:
 
 ENDED = RunResult(
     (),
-    (NotStarted("node-3", "not begun: the connection was refused", ExclusionReason.UNREACHABLE),),
+    (NotStarted("node-3", "not started: the connection was refused", ExclusionReason.UNREACHABLE),),
     (NotStarted("node-4", "a failure"),),
     (
         Exclusion("node-5", ExclusionReason.NO_SUDO, "sudo asks for a password"),
@@ -122,14 +122,14 @@ def test_the_end_tells_of_nodes_that_no_plan_had() -> None:
     told = replay(records)
     assert told.not_done == {
         "node-5": "no-sudo, sudo asks for a password",
-        "node-3": "unreachable, not begun: the connection was refused",
+        "node-3": "unreachable, not started: the connection was refused",
     }
     assert (told.not_started, told.left_out) == ({"node-4": "a failure"}, {"paused": 1})
     assert rows(records)[3].endswith("2 not done (node-5, node-3), 1 not started (node-4); left out: 1 paused")
     assert rows(records)[-4].endswith("the end: 2 not done, 1 not started")
     assert [row.strip() for row in rows(records)[-3:]] == [
         "node-5 was not done: no-sudo, sudo asks for a password",
-        "node-3 was not done: unreachable, not begun: the connection was refused",
+        "node-3 was not done: unreachable, not started: the connection was refused",
         "node-4 was left: a failure",
     ]
 

@@ -2,10 +2,10 @@ import json
 from dataclasses import replace
 
 from rollout.execution.rollout.rehearsal import Rehearsal
+from rollout.model.json_text import json_document
 from rollout.model.plan import PlanSummary, PlanWarning
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
 from rollout.planning.status import NodeStatus
-from rollout.report.json_documents import statuses_document
 from rollout.report.rehearsal import rehearsal_text
 from rollout.report.summary import summary_text
 from rollout.report.tables import plan_text, status_text
@@ -28,7 +28,7 @@ def test_status_has_a_row_a_node() -> None:
 
 
 def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
-    [row] = json.loads(statuses_document([WAITING]))
+    [row] = json.loads(json_document([WAITING]))
     assert list(row) == STATUS_FIELDS
 
 

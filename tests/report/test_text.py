@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.report.text import counted, elapsed, listed, printable, shortened, version_step
+from rollout.model.text import counted, elapsed, listed, printable, shortened, version_step
 
 
 @pytest.mark.parametrize(

@@ -106,20 +106,20 @@ PLAIN: dict[str, tuple[Damage, str]] = {
     "many values": (_plan('{"format_version":"1.0","x":[' + "1," * 1_000_001 + "1]}"), "more than 1000000 values"),
     "a newer part": (_with("quorum.json", "{}"), "its part 'quorum.json'"),
     "no health": (_with("health.json", "{"), "health.json"),
-    "a path as workload": (_with("health.json", _health_of("../../../../api/v1/secrets")), "the name of no workload"),
-    "a path as id": (_annotated("run", "../../../../evil"), "'../../../../evil' is no id of a rollout"),
+    "a path as workload": (_with("health.json", _health_of("../../../../api/v1/secrets")), "not a workload name"),
+    "a path as id": (_annotated("run", "../../../../evil"), "'../../../../evil' is not a rollout id"),
     "a newer annotation": (_annotated("quorum", "3"), "its annotation node-rollout.dev/quorum"),
     "half ended": (_annotated("ended", "maybe"), "its annotation node-rollout.dev/ended is 'maybe'"),
 }
 PACKED: dict[str, tuple[Damage, str]] = {
     "no base64": (_binary("%%%"), "ConfigMap kube-system/node-rollout"),
     "no gzip": (_binary(base64.b64encode(b"\x1f\x8b hello").decode()), "plan.json.gz"),
-    "cut off gzip": (_binary(base64.b64encode(gzip.compress(b"{}" * 900)[:-9]).decode()), "plan.json.gz is cut off"),
+    "cut off gzip": (_binary(base64.b64encode(gzip.compress(b"{}" * 900)[:-9]).decode()), "plan.json.gz is truncated"),
     "more after its end": (
         lambda record: _binary(
             base64.b64encode(gzip.compress(record["data"]["plan.json"].encode()) + b"and more").decode()
         )(record),
-        "plan.json.gz is cut off, or goes on after its end",
+        "plan.json.gz is truncated, or has trailing data",
     ),
     "two plans": (lambda record: {**record, "binaryData": {"plan.json.gz": packed(b"{}")}}, "it holds two plans"),
     "a bomb": (_binary(packed(b'{"format_version":"1.0","x":"' + b"a" * BOMB + b'"}')), "larger than 32 MiB, unpacked"),

@@ -45,7 +45,9 @@ def test_a_node_that_was_uncordoned_between_two_asks_is_given_back(lab: Lab, rol
     unreachable_when_asked(lab, uncordoned=True, back_after=1.0)
     ended = rollout(lab, *APPLY)
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
-    assert "was uncordoned by someone else before its reboot was asked for" in ended.failures["worker-2"]["message"]
+    assert (
+        "was uncordoned outside this rollout before its reboot was asked for" in ended.failures["worker-2"]["message"]
+    )
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.cordons_left) == (0, (), ())
     assert set(marks(lab, "worker-2")) == {"last-result"}
@@ -79,7 +81,7 @@ def test_resume_gives_back_what_was_uncordoned_meanwhile(lab: Lab, rollout: Roll
     killed_at_its_ask(lab, tmp_path, uncordoned=True)
     ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
     assert (ended.code, ended.outcomes) == (4, {"worker-2": "drain-failed"}), ended.stderr
-    assert any("only watched whether it was" in detail for _phase, detail in ended.steps("worker-2"))
+    assert any("asked to reboot again, only watched" in detail for _phase, detail in ended.steps("worker-2"))
     score = lab.scoreboard()
     assert (score.reboots["worker-2"], score.killed, score.cordons_left) == (0, (), ())
 

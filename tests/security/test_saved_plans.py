@@ -30,8 +30,8 @@ from rollout.lab.scenario import load_scenario
 from rollout.model.gates import AlertPolicy
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.concessions import concessions
 from rollout.planning.document import _identity_as_written
+from rollout.planning.relaxed_rules import relaxed_rules
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
 
@@ -252,8 +252,8 @@ def changed(policy: Any, path: str, value: object) -> Any:
 
 def test_every_rule_is_judged() -> None:
     assert set(rules(Policy())) == set(WEAKER)
-    assert concessions(Policy()) == ()
-    assert concessions(Policy(control_plane=ControlPlaneOrder.EXCLUDE, settle_timeout=Duration(900))) == ()
+    assert relaxed_rules(Policy()) == ()
+    assert relaxed_rules(Policy(control_plane=ControlPlaneOrder.EXCLUDE, settle_timeout=Duration(900))) == ()
 
 
 @pytest.mark.parametrize("path", [path for path, value in WEAKER.items() if value is not None])
@@ -262,7 +262,7 @@ def test_every_weaker_rule_is_told(path: str) -> None:
     before = changed(Policy(), "gates.alerts", watched if path != "gates.alerts.url" else AlertPolicy())
     if path == "gates.alerts.pattern":
         before = changed(before, "gates.alerts.pattern", "")
-    assert set(concessions(changed(before, path, WEAKER[path]))) - set(concessions(before))
+    assert set(relaxed_rules(changed(before, path, WEAKER[path]))) - set(relaxed_rules(before))
 
 
 def test_a_plan_is_written_to_a_standard_stream(untouched: Lab, home: Path) -> None:

@@ -78,7 +78,7 @@ def test_it_uses_up_what_may_be_away(started: Start, rollout: Rollout, tmp_path:
         ({"boot_id_before": None}, "boot-id-before is missing"),
         ({"run": None}, "run is missing"),
         ({"cordoned_by_us": "perhaps"}, "cordoned-by-us is 'perhaps'"),
-        ({"quorum": "3"}, "node-rollout.dev/quorum is none that this program knows"),
+        ({"quorum": "3"}, "node-rollout.dev/quorum is unknown to this version of rollout"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
 )
@@ -122,5 +122,5 @@ def test_marks_beside_the_plan_are_nobody_s_consent(started: Start, rollout: Rol
         ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
         assert ended.code == 4, ended.stderr
         assert ended.outcomes == {node: "succeeded", "cp-1": "stranded"}
-        assert "its plan does not name it" in ended.failures["cp-1"]["message"]
+        assert "but is not in its plan" in ended.failures["cp-1"]["message"]
         assert lab.scoreboard().reboots["cp-1"] == 0

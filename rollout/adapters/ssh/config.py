@@ -17,7 +17,7 @@ from pathlib import Path
 from rollout.adapters.ssh.config_blocks import read_blocks
 from rollout.adapters.ssh.config_client import Question, Settings, ask_client
 from rollout.adapters.ssh.config_source import CLIENT, Source, source
-from rollout.adapters.ssh.config_values import expanded, is_on, seconds
+from rollout.adapters.ssh.config_values import expanded
 from rollout.adapters.ssh.known_hosts import USUAL_FILES
 from rollout.errors import InputError
 from rollout.model.host import (
@@ -159,12 +159,9 @@ def _port(settings: Settings) -> int:
 
 def _connect_timeout(settings: Settings) -> int | None:
     text = _value(settings, "connecttimeout", _NONE)
-    if text == _NONE:
-        return None
-    timeout = seconds(text)
-    if timeout is None:
-        raise InputError(f"connecttimeout {text!a} is no number of seconds, and no time like 1m30s")
-    return timeout or None
+    if text != _NONE and not (text.isascii() and text.isdecimal()):
+        raise InputError(f"connecttimeout {text!a} is no number of seconds")
+    return None if text == _NONE else int(text) or None
 
 
 def _known_hosts(settings: Settings, tokens: Mapping[str, str]) -> HostKeyFiles | None:
@@ -193,7 +190,7 @@ def _identities(settings: Settings, tokens: Mapping[str, str]) -> Identities:
         files=tuple(file for file in files if file != _NONE) or files[:1],
         certificates=tuple(file for file in certificates if file != _NONE),
         agent=_agent(_value(settings, "identityagent", "SSH_AUTH_SOCK"), tokens),
-        only=is_on(_value(settings, "identitiesonly", "no")),
+        only=_value(settings, "identitiesonly") in ("yes", "true"),
     )
 
 

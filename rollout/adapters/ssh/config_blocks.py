@@ -11,7 +11,7 @@ from contextlib import suppress
 from rollout.adapters.ssh.config_client import Question, Settings
 from rollout.adapters.ssh.config_source import Source
 from rollout.adapters.ssh.config_text import Line
-from rollout.adapters.ssh.config_values import expanded, is_on
+from rollout.adapters.ssh.config_values import expanded
 from rollout.adapters.ssh.patterns import is_match
 from rollout.errors import InputError
 
@@ -21,6 +21,8 @@ _LISTS = ("userknownhostsfile", "globalknownhostsfile")
 # Whose value is taken as it stands, with quotes and #.
 _RAW = ("proxycommand", "knownhostscommand", "localcommand", "remotecommand")
 _JUMP = "proxyjump"
+# A comment begins with one of them, or none; the other escapes, or does not.
+_MARKS = {"#", "\\"}
 
 
 def read_blocks(questions: Iterable[Question], source: Source) -> dict[Question, Settings]:
@@ -31,8 +33,8 @@ def read_blocks(questions: Iterable[Question], source: Source) -> dict[Question,
 
 
 def _check(line: Line) -> None:
-    completes = line.keyword == "canonicalizehostname" and (is_on(line.words[0]) or line.words[0] == "always")
-    if line.keyword in ("", "match", "include") or completes:
+    completes = line.keyword == "canonicalizehostname" and line.value != "no"
+    if line.keyword in ("", "match", "include") or completes or (line.keyword not in _RAW and set(line.value) & _MARKS):
         raise _beyond(line)
 
 

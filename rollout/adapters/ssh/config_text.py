@@ -4,6 +4,7 @@ What a configuration means for a host is not decided here: OpenSSH's own client 
 """
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,17 +13,8 @@ from rollout.adapters.ssh.patterns import is_match
 from rollout.errors import InputError
 
 _LINE = re.compile(r'\s*"?(\w+)"?(?:\s*=\s*|\s+)(.*?)\s*')
+_MATCHED = re.compile(r"""(?<![!\w])(?:original)?host[\s=]+["']?([^\s"']+)""", re.IGNORECASE)
 _MOST_NESTED = 16
-# As `argv_split` of OpenSSH's misc.c: a backslash escapes quotes, itself and, outside of quotes, a space.
-_PIECE = re.compile(
-    r"""(?P<gap>[ \t]+)"""
-    r"""|"(?P<double>(?:\\[\\'"]|\\(?![\\'"])|[^"\\])*)\""""
-    r"""|'(?P<single>(?:\\[\\'"]|\\(?![\\'"])|[^'\\])*)'"""
-    r"""|\\(?P<escaped>[\\'" ])|[^ \t"']"""
-)
-_IN_QUOTES = re.compile(r"""\\([\\'"])""")
-_NAMING = ("host", "originalhost")
-_ALONE = ("all", "canonical", "final")
 # Where the client looks for files that an Include names without a folder; elsewhere for those of the system's file.
 _FOLDER = Path("~/.ssh")
 
@@ -39,9 +31,10 @@ class Line:
     def words(self) -> list[str]:
         """The value's words; `InputError` where a quote is not closed."""
         try:
-            return words(self.value)
+            return shlex.split(self.value, comments=True)
         except ValueError as error:
-            raise InputError(f"{self.place}: {error}", hint="ssh refuses this configuration as well.") from error
+            why = f"{self.place}: a quote is not closed: {self.value}"
+            raise InputError(why, hint="ssh refuses this configuration as well.") from error
 
 
 def read_lines(files: Iterable[Path], system: Collection[Path] = ()) -> tuple[Line, ...]:
@@ -108,31 +101,6 @@ def _files(pattern: str, folder: Path) -> list[Path]:
     return sorted(Path("/").glob(str(folder / Path(pattern).expanduser()).lstrip("/")))
 
 
-def words(text: str) -> list[str]:
-    """The words of a value up to a comment, as OpenSSH splits them; `ValueError` where a quote is not closed."""
-    found, at, is_open = list[str](), 0, False
-    while at < len(text):
-        piece = _PIECE.match(text, at)
-        if piece is None:
-            raise ValueError(f"a quote is not closed: {text}")
-        if piece[0] == "#" and not is_open:
-            break
-        at = piece.end()
-        is_gap = piece["gap"] is not None
-        if not is_gap:
-            word = found.pop() if is_open else ""
-            found.append(word + _unquoted(piece))
-        is_open = not is_gap
-    return found
-
-
-def _unquoted(piece: re.Match[str]) -> str:
-    quoted = next((piece[name] for name in ("double", "single") if piece[name] is not None), None)
-    if quoted is not None:
-        return _IN_QUOTES.sub(r"\1", quoted)
-    return piece["escaped"] or piece[0]
-
-
 def names(lines: Iterable[Line], name: str) -> bool:
     """Whether a Host or Match line speaks of this name, rather than of all."""
     return any(_is_about(patterns, name) for line in lines for patterns in _patterns(line))
@@ -146,12 +114,4 @@ def _patterns(line: Line) -> Iterator[Sequence[str]]:
     if line.keyword == "host":
         yield line.words
     elif line.keyword == "match":
-        yield from (value.split(",") for criterion, value in _criteria(line) if criterion in _NAMING)
-
-
-def _criteria(line: Line) -> Iterator[tuple[str, str]]:
-    left = line.words
-    while left:
-        criterion, equals, value = left.pop(0).partition("=")
-        if criterion.lower() not in _ALONE:
-            yield criterion.lower(), value if equals or not left else left.pop(0)
+        yield from (names.split(",") for names in _MATCHED.findall(line.value))

@@ -61,7 +61,7 @@ def abort(
         consent.ask("Only 'yes' is taken for consent. Undo it? ")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
     _show_undone(aborted, as_json=general.as_json)
-    raise typer.Exit(ExitCode.PARTIAL if aborted.left else ExitCode.OK)
+    raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned else ExitCode.OK)
 
 
 def _undo(
@@ -91,5 +91,5 @@ def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
     if not as_json:
         show(aborted_text(aborted))
         return
-    left = [{"node": name, "message": why} for name, why in aborted.left.items()]
+    left = [{"node": name, "message": why} for name, why in aborted.left_cordoned.items()]
     show_bytes(json_line({"run": aborted.run, "reverted": aborted.reverted, "left": left}))

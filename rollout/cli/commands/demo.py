@@ -3,24 +3,16 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rollout.cli.options.lab import NodesOption, ScenarioOption, SpeedOption
 from rollout.errors import ExitCode
 
 if TYPE_CHECKING:
     from rollout.lab.lab import Lab
 
-NodesOption = Annotated[
-    int | None, typer.Option("--nodes", metavar="N", min=1, help="How many nodes. Default: the scenario's.")
-]
-ScenarioOption = Annotated[
-    str, typer.Option("--scenario", metavar="NAME|FILE", help="What the cluster is like; see `rollout lab scenarios`.")
-]
-SpeedOption = Annotated[
-    float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds that pass in a real one.")
-]
 _AT_ONCE = "3"
 
 

@@ -58,7 +58,7 @@ def _histories(file: Path | None) -> "list[RunHistory]":
 
 def _chosen(found: "list[RunHistory]", run: str) -> "RunHistory":
     from rollout.errors import InputError
-    from rollout.report.text import shortened
+    from rollout.model.text import shortened
 
     matching = [each for each in found if each.run.startswith(run)]
     if len(matching) != 1:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.options.lab import NodesOption, ScenarioOption, SpeedOption
+
 if TYPE_CHECKING:
     from rollout.lab.scenario import Scenario
 
@@ -28,19 +30,12 @@ Hosts answer, too: ssh -i {key} -o UserKnownHostsFile={known_hosts} -p PORT core
 
 @lab_app.command()
 def up(
-    nodes: Annotated[
-        int | None, typer.Option("--nodes", metavar="N", min=1, help="How many nodes. Default: the scenario's.")
-    ] = None,
-    scenario: Annotated[
-        str,
-        typer.Option("--scenario", metavar="NAME|FILE", help="What the cluster is like; see `rollout lab scenarios`."),
-    ] = "default",
+    nodes: NodesOption = None,
+    scenario: ScenarioOption = "default",
     directory: Annotated[
         Path, typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts and key are written.")
     ] = Path("rollout-lab"),
-    speed: Annotated[
-        float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds that pass in a real one.")
-    ] = 1.0,
+    speed: SpeedOption = 1.0,
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 

@@ -80,7 +80,7 @@ def _rest(
     from rollout.cli.stages import execute, gather, plan, refusals
     from rollout.cli.stages.journal import past_runs
     from rollout.execution.rollout.continuation import Situation, continuation, pending_nodes, rules_of
-    from rollout.planning.continuation import without_accepted
+    from rollout.planning.continuation import without_accepted_blockers
 
     rules, retry = rules_of(unfinished), leftover.retry_failed
     snapshot = gather.read_cluster(connections)
@@ -94,7 +94,9 @@ def _rest(
     conceded = plan.warn_of_concessions(rules, "the interrupted rollout has")
     if leftover.require_all:
         refusals.refuse_left_behind(rest.plan, rest.inherited)
-    refusals.refuse_blocked(without_accepted(rest.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers)
+    refusals.refuse_blocked(
+        without_accepted_blockers(rest.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
+    )
     return execute.Run(
         plan=rest.plan,
         targets=targets,

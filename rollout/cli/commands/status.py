@@ -33,9 +33,9 @@ def status(
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.terminal import show, show_bytes, width
+    from rollout.model.json_text import json_document
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
-    from rollout.report.json_documents import statuses_document
     from rollout.report.tables import status_text
 
     connections = connect(cluster, selection.selection, ssh)
@@ -49,7 +49,7 @@ def status(
     ]
     statuses = node_statuses(shown, targets.hosts, targets.observations)
     if general.as_json:
-        show_bytes(statuses_document(statuses))
+        show_bytes(json_document(statuses))
     else:
         show(status_text(statuses, width=width()))
     _mention_run(connections, nodes, lease.lease_namespace)

@@ -12,10 +12,10 @@ from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.policy import Selection
+from rollout.model.text import shortened
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
-from rollout.report.text import shortened
 
 if TYPE_CHECKING:
     from rollout.execution.lock import StandingLease
@@ -28,7 +28,7 @@ _START_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What a command works on. `selected` are names before `--exclude`, `observations` by Node name."""
+    """What a command works on. `selected` are names before `--exclude`; hosts and observations, by Node, are after."""
 
     selected: tuple[str, ...]
     hosts: Mapping[str, Host]
@@ -123,15 +123,16 @@ def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Select
     selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
-    hosts = _hosts(nodes, selected, ssh)
-    asked = {name: hosts[name] for name in selected if name in hosts and not excluded_by_name(name, selection)}
-    return Targets(selected, hosts, _observed(nodes, asked, connections.shell, ssh))
+    matched = _hosts(nodes, selected, ssh)
+    wanted = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
+    hosts = wiring.as_ssh_config_says(wanted, ssh)
+    return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh))
 
 
 def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
     """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
     names = tuple(node.name for node in nodes)
-    hosts = _hosts(nodes, names, ssh)
+    hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
     wanted = {name: host for name, host in hosts.items() if name in asked}
     return Targets(names, hosts, _observed(nodes, wanted, connections.shell, ssh) if wanted else {})
 
@@ -159,7 +160,7 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     lost = [name for name in matched.nodes_without_host if name in set(selected)]
     if lost:
         say(f"warning: no host is known for the Nodes {shortened(lost)}")
-    return wiring.as_ssh_config_says(matched.hosts, ssh)
+    return matched.hosts
 
 
 def _observed(
@@ -173,14 +174,14 @@ def _observed(
 
 def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:
     from rollout.gather.hosts.polling import poll
-    from rollout.report.asking import AskingProgress
+    from rollout.report.asking import asking_progress
 
     wiring.unlock(shell, hosts)
-    with AskingProgress(error_console(), len(hosts)) as progress:
+    with asking_progress(error_console(), len(hosts)) as answered:
         return poll(
             hosts,
             shell,
             timeout=ssh.probe_timeout,
             concurrency=ssh.probe_concurrency,
-            on_result=progress.answered,
+            on_result=answered,
         )

@@ -15,12 +15,12 @@ from rollout.model.cluster import ClusterIdentity
 from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
 from rollout.model.progress import StepEvent
+from rollout.model.text import timestamp
 from rollout.planning.document import encode_plan
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.ports import Observer
 from rollout.report.experience import past_of
 from rollout.report.json_lines import line
-from rollout.report.text import timestamp
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10
@@ -79,7 +79,7 @@ def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path |
 def _journal_of(run: str) -> Path:
     """Its file; an id that came from elsewhere was checked where it was read, and is no path."""
     if not is_run_id(run):
-        raise AssertionError(f"{run!r} is no id of a rollout")
+        raise AssertionError(f"{run!r} is not a rollout id")
     return runs_directory() / f"{run}{SUFFIX}"
 
 

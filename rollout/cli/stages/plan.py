@@ -14,12 +14,12 @@ from rollout.model.cluster import ClusterSnapshot
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
-from rollout.planning.concessions import concessions
+from rollout.model.text import listed
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.relaxed_rules import relaxed_rules
 from rollout.planning.staleness import changes
 from rollout.report.tables import plan_heading, plan_text
-from rollout.report.text import listed
 
 _MOST_CHANGES = 10
 
@@ -99,7 +99,7 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
 
 def warn_of_concessions(policy: Policy, origin: str) -> tuple[str, ...]:
     """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
-    sentences = tuple(f"{origin} {sentence}" for sentence in concessions(policy))
+    sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy))
     for sentence in sentences:
         say(f"warning: {sentence}")
     return sentences

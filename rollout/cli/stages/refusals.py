@@ -12,7 +12,7 @@ from rollout.model.cluster import Node
 from rollout.model.plan import BlockerKind, RolloutPlan
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NotDone, excluded_by_trouble
-from rollout.report.text import counted, listed
+from rollout.model.text import counted, listed
 from rollout.report.unfinished import heading, ways_out
 
 _MEND = "`rollout doctor` names the fix of each; --exclude NAME leaves a node out on purpose."

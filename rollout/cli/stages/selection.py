@@ -7,9 +7,9 @@ from dataclasses import replace
 from rollout.errors import InputError
 from rollout.model.cluster import Node
 from rollout.model.policy import Selection
+from rollout.model.text import shortened
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.selector import parse_selector
-from rollout.report.text import shortened
 
 _SUGGESTIONS = 3
 

@@ -49,7 +49,7 @@ class Reason:
     def of_several(cls, budgets: Sequence[Budget]) -> "Reason":
         """That they are several: one of them may be about to take another's place."""
         names = ", ".join(budget.key for budget in budgets)
-        return cls(names, "no API server evicts a pod that is under more than one budget")
+        return cls(names, "the API server refuses to evict a pod with more than one budget")
 
 
 @dataclass(slots=True)
@@ -81,12 +81,12 @@ class HeldPods:
 
     def hold(self, pod: Pod, reason: Reason) -> None:
         """This pod may not go now."""
-        known = self._holds.get(pod.uid)
-        if known is None:
+        held = self._holds.get(pod.uid)
+        if held is None:
             now = self._task.cluster.clock.monotonic()
             self._holds[pod.uid] = _Hold(pod, reason, self._task.report.now, now)
         else:
-            known.reason = reason
+            held.reason = reason
 
     def release(self, uid: str) -> None:
         """This pod may go, or is gone."""

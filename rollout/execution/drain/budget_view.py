@@ -100,12 +100,12 @@ class BudgetView:
         """Take in what the watch has brought; what was looked up for pods is forgotten, they may have changed too."""
         news = self._view.news if self._view is not None else 0
         if news == self._news:
-            self._index = replace(self._index, found={})
+            self._index = replace(self._index, by_uid={})
             return
         self._news = news
         listed = self._view.items() if self._view is not None else ()
-        self._seen = {seen.budget.key: seen for seen in listed}
-        self._index = BudgetIndex.of(seen.budget for seen in listed)
+        self._seen = {budget.budget.key: budget for budget in listed}
+        self._index = BudgetIndex.of(budget.budget for budget in listed)
 
     def guarding(self, pod: Pod) -> tuple[Budget, ...]:
         """The budgets that will be asked about this pod."""
@@ -114,13 +114,13 @@ class BudgetView:
     def forbidding(self, pod: Pod) -> tuple[Budget, ...]:
         """More than one budget, where a pod that runs is under so many: then no server evicts it, ready or not."""
         covering = self._index.covering(pod)
-        gone = pod.finished or pod.terminating or pod.phase is PodPhase.PENDING
-        return covering if len(covering) > 1 and not gone else ()
+        exempt = pod.finished or pod.terminating or pod.phase is PodPhase.PENDING
+        return covering if len(covering) > 1 and not exempt else ()
 
     def named(self, key: str) -> Budget | None:
         """The budget of that namespace/name."""
-        seen = self._seen.get(key)
-        return seen.budget if seen else None
+        entry = self._seen.get(key)
+        return entry.budget if entry else None
 
     def allowance(self, budget: Budget, now: float) -> int:
         """How many evictions it allows now, as far as can be known without asking."""
@@ -163,8 +163,8 @@ class BudgetView:
             self._view.resync()
 
     def _version(self, key: str) -> str:
-        seen = self._seen.get(key)
-        return seen.version if seen else ""
+        entry = self._seen.get(key)
+        return entry.version if entry else ""
 
 
 def watch_budgets(
@@ -198,9 +198,7 @@ class _Served:
     project: Callable[[wire.WireBudget], Budget]
 
     def list_all(self) -> Listing[SeenBudget]:
-        return read_list(
-            self.api, self.place, lambda body, origin: decode.page(body, wire.BudgetPage, self._seen, origin)
-        )
+        return read_list(self.api, self.place, wire.WireBudget, self._seen)
 
     def decode(self, line: bytes) -> _Line:
         read = decode.decode(line, _WireLine, self.place)

@@ -17,7 +17,7 @@ from rollout.execution.drain.blocked import HeldPods
 from rollout.execution.drain.budget_view import BudgetView, watch_budgets
 from rollout.execution.drain.eviction_api import CURRENT, find_eviction_version
 from rollout.execution.drain.evictor import AT_ONCE, Evictor
-from rollout.execution.drain.returning import Returning
+from rollout.execution.drain.returning_pods import ReturningPods
 from rollout.execution.drain.task import DrainTask
 from rollout.execution.events.blocked import NodeEvents
 from rollout.execution.events.writer import EventWriter
@@ -89,7 +89,11 @@ def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> t
     refused = having(Action.REFUSE, verdicts)
     if refused:
         reasons = listed([f"{verdict.pod.key} {verdict.message}" for verdict in refused], _NAMED)
-        why = "pods have come that must not be touched" if begun else "no pod was touched, for some must not be"
+        why = (
+            "new pods have arrived that must not be touched"
+            if begun
+            else "no pod was touched, because some must not be"
+        )
         raise DrainError(f"{why}: {reasons}")
     return tuple(verdict.pod for verdict in having(Action.EVICT, verdicts))
 
@@ -100,7 +104,7 @@ def _refuse_two_budgets(pods: Sequence[Pod], budgets: BudgetView) -> None:
     if stuck:
         names = [f"{pod.key} ({', '.join(guard.name for guard in guards)})" for pod, guards in stuck]
         raise DrainError(
-            f"no pod was touched, for some are under more than one budget, and so cannot be evicted: "
+            f"no pod was touched, because some have more than one budget and cannot be evicted: "
             f"{listed(names, _NAMED)}",
             hint="Delete all but one of the budgets, or use --disable-eviction.",
         )
@@ -138,15 +142,14 @@ def _empty(
         held.keep_only(frozenset())
 
 
-def _returning(task: DrainTask, pods: Sequence[Pod]) -> Returning:
+def _returning(task: DrainTask, pods: Sequence[Pod]) -> ReturningPods:
     def notice(pod: Pod) -> None:
         whose = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else "nobody"
         task.report.notice(
-            f"{task.node}: {pod.key} is left to the reboot, for the pods of {whose} come back to this node "
-            "however often they are evicted"
+            f"{task.node}: {pod.key} is left to the reboot: pods of {whose} keep coming back to this node"
         )
 
-    return Returning(pods, task.returning, notice)
+    return ReturningPods(pods, task.returning, notice)
 
 
 def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
@@ -181,9 +184,9 @@ class _Waiting:
     def doubt(self, pods: LiveView[Pod], remaining: Sequence[Pod]) -> None:
         """List afresh, ever more rarely, where pods should be going and the watch has long said nothing."""
         now, quiet = self.task.cluster.clock.monotonic(), self.quiet
-        seen = tuple((pod.uid, pod.terminating) for pod in remaining)
-        if seen != quiet.seen:
-            self.quiet = _Quiet(seen, now)
+        pods_seen = tuple((pod.uid, pod.terminating) for pod in remaining)
+        if pods_seen != quiet.seen:
+            self.quiet = _Quiet(pods_seen, now)
         elif self.terminating and now - quiet.since > quiet.limit:
             quiet.since, quiet.limit = now, quiet.limit * 2
             pods.resync()
@@ -195,7 +198,7 @@ class _Waiting:
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
 
-def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: Returning) -> None:
+def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: ReturningPods) -> None:
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
     try:
         fresh = read_node_pods(task.cluster.api, task.node).pods
@@ -203,7 +206,7 @@ def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: Ret
         kubelet = _kubelet(task)
     except ApiError as error:
         raise DrainError(
-            f"the API server was away at the end of --drain-timeout {task.policy.timeout}: {error.message}"
+            f"the API server was unavailable at the end of --drain-timeout {task.policy.timeout}: {error.message}"
         ) from error
     if remaining:
         reasons = listed([waiting.why_left(pod) for pod in remaining], _NAMED)
@@ -216,12 +219,8 @@ def _kubelet(task: DrainTask) -> str:
     try:
         node = read_node(task.cluster.api, task.node)
     except ApiNotFoundError:
-        return "; the Node is gone, and with it whoever could end them"
-    return (
-        ""
-        if node.is_ready
-        else f"; the Node is not Ready, and pods only end where a kubelet says so {node.ready_message}"
-    )
+        return "; the Node is gone, so nothing can end them"
+    return "" if node.is_ready else f"; the Node is not Ready, so no kubelet can confirm their end {node.ready_message}"
 
 
 def _pods(number: int) -> str:

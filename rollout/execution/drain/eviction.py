@@ -142,6 +142,6 @@ def _postponed(error: ApiError) -> Answer:
 
 def _blocked(pod: Pod, error: TooManyRequestsError) -> Attempt:
     message = next((cause.message for cause in error.causes if cause.reason == BUDGET_CAUSE), error.message)
-    named = _BUDGET_NAME.search(message)
-    budget = f"{pod.namespace}/{named[1]}" if named else ""
+    match = _BUDGET_NAME.search(message)
+    budget = f"{pod.namespace}/{match[1]}" if match else ""
     return Attempt(pod, Answer.BLOCKED, message, budget, error.retry_after, error)

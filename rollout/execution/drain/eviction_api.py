@@ -32,7 +32,7 @@ def find_eviction_version(api: ClusterApi) -> str:
     evictions = [resource for resource in served if resource.name == _SUBRESOURCE and resource.kind == "Eviction"]
     if not any(resource.group and resource.version for resource in evictions):
         raise DrainError(
-            "the API server serves no pods/eviction, so pods cannot leave within their budgets",
-            hint="--disable-eviction deletes pods instead, past their budgets.",
+            "the API server does not serve pods/eviction: pods cannot be evicted within their budgets",
+            hint="--disable-eviction deletes pods instead, ignoring their budgets.",
         )
     return CURRENT if any(f"{resource.group}/{resource.version}" == CURRENT for resource in evictions) else OLD

@@ -64,7 +64,7 @@ class PhaseEvents:
                 return
 
     def _refused(self, error: RolloutError) -> None:
-        self._report.notice(f"the Nodes' Events do not tell of this rollout: {error.message}")
+        self._report.notice(f"Events about this rollout cannot be written: {error.message}")
 
     def _tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
         about = f"{node}/{reason}"
@@ -82,8 +82,8 @@ class PhaseEvents:
             return f"{'Done' if node.cordoned else 'Uncordoned'} {took}{version}{_kept(node)}"
         if result.outcome is Outcome.SKIPPED:
             return f"Not touched: {result.message}"
-        left = "; it is left cordoned" if result.left_cordoned else ""
-        return f"{result.outcome} in phase {result.phase} {took}: {result.message}{left}"
+        remark = "; it is left cordoned" if result.left_cordoned else ""
+        return f"{result.outcome} in phase {result.phase} {took}: {result.message}{remark}"
 
 
 def _end(result: NodeResult) -> tuple[str, bool]:
@@ -98,11 +98,11 @@ def _sentence(phase: Phase, node: PlannedNode) -> str:
         case Phase.DRAINING:
             return f"Evicting {node.evict} pod{'' if node.evict == 1 else 's'}"
         case Phase.DRAINED:
-            return "Every pod that had to go is gone"
+            return "All pods that had to leave are gone"
         case Phase.REBOOTING:
             return f"Asking the host to reboot: {_versions(node)}"
         case Phase.BOOTED:
-            return "The host is up with another boot id"
+            return "The host is up with a new boot id"
         case _:
             return "The kubelet of the new boot reports Ready"
 
@@ -114,4 +114,4 @@ def _versions(node: PlannedNode) -> str:
 
 
 def _kept(node: PlannedNode) -> str:
-    return "; it was cordoned before, and stays so" if node.cordoned else ""
+    return "; it was cordoned before and stays cordoned" if node.cordoned else ""

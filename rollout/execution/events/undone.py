@@ -18,7 +18,7 @@ def undone_events(api: ClusterApi, run: str, report: Reporter) -> EventWriter:
     """What writes them, for the nodes of one run; that it cannot is told once, and keeps nothing from being undone."""
 
     def refused(error: RolloutError) -> None:
-        report.notice(f"the Nodes' Events do not tell of this abort: {error.message}")
+        report.notice(f"Events about this abort cannot be written: {error.message}")
 
     return EventWriter(api, run, closing_seconds=CLOSING_SECONDS, refused=refused)
 
@@ -32,7 +32,7 @@ def undone_note(node: PlannedNode, result: NodeResult, run: str, at: datetime) -
 
 
 def _left(result: NodeResult) -> str:
-    return f"Not undone by rollout abort in phase {result.phase}: {result.message}; it is left as it is"
+    return f"Not undone by rollout abort in phase {result.phase}: {result.message}; it was left as it is"
 
 
 def _given_back(node: PlannedNode, result: NodeResult) -> str:

@@ -35,13 +35,13 @@ def check_after(task: NodeTask, hooks: HookPolicy) -> None:
         _check(task, hooks, AFTER, hooks.after, Phase.READY)
 
 
-def _check(task: NodeTask, hooks: HookPolicy, name: str, wanted: Sequence[str], phase: Phase) -> None:
+def _check(task: NodeTask, hooks: HookPolicy, name: str, annotations: Sequence[str], phase: Phase) -> None:
     label = hooks.prefix + name
     deadline = task.cluster.deadline(hooks.timeout)
-    _ask(task, label, wanted)
+    _ask(task, label, annotations)
     reported = ""
     with watch_node(task.cluster, task.name, deadline) as view:
-        while missing := _missing(view.items(), wanted):
+        while missing := _missing(view.items(), annotations):
             task.guard.check()
             if deadline.expired:
                 raise NodeFailure(
@@ -53,21 +53,21 @@ def _check(task: NodeTask, hooks: HookPolicy, name: str, wanted: Sequence[str], 
                 reported = missing
                 task.report.step(task.name, phase, f"waiting for checks: {missing}")
             view.wait(min(_TICK, max(0.1, deadline.remaining)))
-    _thank(task, label, wanted)
+    _thank(task, label, annotations)
 
 
-def _missing(nodes: Sequence[Node], wanted: Sequence[str]) -> str:
-    annotations = nodes[0].annotations if nodes else {}
-    return ", ".join(name for name in wanted if annotations.get(name) != _TRUE)
+def _missing(nodes: Sequence[Node], names: Sequence[str]) -> str:
+    present = nodes[0].annotations if nodes else {}
+    return ", ".join(name for name in names if present.get(name) != _TRUE)
 
 
-def _ask(task: NodeTask, label: str, wanted: Sequence[str]) -> None:
-    answers = dict.fromkeys(wanted)
+def _ask(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
+    answers = dict.fromkeys(annotations)
     _write(task, {label: _TRUE}, {**answers, marks.HOOK_LABEL: label}, refused=label)
 
 
-def _thank(task: NodeTask, label: str, wanted: Sequence[str]) -> None:
-    answers = dict.fromkeys(wanted)
+def _thank(task: NodeTask, label: str, annotations: Sequence[str]) -> None:
+    answers = dict.fromkeys(annotations)
     _write(task, {label: None}, {**answers, marks.HOOK_LABEL: None}, refused="")
 
 
@@ -77,7 +77,9 @@ def _write(task: NodeTask, labels: dict[str, str | None], annotations: dict[str,
     while True:
         node = task.cluster.ask(lambda api: read_node(api, task.name), deadline)
         if refused and refused in node.labels and node.annotations.get(marks.HOOK_LABEL) != refused:
-            raise NodeFailure(Outcome.SKIPPED, f"somebody else is having checks run there: it has the label {refused}")
+            raise NodeFailure(
+                Outcome.SKIPPED, f"another tool has checks running there: the Node has the label {refused}"
+            )
         body = {
             "metadata": {"resourceVersion": node.resource_version, "labels": labels, "annotations": annotations},
         }

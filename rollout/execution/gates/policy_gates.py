@@ -67,7 +67,7 @@ class PolicyGates:
         if self._windows and not self._policy.windows.wait and not current(self._windows, now):
             return f"outside the maintenance window; the next opens {self._next_opening(now)}"
         names = ", ".join(node.name for node in wave.nodes)
-        question = f"Wave {wave.index} of {len(self._around.plan.waves)}: {names}. Begin it?"
+        question = f"Wave {wave.index} of {len(self._around.plan.waves)}: {names}. Start it?"
         if self._ports.confirmation and not self._ports.confirmation.given(question, stopped=self._stopped):
             return f"wave {wave.index} was not confirmed"
         return self._command("wave", _about(wave, self._around.plan))
@@ -76,11 +76,11 @@ class PolicyGates:
         """Ask the windows, the blocking pods and the alerts, the cheapest first."""
         shut = self._window(node)
         if shut.why:
-            return self._said("", shut)
+            return self._report_once("", shut)
         if why := self._blocking_pods(node):
-            return self._said(node.name, self._bounded(node, why))
+            return self._report_once(node.name, self._bounded(node, why))
         if why := self._alert():
-            return self._said(node.name, replace(self._bounded(node, why), is_general=True))
+            return self._report_once(node.name, replace(self._bounded(node, why), is_general=True))
         self._held.pop(node.name, None)
         return OPEN
 
@@ -95,7 +95,7 @@ class PolicyGates:
             GateVariable.STAGED_VERSION: context.planned.staged_version,
         }
         if why := self._command("node", about):
-            raise NodeFailure(Outcome.SKIPPED, f"not begun: {why}")
+            raise NodeFailure(Outcome.SKIPPED, f"not started: {why}")
 
     def before_drain(self, context: NodeContext) -> None:
         """Wait for the checks; one that took until after the window has closed comes too late."""
@@ -134,14 +134,18 @@ class PolicyGates:
             return OPEN
         now, needed = self._around.cluster.clock.now(), self._needed(node)
         if needed and not fits_ever(self._windows, now, needed):
-            return Hold(f"it is estimated to take {Duration(round(needed))}, which no window has room for", final=True)
+            return Hold(
+                f"it is estimated to take {Duration(round(needed))}, longer than any maintenance window", final=True
+            )
         opening = current(self._windows, now)
         if opening and (opening.end - now).total_seconds() >= needed:
             return OPEN
         is_general = self._policy.windows.wait
         if opening:
-            left = round((opening.end - now).total_seconds())
-            why = f"only {Duration(left)} are left of the window, and it is estimated to take {Duration(round(needed))}"
+            remaining = round((opening.end - now).total_seconds())
+            why = (
+                f"only {Duration(remaining)} left in the window, and it is estimated to take {Duration(round(needed))}"
+            )
         else:
             why = "outside the maintenance window"
         return Hold(f"{why}; the next opens {self._next_opening(now)}", final=not is_general, is_general=is_general)
@@ -165,7 +169,7 @@ class PolicyGates:
             )
             if running := [pod.key for pod in pods if not pod.finished]:
                 names = shortened(running, _NAMED)
-                return f"the pod {names} runs there, and --blocking-pod-selector {selector} waits for it"
+                return f"pod {names} runs there (--blocking-pod-selector {selector})"
         return ""
 
     def _alert(self) -> str:
@@ -179,11 +183,11 @@ class PolicyGates:
 
     def _ask_for_alerts(self) -> str:
         if self._ports.alerts is None:
-            return "nobody can be asked for alerts"
+            return "no source of alerts is configured"
         try:
             active = self._ports.alerts.active()
         except GateError as error:
-            return f"alerts cannot be asked for: {error.message}"
+            return f"alerts cannot be read: {error.message}"
         return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""
 
     def _bounded(self, node: PlannedNode, why: str) -> Hold:
@@ -192,11 +196,11 @@ class PolicyGates:
             return Hold(f"{why}, for longer than --gate-timeout {self._policy.timeout}", final=True)
         return Hold(why)
 
-    def _said(self, about: str, hold: Hold) -> Hold:
+    def _report_once(self, about: str, hold: Hold) -> Hold:
         """Tell once what holds a node up, or all of them."""
         if self._reported.get(about) != hold.why and not hold.final:
             self._reported[about] = hold.why
-            self._around.report.notice(f"{about or 'no node is begun'}: {hold.why}")
+            self._around.report.notice(f"{about or 'no node is started'}: {hold.why}")
         return hold
 
 

@@ -35,9 +35,9 @@ def look(host: NodeHost, deadline: Deadline) -> tuple[BootFacts | None, str]:
         return None, f"waiting for the host: {error}"
     facts = parse_boot(result)
     if facts is None:
-        return None, "waiting for the host: it gave no boot id"
+        return None, "waiting for the host: no boot id in its answer"
     if not facts.machine_id:
-        return None, "waiting for the host: it gave no machine id"
+        return None, "waiting for the host: no machine id in its answer"
     if why := other_machine(host, facts):
         raise NodeFailure(Outcome.NOT_BACK, why, hint=f"Find out what answers at {host.host.address} now.")
     return facts, "still up with the boot id from before"
@@ -48,8 +48,8 @@ def other_machine(host: NodeHost, facts: BootFacts) -> str:
     expected = host.planned.machine_id
     if facts.machine_id == expected:
         return ""
-    known = f"machine id {facts.machine_id or 'unreadable'} instead of {expected or 'an unknown one'}"
-    return f"another machine answers at {host.host.address}: {known}"
+    difference = f"machine id {facts.machine_id or 'unreadable'} instead of {expected or 'an unknown one'}"
+    return f"another machine answers at {host.host.address}: {difference}"
 
 
 def in_boot_before(host: NodeHost, facts: BootFacts) -> bool:

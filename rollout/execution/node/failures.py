@@ -25,7 +25,7 @@ class GivenUpError(NodeFailure):
     """Stopped on request before the reboot."""
 
     def __init__(self) -> None:
-        super().__init__(Outcome.ABORTED, "given back, as it was not rebooting yet: stopped on request")
+        super().__init__(Outcome.ABORTED, "given back before its reboot: stopped on request")
 
 
 def outcome_of(error: RolloutError) -> Outcome:

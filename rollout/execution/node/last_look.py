@@ -8,7 +8,7 @@ host already open, so that nothing but the command itself follows.
 from rollout.errors import ApiError, DrainError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import must_go
-from rollout.execution.drain.returning import not_left_to_the_reboot
+from rollout.execution.drain.returning_pods import without_returning
 from rollout.execution.drain.task import DrainTask
 from rollout.gather.cluster.snapshot import read_attachments, read_daemon_sets, read_node, read_node_pods
 from rollout.model import marks
@@ -42,7 +42,7 @@ def look_again(task: DrainTask, deadline: Deadline) -> None:
     """
     node = task.cluster.ask(lambda api: read_node(api, task.node), deadline)
     if not node.unschedulable:
-        raise DrainError(f"{task.node} was uncordoned by someone else before its reboot was asked for")
+        raise DrainError(f"{task.node} was uncordoned outside this rollout before its reboot was asked for")
     if node.annotations.get(marks.RUN) != task.rollout:
         raise DrainError(f"our marks on {task.node} were removed before its reboot was asked for")
     _check_empty(task, deadline)
@@ -52,9 +52,9 @@ def look_again(task: DrainTask, deadline: Deadline) -> None:
 def _check_empty(task: DrainTask, deadline: Deadline) -> None:
     listing = task.cluster.ask(lambda api: read_node_pods(api, task.node), deadline)
     owners = task.cluster.ask(read_daemon_sets, deadline)
-    left = must_go(listing.pods, DrainRules.of(task.policy, owners, now=task.cluster.api.server_time()))
-    if left := not_left_to_the_reboot(left, task.returning):
-        raise RefilledError(f"{left[0].key} arrived on {task.node} after it was drained")
+    pods = must_go(listing.pods, DrainRules.of(task.policy, owners, now=task.cluster.api.server_time()))
+    if pods := without_returning(pods, task.returning):
+        raise RefilledError(f"{pods[0].key} arrived on {task.node} after it was drained")
 
 
 def _await_detached(task: DrainTask) -> None:

@@ -82,10 +82,10 @@ def _given_back_already(task: NodeTask, node: Node) -> bool:
 
 def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Leave the node cordoned and marked as failed, for somebody to look at."""
-    wanted = {**_result(task, outcome, version), marks.PHASE: Phase.FAILED.value, marks.HOOK_LABEL: None}
+    annotations = {**_result(task, outcome, version), marks.PHASE: Phase.FAILED.value, marks.HOOK_LABEL: None}
 
     def change(node: Node) -> dict[str, Any]:
-        body = _annotations(_ours(task, node), wanted)
+        body = _annotations(_ours(task, node), annotations)
         body["metadata"]["labels"] = _hook_label(node)
         return body
 
@@ -114,17 +114,17 @@ def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str,
 def _check_free(task: NodeTask, node: Node) -> None:
     """`NodeFailure` where the Node is not what was planned any more: its turn is skipped, nothing was done to it."""
     if why := misunderstanding(node):
-        message = f"not begun: it carries marks that are not understood: {why}"
+        message = f"not started: its marks are not understood: {why}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_MARKS)
     if node.uid != task.planned.node_uid:
-        raise NodeFailure(Outcome.SKIPPED, "not begun: the Node was deleted and made anew since it was planned")
+        raise NodeFailure(Outcome.SKIPPED, "not started: the Node was deleted and created again since it was planned")
     if node.boot_id != task.planned.boot_id or node.machine_id != task.planned.machine_id:
-        raise NodeFailure(Outcome.SKIPPED, "not begun: its kubelet has reported another boot since it was planned")
+        raise NodeFailure(Outcome.SKIPPED, "not started: its kubelet has reported another boot since it was planned")
     run = node.annotations.get(marks.RUN)
     if run not in (None, task.rollout) and node.annotations.get(marks.PHASE) != Phase.FAILED.value:
-        raise NodeFailure(Outcome.SKIPPED, f"not begun: it is marked by the unfinished rollout {run}")
+        raise NodeFailure(Outcome.SKIPPED, f"not started: it is marked by the unfinished rollout {run}")
     if node.unschedulable and not task.planned.cordoned and run != task.rollout:
-        message = "not begun: it was cordoned by someone else after it was planned"
+        message = "not started: it was cordoned outside this rollout after it was planned"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.CORDONED)
 
 
@@ -135,11 +135,11 @@ def _ours(task: NodeTask, node: Node) -> Node:
     if run:
         raise FencedError(
             f"the Node {node.name} is marked by the rollout {run} now, not by this one",
-            hint="Nothing further is done to this node.",
+            hint="This node is left as it is.",
         )
     raise MarksGoneError(
-        f"our marks on the Node {node.name} are gone: somebody has taken them away, or deleted the Node",
-        hint="Nothing further is done to this node.",
+        f"our marks on the Node {node.name} are gone: they were removed, or the Node was deleted",
+        hint="This node is left as it is.",
     )
 
 
@@ -176,7 +176,7 @@ def _write(task: NodeTask, change: Callable[[Node], dict[str, Any] | None]) -> N
         except ApiConflictError:
             continue
         return node
-    raise StepError(f"the Node {task.name} changes so often that nothing could be written on it")
+    raise StepError(f"the Node {task.name} changes too often to be written")
 
 
 def _patch(api: ClusterApi, task: NodeTask, body: dict[str, Any]) -> bytes:

@@ -76,7 +76,7 @@ def _ask(context: NodeContext) -> CommandResult | None:
             return False
         _check_may_reboot(context, facts)
         if started.remaining < _COMMAND_SECONDS:
-            raise _NotNowError("the last look at the Node took too long")
+            raise _NotNowError("the last check of the Node took too long")
         return True
 
     host = context.host
@@ -91,7 +91,7 @@ def _check_may_reboot(context: NodeContext, facts: BootFacts) -> None:
     except ApiError as error:
         if not is_passing(error):
             raise
-        raise _NotNowError(f"the API server is away: {error.message}") from error
+        raise _NotNowError(f"the API server is unavailable: {error.message}") from error
 
 
 def _is_in_the_same_boot(context: NodeContext, deadline: Deadline) -> bool:
@@ -170,4 +170,4 @@ class _Doubt:
             self.refused = self.context.cluster.deadline(seconds)
         if self.refused.expired:
             raise error
-        return f"not asked to reboot, only watched whether it was: {error.message}"
+        return f"not asked to reboot again, only watched: {error.message}"

@@ -25,9 +25,9 @@ def take_up(context: NodeContext) -> Progress:
     context.guard.check()
     node = context.cluster.ask(lambda api: read_node(api, context.name))
     if node.annotations.get(marks.RUN) != context.task.rollout:
-        raise NodeFailure(Outcome.SKIPPED, "its marks are gone: somebody has finished it, or undone them")
+        raise NodeFailure(Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed")
     if why := misunderstanding(node):
-        raise NodeFailure(Outcome.STRANDED, f"{why}: nothing is done to it", hint=UNCLEAR_HINT.format(name=node.name))
+        raise NodeFailure(Outcome.STRANDED, f"{why}: nothing was done to it", hint=UNCLEAR_HINT.format(name=node.name))
     marked = Progress(staged_version=node.annotations.get(marks.STAGED_VERSION, ""), marked=True)
     phase = Phase(node.annotations[marks.PHASE])
     if phase in AFTER_REBOOT:

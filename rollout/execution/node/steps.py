@@ -65,11 +65,11 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Look at the host once more, then cordon: much may have happened since the plan."""
     context.guard.check()
     host = context.host
-    seen = observe(host.host, host.shell, timeout=host.probe_timeout)
+    observation = observe(host.host, host.shell, timeout=host.probe_timeout)
     node = context.cluster.ask(lambda api: read_node(api, context.name))
-    facts = identified((node,), {node.name: seen})[node.name]
+    facts = identified((node,), {node.name: observation})[node.name]
     if isinstance(facts, ProbeFailure):
-        message = f"not begun: {facts.message}"
+        message = f"not started: {facts.message}"
         raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
     _check_host(context, facts)
     _check_node(context, node)
@@ -81,47 +81,47 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
 
 def _check_host(context: NodeContext, facts: HostFacts) -> None:
     if facts.machine_id != context.planned.machine_id:
-        message = "not begun: its host is another machine than when it was planned"
+        message = "not started: its host is another machine than when it was planned"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.WRONG_HOST)
     if facts.boot_id != context.planned.boot_id:
-        raise NodeFailure(Outcome.SKIPPED, "not begun: the host has rebooted since it was planned")
+        raise NodeFailure(Outcome.SKIPPED, "not started: the host has rebooted since it was planned")
     if context.planned.staged and not facts.update.needs_reboot:
         raise _without_update(facts)
     if facts.inhibited_by:
-        message = f"not begun: its shutdown is blocked by {facts.inhibited_by}"
+        message = f"not started: its shutdown is blocked by {facts.inhibited_by}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.INHIBITED)
     if facts.shutdown_pending:
-        message = f"not begun: {facts.shutdown_pending}"
+        message = f"not started: {facts.shutdown_pending}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.SHUTDOWN_PENDING)
 
 
 def _check_node(context: NodeContext, node: Node) -> None:
     if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
-        raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has begun it meanwhile: rollout resume")
+        raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
     if not node.is_ready:
-        message = f"not begun: the Node is not Ready any more {node.ready_message}".rstrip()
+        message = f"not started: the Node is no longer Ready {node.ready_message}".rstrip()
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NOT_READY)
     if any(node.annotations.get(annotation) == "true" for annotation in marks.PAUSE_ANNOTATIONS):
-        message = "not begun: it has been paused since it was planned"
+        message = "not started: it has been paused since it was planned"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.PAUSED)
     ignored = context.policy.gates.ignored_rivals
     if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
-        message = f"not begun: since it was planned {held}"
+        message = f"not started: since it was planned {held}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.RIVAL)
 
 
 def _without_update(facts: HostFacts) -> NodeFailure:
     """An engine that no longer says what it is doing has not said that nothing waits."""
     if facts.update.operation is UpdateOperation.UNKNOWN:
-        message = f"not begun: {facts.update.message or 'update_engine gave no status'}"
+        message = f"not started: {facts.update.message or 'update_engine gave no status'}"
         return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_STATUS)
-    return NodeFailure(Outcome.SKIPPED, "not begun: its staged update is gone", reason=ExclusionReason.NO_UPDATE)
+    return NodeFailure(Outcome.SKIPPED, "not started: its staged update is gone", reason=ExclusionReason.NO_UPDATE)
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
     context.gates.before_drain(context)
     if not mark_phase(context.task, Phase.DRAINING).unschedulable:
-        raise DrainError(f"{context.name} was uncordoned by someone else before it was drained")
+        raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
     return progress.to(Phase.DRAINING)
 
 
@@ -157,7 +157,7 @@ def _drain_again(context: NodeContext, progress: Progress, refilled: RefilledErr
         raise refilled
     context.report.step(context.name, Phase.DRAINING, f"draining again: {refilled.message}")
     if not mark_phase(context.task, Phase.DRAINING).unschedulable:
-        raise DrainError(f"{context.name} was uncordoned by someone else before it was drained")
+        raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
     return replace(progress, drains=progress.drains + 1, in_doubt=False).to(Phase.DRAINING)
 
 
@@ -201,7 +201,7 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
         except (MarksGoneError, ApiNotFoundError):
             left_cordoned = stays_cordoned(context.task)
         except RolloutError as further:
-            message += f"; and its marks could not be taken away: {further.message}"
+            message += f"; and its marks could not be removed: {further.message}"
             left_cordoned = True
     elif progress.marked or (context.is_taken_up and outcome is not Outcome.SKIPPED):
         left_cordoned = True

@@ -35,11 +35,11 @@ _MOST_HEALTH = 300_000
 # In bytes: that mebibyte as base64, annotations, and who wrote which field.
 _LARGEST_BODY = 4 << 20
 # Characters of what a record says that go into the sentence on what is wrong with it.
-_TOLD = 200
+_EXCERPT = 200
 _GZIP = 16 + zlib.MAX_WBITS
 _NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
-_WAYS_OUT = "Go on with it: rollout resume. Or undo what it has begun: rollout abort."
-_WAY_OUT = "Undo what it has begun, and take its record away: rollout abort."
+_WAYS_OUT = "Go on: rollout resume. Undo what it started: rollout abort."
+_WAY_OUT = "Undo what it started and remove its record: rollout abort."
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _config_map(body: bytes) -> _ConfigMap:
     try:
         return msgspec.json.decode(body, type=_ConfigMap)
     except _NOT_READ as error:
-        raise _NotUnderstoodError(str(error)[:_TOLD]) from error
+        raise _NotUnderstoodError(str(error)[:_EXCERPT]) from error
 
 
 def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
@@ -142,11 +142,11 @@ def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
 def _check_annotations(annotations: dict[str, str]) -> None:
     ours = {name for name in annotations if name.startswith(marks.PREFIX)}
     if strange := sorted(ours - set(marks.ON_RECORD)):
-        raise _NotUnderstoodError(f"its annotation {strange[0][:_TOLD]} is none that this program knows")
+        raise _NotUnderstoodError(f"its annotation {strange[0][:_EXCERPT]} is unknown to this version of rollout")
     if not is_run_id(run := annotations.get(marks.RUN, "")):
-        raise _NotUnderstoodError(f"{run[:_TOLD]!r} is no id of a rollout")
+        raise _NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
     if (word := annotations.get(marks.ENDED, "false")) not in ("true", "false"):
-        raise _NotUnderstoodError(f"its annotation {marks.ENDED} is {word[:_TOLD]!r}")
+        raise _NotUnderstoodError(f"its annotation {marks.ENDED} is {word[:_EXCERPT]!r}")
 
 
 def _health(config_map: _ConfigMap) -> Health | None:
@@ -154,16 +154,16 @@ def _health(config_map: _ConfigMap) -> Health | None:
     try:
         health = msgspec.json.decode((config_map.data or {}).get(_HEALTH_KEY, "null"), type=Health | None)
     except _NOT_READ as error:
-        raise _NotUnderstoodError(f"what was well before its wave, {_HEALTH_KEY}: {str(error)[:_TOLD]}") from error
+        raise _NotUnderstoodError(f"its health before the wave, {_HEALTH_KEY}: {str(error)[:_EXCERPT]}") from error
     workloads = health.workloads.values() if health else ()
     if strange := next((workload for workload in workloads if not workload.is_named), None):
-        raise _NotUnderstoodError(f"{_HEALTH_KEY}: {strange.key[:_TOLD]!r} is the name of no workload")
+        raise _NotUnderstoodError(f"{_HEALTH_KEY}: {strange.key[:_EXCERPT]!r} is not a workload name")
     return health
 
 
 def _plan(config_map: _ConfigMap, run: str) -> RolloutPlan:
     if strange := sorted(config_map.parts - {_PLAN_KEY, _PACKED_KEY, _HEALTH_KEY}):
-        raise _NotUnderstoodError(f"its part {strange[0][:_TOLD]!r} is none that this program knows")
+        raise _NotUnderstoodError(f"its key {strange[0][:_EXCERPT]!r} is unknown to this version of rollout")
     if {_PLAN_KEY, _PACKED_KEY} <= config_map.parts:
         raise _NotUnderstoodError("it holds two plans")
     try:
@@ -187,7 +187,7 @@ def _unpacked(packed: bytes) -> bytes:
     if len(document) > LARGEST_DOCUMENT:
         raise _NotUnderstoodError(f"its plan is larger than {LARGEST_DOCUMENT >> 20} MiB, unpacked")
     if not unpacking.eof or unpacking.unused_data:
-        raise _NotUnderstoodError(f"{_PACKED_KEY} is cut off, or goes on after its end")
+        raise _NotUnderstoodError(f"{_PACKED_KEY} is truncated, or has trailing data")
     return document
 
 
@@ -274,7 +274,7 @@ class RunRecord:
         standing = self._cluster.ask(lambda api: read_record(api, self._namespace))
         if standing is None or standing.problem or standing.run != run:
             raise BlockedError(
-                f"the record of the rollout {run} has been changed, or taken away, since it was read",
+                f"the record of the rollout {run} was changed or removed since it was read",
                 hint="See how it stands: rollout status --run.",
             )
         self._mark_ended(ended=False)

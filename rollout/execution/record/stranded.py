@@ -7,7 +7,7 @@ from rollout.model.node_marks import UNCLEAR_HINT
 from rollout.model.progress import NodeResult, Outcome, Phase
 
 _STAYS = "its cordon and its marks stay"
-_NO_HOST = "Name its host in the inventory (-i), and run rollout resume again; or give it back with rollout abort."
+_NO_HOST = "Add its host to the inventory (-i) and run rollout resume again, or give it back with rollout abort."
 _NOT_OURS = "Give it back with rollout abort, which undoes this rollout as well; or look at the node."
 
 
@@ -30,12 +30,12 @@ def _left(unfinished: Unfinished, begun: Iterable[Begun], hosts: Container[str])
     for entry in begun:
         name = entry.node.name
         if planned is not None and entry.phase is not Phase.FAILED and entry.run != unfinished.record.run:
-            message = f"it was begun by the rollout {entry.run}, which is not that of the record"
+            message = f"it was started by rollout {entry.run}, and the record is of another rollout"
             yield _result(name, entry.phase, message, _NOT_OURS)
         elif planned is not None and entry.phase is not Phase.FAILED and name not in planned:
-            yield _result(name, entry.phase, "it carries the rollout's marks, and its plan does not name it", _NOT_OURS)
+            yield _result(name, entry.phase, "it carries the rollout's marks, but is not in its plan", _NOT_OURS)
         elif name not in hosts:
-            yield _result(name, entry.phase, "it was begun, and no host is known for it now", _NO_HOST)
+            yield _result(name, entry.phase, "it was started, but no host is known for it now", _NO_HOST)
 
 
 def _result(name: str, phase: Phase, why: str, hint: str) -> NodeResult:

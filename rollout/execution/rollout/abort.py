@@ -39,12 +39,12 @@ _PAUSE = 1.0
 class Aborted:
     """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
 
-    `run` is empty where neither a record nor a mark tells it.
+    `run` is empty where neither a record nor a mark names it.
     """
 
     run: str
     reverted: tuple[str, ...]
-    left: Mapping[str, str]
+    left_cordoned: Mapping[str, str]
 
 
 def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait: float) -> Aborted:
@@ -66,15 +66,15 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         events = undone_events(ports.api, unfinished.run, report)
         undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events)
         nodes = (*unfinished.begun, *unfinished.failed)
-        known = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
-        with events, ports.shell.attending(known):
-            results = [*_left(unfinished, report), *undoing.all(nodes)]
+        attended = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
+        with events, ports.shell.attending(attended):
+            results = [*_report_stranded(unfinished, report), *undoing.all(nodes)]
         RunRecord(cluster, options.lease_namespace).end(complete=True)
-    left = {result.node: result.message for result in results if result.left_cordoned}
-    return Aborted(unfinished.run, tuple(result.node for result in results if not result.left_cordoned), left)
+    cordoned = {result.node: result.message for result in results if result.left_cordoned}
+    return Aborted(unfinished.run, tuple(result.node for result in results if not result.left_cordoned), cordoned)
 
 
-def _left(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
+def _report_stranded(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:
     """The nodes whose marks are not understood: what is ours on them, and what may be undone, is not known."""
     results = stranded(unfinished, (), ())
     for result in results:
@@ -95,9 +95,9 @@ class _Undoing:
     def all(self, nodes: tuple[Begun, ...]) -> list[NodeResult]:
         """Undo every node, some side by side."""
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="abort") as pool:
-            return list(pool.map(self._one, nodes))
+            return list(pool.map(self._undo_node, nodes))
 
-    def _one(self, begun: Begun) -> NodeResult:
+    def _undo_node(self, begun: Begun) -> NodeResult:
         clock = self.ports.clock
         task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, clock.monotonic())
         message = ""
@@ -119,7 +119,7 @@ class _Undoing:
         """Return once pods may run there again; `StepError` where that cannot be seen in time."""
         deadline = self.cluster.deadline(self.wait)
         away = over = False
-        while not _is_back(node := self._seen(task, deadline), task.planned.boot_id):
+        while not _is_back(node := self._read(task, deadline), task.planned.boot_id):
             if over:
                 _check_works(node, away=away)
                 return
@@ -127,10 +127,10 @@ class _Undoing:
             # A host may take long to answer: the Node is judged by how it stands after that.
             over = deadline.expired
             if not over:
-                self.report.step(task.name, Phase.REBOOTING, "its reboot may have been asked for: watching it")
+                self.report.step(task.name, Phase.REBOOTING, "its reboot may have been requested: watching it")
                 deadline.pause(_PAUSE)
 
-    def _seen(self, task: NodeTask, deadline: Deadline) -> Node:
+    def _read(self, task: NodeTask, deadline: Deadline) -> Node:
         return self.cluster.ask(lambda api: read_node(api, task.name), deadline)
 
     def _answers_in_old_boot(self, task: NodeTask) -> bool:
@@ -148,7 +148,9 @@ def _is_back(node: Node, boot_id_before: str) -> bool:
 def _check_works(node: Node, *, away: bool) -> None:
     """`StepError` for a node that was away at some look, or is not Ready."""
     if away or not node.is_ready:
-        raise StepError(f"it may be rebooting right now, and is {_state(node)}; run abort again once it is Ready")
+        raise StepError(
+            f"it may be rebooting right now and is {_state(node)}; run rollout abort again once it is Ready"
+        )
 
 
 def _state(node: Node) -> str:

@@ -17,7 +17,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Selection
 from rollout.model.progress import NotDone, Outcome
 from rollout.model.quantity import Count
-from rollout.planning.continuation import joined, rest_of_ramp, with_left_out
+from rollout.planning.continuation import joined, remaining_ramp, with_earlier_exclusions
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.estimates import Past
 from rollout.planning.plan import PlanInputs, build_plan
@@ -77,8 +77,8 @@ def continuation(
     """The nodes that were begun, taken on from where they stand, and the others by the rollout's own rules."""
     begun = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
     left_behind = stranded(unfinished, begun, situation.hosts)
-    lost = {result.node for result in left_behind}
-    begun = tuple(item for item in begun if item.node.name not in lost)
+    stranded_nodes = {result.node for result in left_behind}
+    begun = tuple(item for item in begun if item.node.name not in stranded_nodes)
     selected = _selected(unfinished, situation.snapshot)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
     fresh = _planned_anew(unfinished, pending, situation, selected, skip_blocked=skip_blocked)
@@ -86,7 +86,7 @@ def continuation(
     limit = rules_of(unfinished).max_failures.of(selected)
     inherited = Inheritance(
         begun={item.node.name: item.run for item in begun},
-        left=frozenset(item.node.name for item in unfinished.failed if item not in begun and item.cordoned),
+        left_cordoned=frozenset(item.node.name for item in unfinished.failed if item not in begun and item.cordoned),
         health=unfinished.record.health,
         failures=counted_failures(unfinished, limit, retry_failed=retry_failed),
         failed=() if retry_failed else _failed_before(unfinished),
@@ -94,7 +94,7 @@ def continuation(
         is_recorded=not unfinished.record.problem,
     )
     present = {node.name for node in situation.snapshot.nodes}
-    plan = with_left_out(plan, unfinished.record.plan, present)
+    plan = with_earlier_exclusions(plan, unfinished.record.plan, present)
     return Continuation(plan, inherited, selected, _retried(unfinished, begun))
 
 
@@ -104,11 +104,11 @@ def _retried(unfinished: Unfinished, begun: tuple[Begun, ...]) -> tuple[str, ...
 
 def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
     """The rollout's nodes that failed before the interruption, cordoned or in service."""
-    left = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
+    cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
     return (
-        *(NotDone(name, Outcome.FAILED, "failed before, and was left cordoned") for name in left),
+        *(NotDone(name, Outcome.FAILED, "failed before and was left cordoned") for name in cordoned),
         *(
-            NotDone(name, _outcome(word), "failed before, and was given back")
+            NotDone(name, _outcome(word), "failed before and was given back")
             for name, word in unfinished.given_back.items()
         ),
     )
@@ -137,7 +137,7 @@ def _selected(unfinished: Unfinished, snapshot: ClusterSnapshot) -> int:
     plan = unfinished.record.plan
     if plan is None:
         return len(snapshot.nodes)
-    names = [node.name for node in plan.nodes] + [left.node for left in plan.excluded]
+    names = [node.name for node in plan.nodes] + [exclusion.node for exclusion in plan.excluded]
     return sum(1 for name in names if not excluded_by_name(name, plan.selection))
 
 
@@ -151,7 +151,7 @@ def _planned_anew(
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
         canary=max(0, policy.canary - len(unfinished.done) - len(unfinished.begun)),
-        ramp=_rest_of_ramp(unfinished, policy, situation.snapshot, selected),
+        ramp=_remaining_ramp(unfinished, policy, situation.snapshot, selected),
         skip_blocked=policy.skip_blocked or skip_blocked,
     )
     return build_plan(
@@ -167,10 +167,10 @@ def _planned_anew(
     )
 
 
-def _rest_of_ramp(
+def _remaining_ramp(
     unfinished: Unfinished, policy: Policy, snapshot: ClusterSnapshot, selected: int
 ) -> tuple[Count, ...]:
     """The steps that are still to be taken: nodes that came through, or are about to, have taken the first ones."""
     through = {*unfinished.done, *(item.node.name for item in unfinished.begun)}
     workers = sum(1 for node in snapshot.nodes if node.name in through and not node.is_control_plane)
-    return rest_of_ramp([step.of(selected) for step in policy.ramp], workers - policy.canary)
+    return remaining_ramp([step.of(selected) for step in policy.ramp], workers - policy.canary)

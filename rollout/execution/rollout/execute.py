@@ -114,7 +114,7 @@ def _may_act(guard: Guard) -> bool:
 
 
 def _run_waves(run: _Run) -> Ledger:
-    ledger = Ledger(left_before=run.inherited.left, failures_before=run.inherited.failures)
+    ledger = Ledger(cordoned_before=run.inherited.left_cordoned, failures_before=run.inherited.failures)
     for result in run.inherited.stranded:
         ledger.take(result)
         run.report.node_finished(result)
@@ -131,7 +131,7 @@ def _run_waves(run: _Run) -> Ledger:
             why = _run_wave(run, runner, settler, wave, settle=not is_last)
         except ApiError as error:
             ledger.give_up(_unaccounted(wave, ledger), error.message)
-            why = f"the API server is away: {error.message}"
+            why = f"the API server is unavailable: {error.message}"
     return ledger
 
 
@@ -143,7 +143,7 @@ def _settle_first(run: _Run, settler: Settler, ledger: Ledger) -> str:
     try:
         unsettled = settler.wait(health, waves[0].index, ledger.away, run.stop)
     except ApiError as error:
-        return f"the API server is away: {error.message}"
+        return f"the API server is unavailable: {error.message}"
     if not unsettled or run.stop.requested:
         return ""
     return f"since the interruption the cluster has not settled within {run.plan.policy.settle_timeout}: {unsettled}"
@@ -191,9 +191,9 @@ def _keep(run: _Run, health: Health) -> None:
 
 def _unaccounted(wave: Wave, ledger: Ledger) -> list[PlannedNode]:
     """Nodes of a wave that neither finished nor were given up."""
-    known = {result.node for result in ledger.finished}
-    known |= {entry.node for entry in (*ledger.skipped, *ledger.not_started)}
-    return [node for node in wave.nodes if node.name not in known]
+    accounted = {result.node for result in ledger.finished}
+    accounted |= {entry.node for entry in (*ledger.skipped, *ledger.not_started)}
+    return [node for node in wave.nodes if node.name not in accounted]
 
 
 def _settle(run: _Run, settler: Settler, before: Health, wave: Wave, ledger: Ledger) -> str:
@@ -262,6 +262,6 @@ def _run_safely(context: NodeContext) -> NodeResult:
     try:
         return process_node(context)
     except Exception as error:  # noqa: BLE001 - see above
-        message = f"an unforeseen error, please report it: {error!r}"
+        message = f"internal error, please report it: {error!r}"
         seconds = context.task.seconds
         return NodeResult(context.name, Outcome.FAILED, Phase.FAILED, seconds, message, left_cordoned=True)

@@ -11,14 +11,14 @@ from rollout.model.progress import NodeResult, NotStarted, Outcome
 class Ledger:
     """The rollout's results so far.
 
-    `left_before` are nodes that an earlier process failed and left cordoned, `failures_before` those of its failures
-    that count.
+    `cordoned_before` are nodes that an earlier process failed and left cordoned, `failures_before` is how many of its
+    failures count.
     """
 
     finished: list[NodeResult] = field(default_factory=list)
     skipped: list[NotStarted] = field(default_factory=list)
     not_started: list[NotStarted] = field(default_factory=list)
-    left_before: frozenset[str] = frozenset()
+    cordoned_before: frozenset[str] = frozenset()
     failures_before: int = 0
 
     @property
@@ -29,7 +29,7 @@ class Ledger:
     @property
     def away(self) -> frozenset[str]:
         """Nodes that failed and stayed cordoned: they use up the limit."""
-        return self.left_before | {result.node for result in self.finished if result.left_cordoned}
+        return self.cordoned_before | {result.node for result in self.finished if result.left_cordoned}
 
     @property
     def fenced(self) -> bool:
@@ -39,7 +39,7 @@ class Ledger:
     @property
     def complete(self) -> bool:
         """Whether nothing is left that could be gone on with."""
-        return not (self.left_before or self.not_started or any(not result.succeeded for result in self.finished))
+        return not (self.cordoned_before or self.not_started or any(not result.succeeded for result in self.finished))
 
     def take(self, result: NodeResult) -> None:
         """Note a node's end."""

@@ -27,7 +27,7 @@ def is_holder_alive(
     first = read()
     seconds = first.renewal + _ON_ITS_WAY
     if first.holder and seconds > _LONG:
-        notice(f"looking for up to {Duration(round(seconds))} whether {first.holder} renews the lock")
+        notice(f"watching up to {Duration(round(seconds))} for {first.holder} to renew the lock")
     current, end = first, clock.monotonic() + seconds
     while current.holder and clock.monotonic() < end:
         sleep(_PAUSE)

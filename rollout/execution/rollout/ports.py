@@ -52,7 +52,7 @@ class Inheritance:
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
-    left: frozenset[str] = frozenset()
+    left_cordoned: frozenset[str] = frozenset()
     health: Health | None = None
     failures: int = 0
     failed: tuple[NotDone, ...] = ()

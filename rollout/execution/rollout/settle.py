@@ -126,11 +126,11 @@ class Settler:
     def _shortage(self, was: Workload, open_workloads: dict[str, Workload]) -> str:
         """What a workload lacks; one that lacks nothing is not asked for again."""
         now = read_workload(self.cluster.api, was)
-        wanted = min(was.ready, now.desired) if now else 0
-        if now is None or now.ready >= wanted:
+        expected = min(was.ready, now.desired) if now else 0
+        if now is None or now.ready >= expected:
             del open_workloads[was.uid]
             return ""
-        return f"{was.key} has {now.ready} of {wanted} pods ready"
+        return f"{was.key} has {now.ready} of {expected} pods ready"
 
     def _unready_now(self) -> frozenset[str]:
         """A Node that is not there any more was taken out of the cluster, which is no sickness."""
@@ -138,7 +138,7 @@ class Settler:
 
 
 def _in_words(short: Sequence[str], gone: Iterable[str]) -> str:
-    return listed([*short, *(f"node {name} is not Ready any more" for name in sorted(gone))], _NAMED)
+    return listed([*short, *(f"node {name} is no longer Ready" for name in sorted(gone))], _NAMED)
 
 
 def _ready_on(api: ClusterApi, node: str) -> Counter[str]:

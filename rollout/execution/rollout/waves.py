@@ -103,7 +103,7 @@ class WaveRunner:
             if admitted := self._admitted(waiting, in_flight, admission):
                 admission.begin(admitted)
         except ApiError as error:
-            self._give_up(waiting, f"the API server is away: {error.message}")
+            self._give_up(waiting, f"the API server is unavailable: {error.message}")
             return []
         return admitted
 

@@ -4,10 +4,10 @@ Thousands of pods repeat the same labels, owners, names and requests: `Shared` k
 that a snapshot's size goes by what differs.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from sys import intern
-from typing import Generic, Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -40,23 +40,8 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _DEFAULT_GRACE = 30
 
 T = TypeVar("T")
-W_co = TypeVar("W_co", covariant=True)
+W = TypeVar("W")
 H = TypeVar("H", bound=Hashable)
-
-
-class _WirePage(Protocol[W_co]):
-    @property
-    def metadata(self) -> wire.ListMeta: ...
-    @property
-    def items(self) -> Sequence[W_co] | None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    """A page of a list, with the list's resourceVersion."""
-
-    items: tuple[T, ...]
-    resource_version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +95,7 @@ def garbled(origin: str, why: object) -> ApiUnavailableError:
     )
 
 
-def page(body: bytes, shape: type[_WirePage[W_co]], project: Callable[[W_co], T], origin: str) -> Page[T]:
-    """Read a page of a list and turn each of its items into a value."""
-    read = decode(body, shape, origin)
-    try:
-        items = tuple(project(item) for item in read.items or ())
-    except ValueError as error:
-        raise garbled(origin, error) from error
-    return Page(items, read.metadata.resource_version or "")
-
-
-def one(body: bytes, shape: type[W_co], project: Callable[[W_co], T], origin: str) -> T:
+def one(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> T:
     """Read a single object and turn it into a value."""
     read = decode(body, shape, origin)
     try:

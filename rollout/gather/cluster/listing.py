@@ -5,14 +5,16 @@ beside a later list: a page mix could hold an object twice or not at all. So a l
 of it is used, and begun afresh when it breaks.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rollout.errors import ApiGoneError
-from rollout.gather.cluster.decode import Page
-from rollout.ports import ClusterApi
+from rollout.gather.cluster import wire
+from rollout.gather.cluster.decode import decode, garbled
+from rollout.ports import ClusterApi, Query
 
+W = TypeVar("W")
 T = TypeVar("T")
 
 PAGE_SIZE = 500
@@ -22,37 +24,38 @@ _ATTEMPTS = (PAGE_SIZE, PAGE_SIZE, 0)
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A whole list; a watch that begins at `resource_version` misses nothing that happened after it."""
+    """A list, or a page of one; a watch that begins at `resource_version` misses nothing that happened after it."""
 
     items: tuple[T, ...]
     resource_version: str
 
 
 def read_list(
-    api: ClusterApi,
-    path: str,
-    read_page: Callable[[bytes, str], Page[T]],
-    query: Mapping[str, str] | None = None,
+    api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T], query: Query | None = None
 ) -> Listing[T]:
-    """Read every page of a list; `read_page` gets a page's body and the path for its errors."""
+    """Read every page of a list of such objects, and turn each of them into a value."""
     for limit in _ATTEMPTS[:-1]:
         try:
-            return _collect(api, path, read_page, {**(query or {}), "limit": str(limit)})
+            return _collect(api, path, shape, project, {**(query or {}), "limit": str(limit)})
         except ApiGoneError:
             continue
-    return _collect(api, path, read_page, {**(query or {}), "limit": str(_ATTEMPTS[-1])})
+    return _collect(api, path, shape, project, {**(query or {}), "limit": str(_ATTEMPTS[-1])})
 
 
-def _collect(
-    api: ClusterApi,
-    path: str,
-    read_page: Callable[[bytes, str], Page[T]],
-    query: Mapping[str, str],
-) -> Listing[T]:
+def _collect(api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T], query: Query) -> Listing[T]:
     items: list[T] = []
     version = ""
     for body in api.pages(path, query):
-        read = read_page(body, path)
+        read = read_page(body, shape, project, path)
         items.extend(read.items)
         version = read.resource_version or version
     return Listing(tuple(items), version)
+
+
+def read_page(body: bytes, shape: type[W], project: Callable[[W], T], origin: str) -> Listing[T]:
+    """One page; `origin` names where it came from, for errors."""
+    read: wire.Page[W] = decode(body, wire.Page[shape], origin)  # type: ignore[valid-type]
+    try:
+        return Listing(tuple(project(item) for item in read.items or ()), read.metadata.resource_version or "")
+    except ValueError as error:
+        raise garbled(origin, error) from error

@@ -48,28 +48,13 @@ class _Review(msgspec.Struct, frozen=True):
     status: _Verdict
 
 
-def allowed(
-    api: ClusterApi,
-    verb: str,
-    group: str,
-    resource: str,
-    subresource: str = "",
-    namespace: str = "",
-    name: str = "",
-) -> bool:
-    """Whether this user may; `ApiError` where the server does not say."""
-    attributes = {
-        "verb": verb,
-        "group": group,
-        "resource": resource,
-        "subresource": subresource,
-        "namespace": namespace,
-        "name": name,
-    }
+def allowed(api: ClusterApi, right: Right) -> bool:
+    """Whether this user has it; `ApiError` where the server does not say."""
+    fields = ("verb", "group", "resource", "subresource", "namespace", "name")
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+        "spec": {"resourceAttributes": {name: value for name in fields if (value := getattr(right, name))}},
     }
     return decode.decode(api.create(REVIEWS, body), _Review, REVIEWS).status.allowed
 
@@ -87,12 +72,8 @@ def missing_rights(
     """
     asked = tuple(dict.fromkeys(needs))
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="rights") as pool:
-        answers = pool.map(lambda right: each(lambda: _has(api, right)), asked)
+        answers = pool.map(lambda right: each(lambda: allowed(api, right)), asked)
         return tuple(right for right, has in zip(asked, answers, strict=True) if not has)
-
-
-def _has(api: ClusterApi, right: Right) -> bool:
-    return allowed(api, right.verb, right.group, right.resource, right.subresource, right.namespace, right.name)
 
 
 def status_rights() -> tuple[Right, ...]:

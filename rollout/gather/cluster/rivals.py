@@ -62,11 +62,6 @@ class _Item(msgspec.Struct, frozen=True, gc=False):
     status: _Status | None = None
 
 
-class _Page(msgspec.Struct, frozen=True, gc=False):
-    metadata: wire.ListMeta
-    items: tuple[_Item, ...] | None = None
-
-
 class _Holder(msgspec.Struct, frozen=True, gc=False):
     node_id: str = msgspec.field(default="", name="nodeID")
     ttl: int = msgspec.field(default=0, name="TTL")
@@ -98,7 +93,7 @@ def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[s
 
 
 def _operators(api: ClusterApi) -> Iterator[Coordinator]:
-    for item in _items(api, DEPLOYMENTS):
+    for item in read_list(api, DEPLOYMENTS, _Item, _whole).items:
         rival = next((rival for program, rival in _OPERATORS.items() if _is_of(item, program)), "")
         replicas = item.spec.replicas if item.spec else None
         if rival and replicas != 0 and (rival != _UPGRADE or _has_plans(api)):
@@ -106,7 +101,7 @@ def _operators(api: ClusterApi) -> Iterator[Coordinator]:
 
 
 def _kured(api: ClusterApi) -> Iterator[Coordinator]:
-    for item in _items(api, DAEMON_SETS):
+    for item in read_list(api, DAEMON_SETS, _Item, _whole).items:
         annotations = item.metadata.annotations or {}
         locks = [value for name, value in annotations.items() if name.endswith(_LOCK_SUFFIX)]
         if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
@@ -116,15 +111,7 @@ def _kured(api: ClusterApi) -> Iterator[Coordinator]:
             )
 
 
-def _items(api: ClusterApi, path: str) -> tuple[_Item, ...]:
-    return read_list(api, path, _page).items
-
-
-def _page(body: bytes, origin: str) -> decode.Page[_Item]:
-    return decode.page(body, _Page, _itself, origin)
-
-
-def _itself(item: _Item) -> _Item:
+def _whole(item: _Item) -> _Item:
     return item
 
 
@@ -152,7 +139,7 @@ def _runs_nowhere(item: _Item) -> bool:
 def _has_plans(api: ClusterApi) -> bool:
     """Whether the controller has anything to do; where that cannot be seen, it may."""
     try:
-        return bool(decode.decode(api.get(PLANS, {"limit": "1"}), _Page, PLANS).items)
+        return bool(decode.decode(api.get(PLANS, {"limit": "1"}), wire.Page[_Item], PLANS).items)
     except ApiNotFoundError:
         return False
     except ApiError as error:

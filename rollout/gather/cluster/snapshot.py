@@ -16,7 +16,6 @@ from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import Listing, read_list
 from rollout.gather.cluster.rivals import read_coordinators
-from rollout.gather.cluster.watch_events import WatchEvent, WatchEventType, decode_watch_line
 from rollout.model.cluster import (
     Budget,
     ClusterIdentity,
@@ -28,27 +27,6 @@ from rollout.model.cluster import (
     VolumeAttachment,
 )
 from rollout.ports import ClusterApi, Query
-
-__all__ = [
-    "Listing",
-    "PodList",
-    "WatchEvent",
-    "WatchEventType",
-    "decode_watch_line",
-    "node_path",
-    "pod_path",
-    "read_attachments",
-    "read_budgets",
-    "read_daemon_sets",
-    "read_identity",
-    "read_node",
-    "read_node_pods",
-    "read_nodes",
-    "read_pod",
-    "read_selected_pods",
-    "read_snapshot",
-    "read_volumes",
-]
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -67,6 +45,7 @@ _UNSEEN_NAMESPACES = "namespaces cannot be seen, so affinities that choose them 
 _UNSEEN_VOLUMES = "volumes cannot be seen, so the plan does not know which nodes they attach to"
 
 T = TypeVar("T")
+W = TypeVar("W")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +117,7 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
 
 def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
     """Nodes, or those that a label selector chooses, in the API's order: by name."""
-    return read_list(api, NODES, _node_page, {"labelSelector": selector} if selector else None).items
+    return read_list(api, NODES, wire.WireNode, decode.node, {"labelSelector": selector} if selector else None).items
 
 
 def read_node(api: ClusterApi, name: str) -> Node:
@@ -171,25 +150,25 @@ def read_pod(api: ClusterApi, namespace: str, name: str) -> Pod | None:
 def read_budgets(api: ClusterApi) -> tuple[Budget, ...]:
     """Every disruption budget; servers before 1.21 know only v1beta1."""
     try:
-        return read_list(api, BUDGETS, _budget_page).items
+        return read_list(api, BUDGETS, wire.WireBudget, decode.budget).items
     except ApiNotFoundError:
-        return _read_if_served(api, OLD_BUDGETS, _old_budget_page)
+        return _read_if_served(api, OLD_BUDGETS, wire.WireBudget, decode.old_budget)
 
 
 def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
     """Every DaemonSet."""
-    return read_list(api, DAEMON_SETS, _daemon_set_page).items
+    return read_list(api, DAEMON_SETS, wire.Named, decode.daemon_set).items
 
 
 def read_attachments(api: ClusterApi, node: str | None = None) -> tuple[VolumeAttachment, ...]:
     """VolumeAttachments, or those of one node: the API has no field selector for them."""
-    found = _read_if_served(api, ATTACHMENTS, _attachment_page)
+    found = _read_if_served(api, ATTACHMENTS, wire.WireAttachment, decode.attachment)
     return tuple(attachment for attachment in found if node is None or attachment.node == node)
 
 
 def read_volumes(api: ClusterApi) -> tuple[PersistentVolume, ...]:
     """The bound PersistentVolumes that attach to certain nodes only."""
-    found = _read_if_served(api, VOLUMES, _volume_page)
+    found = _read_if_served(api, VOLUMES, wire.WireVolume, decode.volume)
     return tuple(volume for volume in found if volume is not None)
 
 
@@ -199,12 +178,12 @@ def _namespaces_if_meant(
     """Namespaces with their labels, where any pod's affinity chooses them by labels: few clusters have such pods."""
     if not any(pod.placement.chooses_namespaces for pod in pods):
         return (), ()
-    return _optional(lambda: read_list(api, NAMESPACES, _namespace_page).items, _UNSEEN_NAMESPACES)
+    return _optional(lambda: read_list(api, NAMESPACES, wire.Named, decode.namespace).items, _UNSEEN_NAMESPACES)
 
 
-def _read_if_served(api: ClusterApi, path: str, read_page: Callable[[bytes, str], decode.Page[T]]) -> tuple[T, ...]:
+def _read_if_served(api: ClusterApi, path: str, shape: type[W], project: Callable[[W], T]) -> tuple[T, ...]:
     try:
-        return read_list(api, path, read_page).items
+        return read_list(api, path, shape, project).items
     except ApiNotFoundError:
         return ()
 
@@ -219,37 +198,4 @@ def _optional(read: Callable[[], tuple[T, ...]], unseen: str) -> tuple[tuple[T, 
 
 
 def _read_pods(api: ClusterApi, query: Query | None = None) -> Listing[Pod]:
-    project = partial(decode.pod, shared=decode.Shared())
-    return read_list(api, PODS, partial(_pod_page, project), query)
-
-
-def _pod_page(project: Callable[[wire.WirePod], Pod], body: bytes, origin: str) -> decode.Page[Pod]:
-    return decode.page(body, wire.PodPage, project, origin)
-
-
-def _node_page(body: bytes, origin: str) -> decode.Page[Node]:
-    return decode.page(body, wire.NodePage, decode.node, origin)
-
-
-def _budget_page(body: bytes, origin: str) -> decode.Page[Budget]:
-    return decode.page(body, wire.BudgetPage, decode.budget, origin)
-
-
-def _old_budget_page(body: bytes, origin: str) -> decode.Page[Budget]:
-    return decode.page(body, wire.BudgetPage, decode.old_budget, origin)
-
-
-def _namespace_page(body: bytes, origin: str) -> decode.Page[tuple[str, Mapping[str, str]]]:
-    return decode.page(body, wire.NamedPage, decode.namespace, origin)
-
-
-def _daemon_set_page(body: bytes, origin: str) -> decode.Page[DaemonSet]:
-    return decode.page(body, wire.NamedPage, decode.daemon_set, origin)
-
-
-def _attachment_page(body: bytes, origin: str) -> decode.Page[VolumeAttachment]:
-    return decode.page(body, wire.AttachmentPage, decode.attachment, origin)
-
-
-def _volume_page(body: bytes, origin: str) -> decode.Page[PersistentVolume | None]:
-    return decode.page(body, wire.VolumePage, decode.volume, origin)
+    return read_list(api, PODS, wire.WirePod, partial(decode.pod, shared=decode.Shared()), query)

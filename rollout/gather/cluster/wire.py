@@ -5,10 +5,13 @@ Fields that are not named here are skipped by the decoder without becoming objec
 the published schema allows.
 """
 
+from typing import Generic, TypeVar
+
 import msgspec
 
 Labels = dict[str, str]
 Quantity = str | int | float
+T = TypeVar("T")
 
 _ABSENT = msgspec.Raw()
 
@@ -21,8 +24,6 @@ class ListMeta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One owner."""
-
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -31,8 +32,6 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """An object's metadata."""
-
     name: str = ""
     namespace: str | None = None
     uid: str | None = None
@@ -45,8 +44,6 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """One condition of a status."""
-
     type: str = ""
     status: str = ""
     reason: str | None = None
@@ -55,30 +52,22 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WireTaint(msgspec.Struct, frozen=True, gc=False):
-    """A taint."""
-
     key: str = ""
     value: str | None = None
     effect: str | None = None
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
-    """A Node's spec."""
-
     unschedulable: bool | None = None
     taints: tuple[WireTaint, ...] | None = None
 
 
 class WireAddress(msgspec.Struct, frozen=True, gc=False):
-    """A Node's address."""
-
     type: str = ""
     address: str = ""
 
 
 class NodeInfo(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What the kubelet says of its machine."""
-
     boot_id: str | None = msgspec.field(name="bootID", default=None)
     machine_id: str | None = msgspec.field(name="machineID", default=None)
     os_image: str | None = None
@@ -86,8 +75,6 @@ class NodeInfo(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A Node's status."""
-
     conditions: tuple[Condition, ...] | None = None
     addresses: tuple[WireAddress, ...] | None = None
     allocatable: dict[str, Quantity] | None = None
@@ -95,8 +82,6 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WireNode(msgspec.Struct, frozen=True, gc=False):
-    """A Node."""
-
     metadata: Meta
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
@@ -125,8 +110,6 @@ class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ClaimSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A volume's claim."""
-
     claim_name: str = ""
 
 
@@ -135,8 +118,6 @@ class Present(msgspec.Struct, frozen=True, gc=False):
 
 
 class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A pod's volume."""
-
     empty_dir: Present | None = None
     persistent_volume_claim: ClaimSource | None = None
 
@@ -158,38 +139,28 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):
-    """A pod's status."""
-
     phase: str | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
 class WirePod(msgspec.Struct, frozen=True, gc=False):
-    """A pod."""
-
     metadata: Meta
     spec: PodSpec | None = None
     status: PodStatus | None = None
 
 
 class Expression(msgspec.Struct, frozen=True, gc=False):
-    """One requirement of a label selector."""
-
     key: str
     operator: str
     values: tuple[str, ...] | None = None
 
 
 class Selector(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A label selector."""
-
     match_labels: Labels | None = None
     match_expressions: tuple[Expression, ...] | None = None
 
 
 class BudgetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A budget's spec."""
-
     selector: Selector | None = None
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
@@ -197,8 +168,6 @@ class BudgetSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class BudgetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A budget's status."""
-
     disruptions_allowed: int | None = None
     current_healthy: int | None = None
     desired_healthy: int | None = None
@@ -207,36 +176,26 @@ class BudgetStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WireBudget(msgspec.Struct, frozen=True, gc=False):
-    """A PodDisruptionBudget."""
-
     metadata: Meta
     spec: BudgetSpec | None = None
     status: BudgetStatus | None = None
 
 
 class ClaimRef(msgspec.Struct, frozen=True, gc=False):
-    """The claim that a volume is bound to."""
-
     namespace: str = ""
     name: str = ""
 
 
 class VolumeAffinity(msgspec.Struct, frozen=True, gc=False):
-    """Which nodes a volume attaches to."""
-
     required: msgspec.Raw = _ABSENT
 
 
 class VolumeSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """A PersistentVolume's spec."""
-
     claim_ref: ClaimRef | None = None
     node_affinity: VolumeAffinity | None = None
 
 
 class WireVolume(msgspec.Struct, frozen=True, gc=False):
-    """A PersistentVolume."""
-
     metadata: Meta
     spec: VolumeSpec | None = None
 
@@ -248,62 +207,19 @@ class Named(msgspec.Struct, frozen=True, gc=False):
 
 
 class AttachmentSource(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """What is attached."""
-
     persistent_volume_name: str | None = None
 
 
 class AttachmentSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """An attachment's spec."""
-
     node_name: str = ""
     source: AttachmentSource | None = None
 
 
 class WireAttachment(msgspec.Struct, frozen=True, gc=False):
-    """A VolumeAttachment."""
-
     metadata: Meta
     spec: AttachmentSpec | None = None
 
 
-class NodePage(msgspec.Struct, frozen=True, gc=False):
-    """A page of Nodes."""
-
+class Page(msgspec.Struct, Generic[T], frozen=True, gc=False):
     metadata: ListMeta
-    items: tuple[WireNode, ...] | None = None
-
-
-class PodPage(msgspec.Struct, frozen=True, gc=False):
-    """A page of pods."""
-
-    metadata: ListMeta
-    items: tuple[WirePod, ...] | None = None
-
-
-class BudgetPage(msgspec.Struct, frozen=True, gc=False):
-    """A page of budgets."""
-
-    metadata: ListMeta
-    items: tuple[WireBudget, ...] | None = None
-
-
-class NamedPage(msgspec.Struct, frozen=True, gc=False):
-    """A page of objects of which only the names count."""
-
-    metadata: ListMeta
-    items: tuple[Named, ...] | None = None
-
-
-class AttachmentPage(msgspec.Struct, frozen=True, gc=False):
-    """A page of VolumeAttachments."""
-
-    metadata: ListMeta
-    items: tuple[WireAttachment, ...] | None = None
-
-
-class VolumePage(msgspec.Struct, frozen=True, gc=False):
-    """A page of PersistentVolumes."""
-
-    metadata: ListMeta
-    items: tuple[WireVolume, ...] | None = None
+    items: tuple[T, ...] | None = None

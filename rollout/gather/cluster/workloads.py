@@ -51,17 +51,12 @@ class _Item(msgspec.Struct, frozen=True, gc=False):
     status: _Status | None = None
 
 
-class _Page(msgspec.Struct, frozen=True, gc=False):
-    metadata: wire.ListMeta
-    items: tuple[_Item, ...] | None = None
-
-
 def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
     """All ReplicaSets and StatefulSets, by UID."""
     return {
         workload.uid: workload
         for kind, plural in _PLURALS.items()
-        for workload in read_list(api, f"/apis/apps/v1/{plural}", partial(_read_page, kind)).items
+        for workload in read_list(api, f"/apis/apps/v1/{plural}", _Item, partial(_workload, kind)).items
     }
 
 
@@ -74,10 +69,6 @@ def read_workload(api: ClusterApi, known: Workload) -> Workload | None:
         return None
     current = decode.one(body, _Item, partial(_workload, known.kind), path)
     return current if current.uid == known.uid else None
-
-
-def _read_page(kind: str, body: bytes, origin: str) -> decode.Page[Workload]:
-    return decode.page(body, _Page, partial(_workload, kind), origin)
 
 
 def _workload(kind: str, item: _Item) -> Workload:

@@ -7,13 +7,15 @@ carries, so that the shell, sudo and timeout run anything without knowing what t
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from rollout.lab.hosts.faults import SudoFault
 from rollout.lab.hosts.files import PROGRAMS
 from rollout.lab.hosts.machine import Machine
 
 Program: TypeAlias = "Callable[[Process], Awaitable[int]]"
+
+NOT_FOUND: Final = 127
 
 
 class Sink(Protocol):
@@ -37,13 +39,6 @@ class Buffer:
     def text(self) -> str:
         """All that was written."""
         return "".join(self._parts)
-
-
-class Nowhere:
-    """/dev/null."""
-
-    def write(self, text: str) -> None:
-        """Forget the text."""
 
 
 async def _nothing() -> str:

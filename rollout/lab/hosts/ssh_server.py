@@ -15,8 +15,8 @@ from rollout.lab.hosts.commands.table import HOST_PROGRAMS
 from rollout.lab.hosts.faults import HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.hosts.places import open_socket
-from rollout.lab.hosts.process import Input, Streams
-from rollout.lab.hosts.shell.interpreter import Shell
+from rollout.lab.hosts.process import Input, Process, Streams
+from rollout.lab.hosts.shell import Shell
 from rollout.lab.listener import Listener
 
 USER: Final = "core"
@@ -152,7 +152,7 @@ class HostServer:
     def _shell(self, process: "asyncssh.SSHServerProcess[str]", stdin: Input) -> Shell:
         variables = {"HOME": f"/home/{USER}", "USER": USER, "LOGNAME": USER, "PATH": _PATH, "SHELL": "/bin/bash"}
         streams = Streams(stdin, process.stdout, process.stderr)
-        return Shell(self.machine, HOST_PROGRAMS, streams, user=USER, name="bash", variables=variables)
+        return Shell(Process(self.machine, USER, ("bash",), streams, variables, HOST_PROGRAMS))
 
     # The server itself.
 

@@ -12,8 +12,8 @@ from rollout.lab.hosts.commands.table import HOST_PROGRAMS
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, HostFaults
 from rollout.lab.hosts.machine import Machine
-from rollout.lab.hosts.process import Buffer, Input, Streams
-from rollout.lab.hosts.shell.interpreter import Shell
+from rollout.lab.hosts.process import Buffer, Input, Process, Streams
+from rollout.lab.hosts.shell import Shell
 
 CHECKED = 1_700_000_000
 
@@ -64,15 +64,9 @@ def ask() -> Callable[..., Answer]:
 
     async def run(machine: Machine, script: str, stdin: str, user: str, name: str) -> Answer:
         out, err = Buffer(), Buffer()
-        shell = Shell(
-            machine,
-            HOST_PROGRAMS,
-            Streams(Input.of(stdin), out, err),
-            user=user,
-            name=name,
-            variables={"HOME": "/home/core"},
-        )
-        return Answer(await shell.run(script), out.text, err.text)
+        streams = Streams(Input.of(stdin), out, err)
+        process = Process(machine, user, (name,), streams, {"HOME": "/home/core"}, HOST_PROGRAMS)
+        return Answer(await Shell(process).run(script), out.text, err.text)
 
     def asked(machine: Machine, script: str, *, stdin: str = "", user: str = "core", name: str = "bash") -> Answer:
         return asyncio.run(run(machine, script, stdin, user, name))

@@ -42,6 +42,8 @@ def test_a_careful_rolling_reboot_is_clean() -> None:
     assert board.versions["n1"] == HostVersions("4081.2.0", "4152.2.0")
     assert board.most_unavailable == 1
     assert board.evictions >= 4
+    # All four were moved from where they had been; whatever went beyond that had moved before.
+    assert board.moved_twice == board.evictions - 4
     assert board.deletions == 0
     assert board.unavailable_now == ()
     assert board.hosts_down == ()

@@ -3,16 +3,15 @@
 import asyncio
 import itertools
 import re
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from rollout.lab.hosts import files
 from rollout.lab.hosts.machine import Power
-from rollout.lab.hosts.process import Process, ProgramNotFoundError, program_path
+from rollout.lab.hosts.process import NOT_FOUND, Process, Program, ProgramNotFoundError, program_path
 
 _TIMED_OUT: Final = 124
 _FAILED: Final = 125
-_NOT_FOUND: Final = 127
 _USER_IDS: Final = {"root": 0, "core": 500}
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -23,14 +22,13 @@ def duration(text: str) -> float | None:
     return float(match[1]) * _UNITS[match[2]] if match else None
 
 
-async def true(_process: Process) -> int:
-    """`true`."""
-    return 0
+def constant(status: int) -> Program:
+    """`true` and `false`."""
 
+    async def end(_process: Process) -> int:
+        return status
 
-async def false(_process: Process) -> int:
-    """`false`."""
-    return 1
+    return end
 
 
 async def sleep(process: Process) -> int:
@@ -67,11 +65,11 @@ async def _run_limited(process: Process, argv: tuple[str, ...], seconds: float) 
         return _TIMED_OUT
     except ProgramNotFoundError:
         process.complain(f"timeout: failed to run command '{argv[0]}': No such file or directory")
-        return _NOT_FOUND
+        return NOT_FOUND
 
 
 async def env(process: Process) -> int:
-    """`env [NAME=value]… command`; without a command it prints."""
+    """`env [NAME=value]… command`, without a command it prints; and `nohup command`."""
     words = list(process.arguments)
     while words and ("=" in words[0] or words[0].startswith("-")):
         words.pop(0)
@@ -79,21 +77,11 @@ async def env(process: Process) -> int:
         for name, value in sorted(process.environment.items()):
             process.print(f"{name}={value}")
         return 0
-    return await _passed_on(process, tuple(words))
-
-
-async def nohup(process: Process) -> int:
-    """`nohup command`."""
-    return await _passed_on(process, process.arguments)
-
-
-async def _passed_on(process: Process, argv: tuple[str, ...]) -> int:
-    program = process.argv[0].rpartition("/")[2]
     try:
-        return await process.run(argv) if argv else _FAILED
+        return await process.run(tuple(words))
     except ProgramNotFoundError:
-        process.complain(f"{program}: '{argv[0]}': No such file or directory")
-        return _NOT_FOUND
+        process.complain(f"{process.argv[0].rpartition('/')[2]}: '{words[0]}': No such file or directory")
+        return NOT_FOUND
 
 
 async def hostname(process: Process) -> int:
@@ -114,29 +102,20 @@ async def uname(process: Process) -> int:
 
 
 async def identity(process: Process) -> int:
-    """`id`, `id -u`, `id -un`."""
+    """`id`, `id -u`, `id -un`, and `whoami`."""
     number = _USER_IDS.get(process.user, 1000)
-    options = "".join(sorted(set("".join(process.arguments)) - {"-"}))
+    options = "nu" if process.argv[0] == "whoami" else "".join(sorted(set("".join(process.arguments)) - {"-"}))
     answers = {"u": str(number), "nu": process.user, "g": str(number), "gn": process.user}
     process.print(answers.get(options, f"uid={number}({process.user}) gid={number}({process.user})"))
     return 0
 
 
-async def whoami(process: Process) -> int:
-    """`whoami`."""
-    process.print(process.user)
-    return 0
-
-
 async def date(process: Process) -> int:
     """`date [-u] [+FORMAT]`."""
-    forms = [word[1:] for word in process.arguments if word.startswith("+")]
-    process.print(_formatted_date(process.machine.clock.now(), forms[0] if forms else "%a %b %e %H:%M:%S UTC %Y"))
+    now, forms = process.machine.clock.now(), [word[1:] for word in process.arguments if word.startswith("+")]
+    form = forms[0] if forms else "%a %b %e %H:%M:%S UTC %Y"
+    process.print(now.strftime(form.replace("%s", str(int(now.timestamp())))))
     return 0
-
-
-def _formatted_date(now: datetime, form: str) -> str:
-    return now.strftime(form.replace("%s", str(int(now.timestamp()))))
 
 
 async def uptime(process: Process) -> int:

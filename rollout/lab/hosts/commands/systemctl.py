@@ -18,8 +18,8 @@ async def systemctl(process: Process) -> int:
     """`systemctl [options] VERB [units]`."""
     options, words = _parsed(process.arguments)
     verb = words[0] if words else "list-units"
-    if verb in _POWER:
-        return _POWER[verb](process)
+    if verb in ("reboot", "poweroff", "halt"):
+        return _power(process, verb)
     if verb in _QUERIES:
         return _QUERIES[verb](process, options, words[1:])
     if verb in _CHANGES:
@@ -44,37 +44,17 @@ def _parsed(arguments: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return options, words
 
 
-# Power.
-
-
-def _reboot(process: Process) -> int:
-    if not _authorised_for_power(process, "Reboot"):
+def _power(process: Process, verb: str) -> int:
+    if process.user != "root":
+        call = "Reboot" if verb == "reboot" else "PowerOff"
+        process.complain(f"Call to {call} failed: Interactive authentication required.")
         return 1
-    process.machine.log("systemd-logind", "The system will reboot now!")
-    process.machine.reboot()
+    if verb == "reboot":
+        process.machine.log("systemd-logind", "The system will reboot now!")
+        process.machine.reboot()
+    else:
+        process.machine.shut_down()
     return 0
-
-
-def _power_off(process: Process) -> int:
-    if not _authorised_for_power(process, "PowerOff"):
-        return 1
-    process.machine.shut_down()
-    return 0
-
-
-def _authorised_for_power(process: Process, call: str) -> bool:
-    if process.user == "root":
-        return True
-    process.complain(f"Call to {call} failed: Interactive authentication required.")
-    return False
-
-
-_POWER: Final[Mapping[str, Callable[[Process], int]]] = MappingProxyType(
-    {"reboot": _reboot, "poweroff": _power_off, "halt": _power_off}
-)
-
-
-# Questions.
 
 
 def _is_active(process: Process, options: list[str], names: list[str]) -> int:
@@ -94,8 +74,7 @@ def _is_enabled(process: Process, options: list[str], names: list[str]) -> int:
 
 
 def _is_failed(process: Process, options: list[str], names: list[str]) -> int:
-    units = [process.machine.units.find(name) for name in names]
-    _say(process, options, [unit.active_state if unit else "inactive" for unit in units])
+    _is_active(process, options, names)
     return 1
 
 
@@ -128,21 +107,10 @@ def _show(process: Process, options: list[str], names: list[str]) -> int:
 
 def _properties(name: str, unit: Unit | None) -> dict[str, str]:
     full_name = name if "." in name else f"{name}.service"
-    if unit is None:
-        return {
-            "Id": full_name,
-            "LoadState": "not-found",
-            "ActiveState": "inactive",
-            "SubState": "dead",
-            "UnitFileState": "",
-        }
-    return {
-        "Id": unit.name,
-        "LoadState": unit.load_state,
-        "ActiveState": unit.active_state,
-        "SubState": unit.sub_state,
-        "UnitFileState": unit.file_state,
-    }
+    states = (full_name, "not-found", "inactive", "dead", "")
+    if unit is not None:
+        states = (unit.name, unit.load_state, unit.active_state, unit.sub_state, unit.file_state)
+    return dict(zip(("Id", "LoadState", "ActiveState", "SubState", "UnitFileState"), states, strict=True))
 
 
 def _status(process: Process, _options: list[str], names: list[str]) -> int:
@@ -172,43 +140,15 @@ _QUERIES: Final[Mapping[str, Callable[[Process, list[str], list[str]], int]]] = 
 )
 
 
-# Changes.
-
-
-def _start(unit: Unit) -> None:
-    unit.active = True
-
-
-def _stop(unit: Unit) -> None:
-    unit.active = False
-
-
-def _enable(unit: Unit) -> None:
-    unit.enabled = True
-
-
-def _disable(unit: Unit) -> None:
-    unit.enabled = False
-
-
-def _mask(unit: Unit) -> None:
-    unit.masked = True
-
-
-def _unmask(unit: Unit) -> None:
-    unit.masked = False
-
-
-_CHANGES: Final[Mapping[str, Callable[[Unit], None]]] = MappingProxyType(
+# What a verb sets, of which attribute of a unit.
+_CHANGES: Final[Mapping[str, tuple[str, bool]]] = MappingProxyType(
     {
-        "start": _start,
-        "stop": _stop,
-        "restart": _start,
-        "try-restart": _start,
-        "enable": _enable,
-        "disable": _disable,
-        "mask": _mask,
-        "unmask": _unmask,
+        **dict.fromkeys(("start", "restart", "try-restart"), ("active", True)),
+        "stop": ("active", False),
+        "enable": ("enabled", True),
+        "disable": ("enabled", False),
+        "mask": ("masked", True),
+        "unmask": ("masked", False),
     }
 )
 
@@ -230,7 +170,7 @@ def _change_one(process: Process, options: list[str], verb: str, name: str) -> i
     if unit.masked and verb in ("start", "restart"):
         process.complain(f"Failed to {verb} {full_name}: Unit {full_name} is masked.")
         return 1
-    _CHANGES[verb](unit)
+    setattr(unit, *_CHANGES[verb])
     if "--now" in options and verb in ("enable", "disable", "mask"):
         unit.active = verb == "enable"
     if unit.name == UPDATE_ENGINE and verb in ("start", "restart", "try-restart"):

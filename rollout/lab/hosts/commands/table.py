@@ -6,33 +6,33 @@ from typing import Final
 
 from rollout.lab.hosts.commands import basic, condition, text
 from rollout.lab.hosts.commands.busctl import busctl
-from rollout.lab.hosts.commands.shells import shell
 from rollout.lab.hosts.commands.sudo import sudo
 from rollout.lab.hosts.commands.systemctl import systemctl
 from rollout.lab.hosts.commands.update_engine import update_engine_client
 from rollout.lab.hosts.process import Program
+from rollout.lab.hosts.shell import sh
 
 HOST_PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
     {
         "[": condition.test,
-        "bash": shell,
+        "bash": sh,
         "busctl": busctl,
         "cat": text.cat,
         "cut": text.cut,
         "date": basic.date,
         "echo": text.echo,
         "env": basic.env,
-        "false": basic.false,
+        "false": basic.constant(1),
         "grep": text.grep,
         "head": text.head,
         "hostname": basic.hostname,
         "id": basic.identity,
         "journalctl": basic.journalctl,
-        "nohup": basic.nohup,
+        "nohup": basic.env,
         "printf": text.printf,
         "reboot": basic.reboot,
         "rm": basic.remove,
-        "sh": shell,
+        "sh": sh,
         "shutdown": basic.reboot,
         "sleep": basic.sleep,
         "sudo": sudo,
@@ -43,12 +43,12 @@ HOST_PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "timeout": basic.timeout,
         "touch": basic.touch,
         "tr": text.tr,
-        "true": basic.true,
+        "true": basic.constant(0),
         "uname": basic.uname,
         "update_engine_client": update_engine_client,
         "uptime": basic.uptime,
         "wc": text.wc,
         "which": basic.which,
-        "whoami": basic.whoami,
+        "whoami": basic.identity,
     }
 )

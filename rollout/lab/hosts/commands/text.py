@@ -1,6 +1,9 @@
 """Programs that print, read and filter text: the few, and the few options, that scripts for hosts use."""
 
+import itertools
 import re
+from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from rollout.lab.hosts import files
@@ -9,6 +12,7 @@ from rollout.lab.hosts.process import Process
 _USAGE: Final = 2
 _ESCAPES: Final = re.compile(r"\\(n|t|r|a|b|f|v|\\|0[0-7]{0,3}|[0-7]{1,3})")
 _NAMED_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "\\": "\\"}
+_RANGE: Final = re.compile(r"(.)-(.)")
 _CONVERSION: Final = re.compile(r"%(-?\d*(?:\.\d+)?)([sdiuxcbq%])")
 
 
@@ -22,50 +26,35 @@ def _unescape(text: str) -> str:
 
 async def echo(process: Process) -> int:
     """`echo [-n] [-e] words`."""
-    words, newline, escapes = list(process.arguments), True, False
-    while words and words[0] in ("-n", "-e", "-E", "-ne", "-en"):
-        option = words.pop(0)
-        newline = newline and "n" not in option
-        escapes = "e" in option or escapes
+    options, words = "", list(process.arguments)
+    while words and re.fullmatch(r"-[neE]+", words[0]):
+        options += words.pop(0)
     text = " ".join(words)
-    process.streams.out.write((_unescape(text) if escapes else text) + ("\n" if newline else ""))
+    process.streams.out.write((_unescape(text) if "e" in options else text) + ("" if "n" in options else "\n"))
     return 0
 
 
 async def printf(process: Process) -> int:
     """`printf format words`: the format is used again while words are left."""
-    if not process.arguments:
+    words = list(process.arguments[process.arguments[:1] == ("--",) :])
+    if not words:
         process.complain("printf: usage: printf [-v var] format [arguments]")
         return _USAGE
-    words = list(process.arguments)
-    if words[0] == "--":
-        words.pop(0)
-    form, values = words[0], words[1:]
-    while True:
-        text, used = _formatted(form, values)
-        process.streams.out.write(text)
-        values = values[used:]
-        if not used or not values:
-            return 0
+    form, values = _unescape(words[0]), iter(words[1:])
+    takes = any(match[2] != "%" for match in _CONVERSION.finditer(form))
+    for first in itertools.chain([next(values, "")], values) if takes else [""]:
+        convert = partial(_converted, itertools.chain([first], values))
+        process.streams.out.write(_CONVERSION.sub(convert, form))
+    return 0
 
 
-def _formatted(form: str, values: list[str]) -> tuple[str, int]:
-    used = 0
-
-    def convert(match: re.Match[str]) -> str:
-        nonlocal used
-        if match[2] == "%":
-            return "%"
-        value = values[used] if used < len(values) else ""
-        used += 1
-        if match[2] in "diux":
-            return f"%{match[1]}{match[2]}" % int(value or 0)
-        return f"%{match[1]}s" % (_unescape(value) if match[2] == "b" else value)
-
-    pieces = _CONVERSION.split(form)
-    if len(pieces) == 1:
-        return _unescape(form), 0
-    return _CONVERSION.sub(convert, _unescape(form)), used
+def _converted(values: Iterator[str], match: re.Match[str]) -> str:
+    if match[2] == "%":
+        return "%"
+    value = next(values, "")
+    if match[2] in "diux":
+        return f"%{match[1]}{match[2]}" % int(value or 0)
+    return f"%{match[1]}s" % (_unescape(value) if match[2] == "b" else value)
 
 
 async def cat(process: Process) -> int:
@@ -102,10 +91,15 @@ async def grep(process: Process) -> int:
     texts = [await _text_of(process, name) for name in words or ["-"]]
     regex = _grep_regex(pattern, options)
     lines = [line for text in texts if text is not None for line in text.splitlines()]
-    found = [line for line in lines if (regex.search(line) is None) == ("-v" in options)]
-    found = found[: int(options.get("-m") or len(found))]
-    _print_matches(process, found, regex, options)
-    if found:
+    matches = [line for line in lines if (regex.search(line) is None) == ("-v" in options)]
+    matches = matches[: int(options.get("-m") or len(matches))]
+    if "-c" in options:
+        process.print(str(len(matches)))
+    elif "-q" not in options:
+        for line in matches:
+            for text in (match[0] for match in regex.finditer(line)) if "-o" in options else (line,):
+                process.print(text)
+    if matches:
         return 0
     return _USAGE if None in texts else 1
 
@@ -121,17 +115,6 @@ def _grep_regex(pattern: str, options: dict[str, str]) -> re.Pattern[str]:
 def _swapped(match: re.Match[str]) -> str:
     """Basic expressions have these characters plain unless escaped, the other way round than Python's."""
     return match[0][1:] if match[0].startswith("\\") else f"\\{match[0]}"
-
-
-def _print_matches(process: Process, found: list[str], regex: re.Pattern[str], options: dict[str, str]) -> None:
-    if "-q" in options:
-        return
-    if "-c" in options:
-        process.print(str(len(found)))
-        return
-    for line in found:
-        for text in (match[0] for match in regex.finditer(line)) if "-o" in options else (line,):
-            process.print(text)
 
 
 async def head(process: Process) -> int:
@@ -168,25 +151,17 @@ async def tr(process: Process) -> int:
     """`tr a b` and `tr -d a`."""
     text, words = await process.streams.stdin.rest(), list(process.arguments)
     delete = "-d" in words
-    sets = [_character_set(_unescape(word)) for word in words if word != "-d"]
+    sets = [_RANGE.sub(_characters, _unescape(word)) for word in words if word != "-d"]
     if len(sets) != (1 if delete else 2):
         process.complain("tr: missing operand")
         return 1
-    table = str.maketrans("", "", sets[0]) if delete else _translation(sets[0], sets[1])
-    process.streams.out.write(text.translate(table))
+    old, new = sets[0], "" if delete else sets[1].ljust(len(sets[0]), sets[1][-1:])[: len(sets[0])]
+    process.streams.out.write(text.translate(str.maketrans("", "", old) if delete else str.maketrans(old, new)))
     return 0
 
 
-def _character_set(text: str) -> str:
-    def characters(match: re.Match[str]) -> str:
-        return "".join(chr(code) for code in range(ord(match[1]), ord(match[2]) + 1))
-
-    return re.sub(r"(.)-(.)", characters, text)
-
-
-def _translation(source: str, target: str) -> dict[int, str]:
-    padded = target.ljust(len(source), target[-1:])
-    return {ord(old): new for old, new in zip(source, padded, strict=False)}
+def _characters(match: re.Match[str]) -> str:
+    return "".join(chr(code) for code in range(ord(match[1]), ord(match[2]) + 1))
 
 
 async def cut(process: Process) -> int:

@@ -16,7 +16,7 @@ _TRIES_OF_TOLERANT, _TRIES = 1, 3
 
 
 @dataclass(slots=True)
-class Returning:
+class ReturningPods:
     """Who has come since the drain began. `first` are the pods that were there.
 
     `stay` takes up the UIDs of owners whose pods are left; `notice` hears of the first such pod of each.
@@ -29,8 +29,8 @@ class Returning:
 
     def without(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
         """Those of the pods, which are all that are to be evicted, that are worth it."""
-        known = frozenset(pod.uid for pod in self.first)
-        return tuple(pod for pod in pods if pod.uid in known or not self._has_come_back(pod))
+        uids = frozenset(pod.uid for pod in self.first)
+        return tuple(pod for pod in pods if pod.uid in uids or not self._has_come_back(pod))
 
     def _has_come_back(self, pod: Pod) -> bool:
         if pod.owner is None:
@@ -49,10 +49,10 @@ class Returning:
         return max(1, replicas) * (_TRIES_OF_TOLERANT if _tolerates_cordons(pod) else _TRIES)
 
 
-def not_left_to_the_reboot(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, ...]:
+def without_returning(pods: Iterable[Pod], owners: Iterable[str]) -> tuple[Pod, ...]:
     """The pods but those that one of these owners, by UID, puts back however often they are evicted."""
-    known = frozenset(owners)
-    return tuple(pod for pod in pods if pod.owner is None or pod.owner.uid not in known)
+    uids = frozenset(owners)
+    return tuple(pod for pod in pods if pod.owner is None or pod.owner.uid not in uids)
 
 
 def _tolerates_cordons(pod: Pod) -> bool:

@@ -7,7 +7,7 @@ from rollout.model.cluster import Node, PersistentVolume, Pod
 from rollout.model.placement import CORDON, NodeTerm, Toleration, tolerated
 from rollout.model.selectors import first_naming_values, has_labels
 
-_Named = tuple[tuple[str, str], ...]
+_Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,19 @@ class Demand:
         return tolerated((CORDON,), self.tolerations)
 
     @property
-    def named_labels(self) -> _Named:
+    def named_labels(self) -> _Labels:
         """Labels of which a node must have at least one; none where it cannot be said so simply."""
         if self.labels:
             return self.labels[:1]
-        return next((named for terms in self.alternatives if (named := _named(terms))), ())
+        return next((labels for terms in self.alternatives if (labels := _labels_of_terms(terms))), ())
 
 
-def _named(terms: Sequence[NodeTerm]) -> _Named:
-    found = [_named_by(term) for term in terms]
-    return tuple(label for labels in found for label in labels) if all(found) else ()
+def _labels_of_terms(terms: Sequence[NodeTerm]) -> _Labels:
+    alternatives = [_labels_of_term(term) for term in terms]
+    return tuple(label for labels in alternatives for label in labels) if all(alternatives) else ()
 
 
-def _named_by(term: NodeTerm) -> _Named:
+def _labels_of_term(term: NodeTerm) -> _Labels:
     sure = first_naming_values(term.labels)
     return tuple((sure.key, value) for value in sure.values) if sure else ()
 

@@ -11,7 +11,7 @@ _WITHOUT_DEADLINE = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Prospects:
+class StuckPods:
     """The pods that have been unready for long, as the plan's moment shows it.
 
     The moment is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became
@@ -24,11 +24,11 @@ class Prospects:
     unready: tuple[Pod, ...] = ()
 
     @classmethod
-    def of(cls, pods: Iterable[Pod], now: datetime | None, drain_timeout: float) -> "Prospects":
-        """Prospects of these pods."""
+    def of(cls, pods: Iterable[Pod], now: datetime | None, drain_timeout: float) -> "StuckPods":
+        """StuckPods of these pods."""
         patience = drain_timeout or _WITHOUT_DEADLINE
-        long_since = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
-        return cls(now, patience, tuple(pod for pod in long_since if seconds_since(pod.unready_since, now) > patience))
+        unready = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
+        return cls(now, patience, tuple(pod for pod in unready if seconds_since(pod.unready_since, now) > patience))
 
     def unready_under(self, budget: Budget) -> tuple[Pod, ...]:
         """The budget's pods that will not become ready by waiting."""

@@ -12,7 +12,7 @@ from rollout.model.policy import DrainPolicy, Policy
 _DEFAULT = Policy()
 
 
-def concessions(policy: Policy) -> tuple[str, ...]:
+def relaxed_rules(policy: Policy) -> tuple[str, ...]:
     """A sentence each, beginning with the flag; none for the defaults, and for what is stricter."""
     return (*_of_drain(policy.drain), *_of_nodes(policy), *_of_limits(policy), *_of_alerts(policy.gates.alerts))
 

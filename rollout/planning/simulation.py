@@ -34,7 +34,7 @@ class _Move:
     to: str
 
 
-class Play:
+class Simulation:
     """The cluster as the plan goes on. `leaving` are each node's movable pods; `rooms` ends as the cluster would."""
 
     def __init__(self, leaving: Mapping[str, Sequence[Pod]], rooms: Rooms) -> None:
@@ -44,16 +44,16 @@ class Play:
         self._warnings: list[PlanWarning] = []
 
     def take(self, part: Sequence[Placed], limits: Limits) -> list[Placed]:
-        """Play the waves of one part of the rollout; they come back as they can be, more of them where it must be."""
-        taken: list[Placed] = []
+        """Simulate the waves of one part of the rollout; they come back as they can be, more of them where needed."""
+        played: list[Placed] = []
         waiting: list[Piece] = []
         for wave in part:
             fuller, waiting = joined(wave, waiting, limits)
-            taken.append(self._taken(fuller, waiting, limits))
+            played.append(self._taken(fuller, waiting, limits))
         while waiting:
             further, waiting = latecomers(part[-1], waiting, limits)
-            taken.append(self._taken(further, waiting, limits))
-        return taken
+            played.append(self._taken(further, waiting, limits))
+        return played
 
     def _taken(self, wave: Placed, waiting: list[Piece], limits: Limits) -> Placed:
         """The part of a wave that can be away together, moved for good; the others join the waiting."""
@@ -73,7 +73,7 @@ class Play:
     def _go(self, names: Sequence[str]) -> Mapping[str, str]:
         """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose."""
         moved = self._depart(names)
-        if len(names) > 1 and any(not each.to for each in moved):
+        if len(names) > 1 and any(not move.to for move in moved):
             crowded = self._crowded_out(moved)
             if crowded:
                 return crowded
@@ -92,15 +92,15 @@ class Play:
 
     def _crowded_out(self, moved: Sequence[_Move]) -> Mapping[str, str]:
         """Of nodes that have pods without a place, those that would not have them if they went alone; all go back."""
-        homeless = [(each, self._rooms.why_nowhere(each.pod)) for each in moved if not each.to]
-        for each in moved:
-            if each.to:
-                self._rooms.take_out(each.pod)
-            self._rooms.put(each.pod, each.node)
+        homeless = [(move, self._rooms.why_nowhere(move.pod)) for move in moved if not move.to]
+        for move in moved:
+            if move.to:
+                self._rooms.take_out(move.pod)
+            self._rooms.put(move.pod, move.node)
         crowded: dict[str, str] = {}
-        for each, why in homeless:
-            if each.node not in crowded and self._fits_alone(each):
-                crowded[each.node] = f"while these are away, {each.pod.key} would find no place: {why}"
+        for move, why in homeless:
+            if move.node not in crowded and self._fits_alone(move):
+                crowded[move.node] = f"while these nodes are down, {move.pod.key} would fit nowhere: {why}"
         return crowded
 
     def _fits_alone(self, move: _Move) -> bool:
@@ -114,21 +114,21 @@ class Play:
         """Make moves final; a pod without a place comes back to its node."""
         for name in names:
             self._arrivals[name] = sum(pod.node != name for pod in self._residents.pop(name, ()))
-        self._warnings += [_homeless(each, self._rooms) for each in moved if not each.to]
-        self._warnings += [_returning(each) for each in moved if each.to in self._rooms.closed]
-        for each in moved:
-            if not each.to:
-                self._rooms.put(each.pod, each.node)
-            self._residents[each.to or each.node].append(each.pod)
+        self._warnings += [_homeless(move, self._rooms) for move in moved if not move.to]
+        self._warnings += [_returning(move) for move in moved if move.to in self._rooms.closed]
+        for move in moved:
+            if not move.to:
+                self._rooms.put(move.pod, move.node)
+            self._residents[move.to or move.node].append(move.pod)
 
 
-def play_through(
+def simulate(
     waves: Sequence[Placed], leaving: Mapping[str, Sequence[Pod]], rooms: Rooms, limits: Limits
 ) -> tuple[tuple[Placed, ...], Foresight]:
     """The waves as they can be taken, in order, and what that has shown."""
-    play = Play(leaving, rooms)
-    taken = [wave for part in _parts(waves) for wave in play.take(part, limits)]
-    return tuple(taken), play.seen()
+    simulation = Simulation(leaving, rooms)
+    played = [wave for part in _parts(waves) for wave in simulation.take(part, limits)]
+    return tuple(played), simulation.seen()
 
 
 def _parts(waves: Sequence[Placed]) -> Iterator[list[Placed]]:
@@ -138,13 +138,13 @@ def _parts(waves: Sequence[Placed]) -> Iterator[list[Placed]]:
 
 def _homeless(move: _Move, rooms: Rooms) -> PlanWarning:
     why = rooms.why_nowhere(move.pod)
-    told = f"does not run until the node is back, for {why}: make room on other nodes where it must"
-    return PlanWarning(move.node, f"pod/{move.pod.key}", told, WarningKind.FITS_NOWHERE)
+    message = f"down until its node returns: {why}; make room on other nodes if it must run"
+    return PlanWarning(move.node, f"pod/{move.pod.key}", message, WarningKind.FITS_NOWHERE)
 
 
 def _returning(move: _Move) -> PlanWarning:
-    told = (
-        "tolerates cordons and finds no place elsewhere: it comes back to where it was evicted from, and the reboot "
+    message = (
+        "tolerates cordons and fits nowhere else: it comes back to this node, and the reboot "
         "ends it without asking its budgets"
     )
-    return PlanWarning(move.node, f"pod/{move.pod.key}", told, WarningKind.POD)
+    return PlanWarning(move.node, f"pod/{move.pod.key}", message, WarningKind.POD)

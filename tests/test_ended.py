@@ -1,0 +1,42 @@
+"""The rule that no test which starts the program lets a traceback pass."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ended import end_of, start
+
+BUG = "this is a bug in rollout"
+# What `python -m rollout` finds in the folder that it is started in.
+WRONG = {"traceback": "raise ValueError('broken')", "bug": f"import sys; print('hint: {BUG}', file=sys.stderr)"}
+
+
+@pytest.fixture(params=WRONG)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    (tmp_path / "rollout.py").write_text(WRONG[request.param], encoding="utf-8")
+    return tmp_path
+
+
+def test_a_process_that_is_ended_in_our_way(home: Path) -> None:
+    with pytest.raises(AssertionError, match=rf"Traceback|{BUG}"):
+        end_of(start(home, {}, ("plan",)))
+
+
+@pytest.mark.parametrize("line", [False, True])
+def test_one_that_is_run_in_any_other_way(home: Path, line: bool) -> None:  # noqa: FBT001
+    command = f"{sys.executable} -m rollout plan" if line else [sys.executable, "-m", "rollout", "plan"]
+    with pytest.raises(AssertionError, match=rf"Traceback|{BUG}"):
+        subprocess.run(command, cwd=home, shell=line, capture_output=True, check=False)
+
+
+@pytest.mark.traceback
+def test_a_test_whose_subject_it_is(home: Path) -> None:
+    ended = subprocess.run([sys.executable, "-m", "rollout"], cwd=home, capture_output=True, text=True, check=False)
+    assert "Traceback" in ended.stderr or BUG in ended.stderr
+
+
+def test_other_programs_may_say_what_they_like() -> None:
+    ended = subprocess.run([sys.executable, "-c", "1/0"], capture_output=True, text=True, check=False)
+    assert "ZeroDivisionError" in ended.stderr
