@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation
@@ -20,6 +21,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
+from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
@@ -28,6 +30,7 @@ from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.rivals import nodes_being_upgraded, rivals
 from rollout.planning.rolling import rolled, schedule, slow_first
+from rollout.planning.rooms import Rooms
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Piece, Placed, lay_out
@@ -87,7 +90,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits)
     if inputs.policy.strategy is Strategy.ROLLING:
-        waves = rolled(waves, limits)
+        rooms = Rooms.of(inputs.snapshot)
+        parts = rolled(waves, limits, partial(near, leaving=leaving, rooms=rooms))
+        waves = tuple(uncrowded(part, leaving, rooms) for part in parts)
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,

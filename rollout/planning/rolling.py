@@ -6,7 +6,7 @@ same sets be in flight.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush, nlargest
 from itertools import groupby
@@ -19,6 +19,8 @@ from rollout.planning.waves import Placed
 _ROOM = ("room:cpu", "room:memory", "room:pods")
 # So many times as long as the median takes a slow node.
 _SLOW = 2
+Near = Callable[[str], Iterable[str]]
+"""By node, those that its pods could go to."""
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -59,15 +61,15 @@ def _is_barred(rules: Rolling, used: Mapping[str, int], needs: Mapping[str, int]
     return any(used[key] and used[key] + need > rules.capacity.get(key, 0) for key, need in needs.items())
 
 
-def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
+def rolled(waves: Sequence[Placed], limits: Limits, near: Near) -> tuple[Placed, ...]:
     """The waves of each part of the rollout as one whose nodes follow one another, in the order of those waves."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
-    return tuple(_rolled(part, limits) for part in parts)
+    return tuple(_rolled(part, limits, near) for part in parts)
 
 
-def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
+def _rolled(part: Sequence[Placed], limits: Limits, near: Near) -> Placed:
     first, pieces = part[0], tuple(piece for wave in part for piece in wave.pieces)
-    holds, capacity = _company(part)
+    holds, capacity = _company(part, near)
     for piece in pieces:
         room = zip(_ROOM, piece.weight, strict=False)
         holds[piece.name].update({**piece.load, **{key: need for key, need in room if need}})
@@ -83,17 +85,18 @@ def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
     return replace(first, pieces=pieces, because=_because(first.part, rules), refused=refused, rolling=rules)
 
 
-def _company(part: Sequence[Placed]) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
-    """What keeps nodes whose pods would find no place apart from those beside which they would not."""
+def _company(part: Sequence[Placed], near: Near) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """What keeps nodes whose pods would fit nowhere beside a wave apart from those of it that could take such pods."""
     holds: dict[str, dict[str, int]] = {piece.name: {} for wave in part for piece in wave.pieces}
     capacity: dict[str, int] = {}
     for number, wave in enumerate(part, start=1):
-        if wave.refused:
-            capacity[f"place:{number}"] = len(wave.pieces)
-            for name in wave.names:
-                holds[name][f"place:{number}"] = 1
-            for name in wave.refused:
-                holds[name][f"place:{number}"] = len(wave.pieces)
+        places = set[str]().union(*map(near, wave.refused))
+        beside = [name for name in wave.names if name in places]
+        capacity[key := f"place:{number}"] = len(beside)
+        for name in beside:
+            holds[name][key] = 1
+        for name in wave.refused:
+            holds[name][key] = len(beside)
     return holds, capacity
 
 

@@ -63,6 +63,7 @@ class _Shape:
 
     rooms: Sequence[Room]
     returns: bool = False
+    names: frozenset[str] = frozenset()
     next: int = 0
     too_much: Resources | None = None
     closing: int = 0
@@ -145,6 +146,10 @@ class Rooms:
         rooms = self._shape(pod).rooms
         return len(rooms) > len(self.closed) or any(room.node.name not in self.closed for room in rooms)
 
+    def matching(self, pod: Pod) -> frozenset[str]:
+        """The nodes that match the pod, open or not, room or not; the same object for pods of the same demands."""
+        return self._shape(pod).names
+
     def why_nowhere(self, pod: Pod) -> str:
         """What keeps a pod that stands nowhere from every node, in a clause."""
         elsewhere = [room for room in self._shape(pod).rooms if room.node.name not in self.closed]
@@ -197,7 +202,8 @@ class Rooms:
     def _shape_of(self, demand: Demand) -> _Shape:
         if demand not in self._alike:
             rooms = [room for room in self._likely(demand) if demand.admits(room.node)]
-            self._alike[demand] = _Shape(rooms, demand.tolerates_cordons)
+            names = frozenset(room.node.name for room in rooms)
+            self._alike[demand] = _Shape(rooms, demand.tolerates_cordons, names)
         return self._alike[demand]
 
     def _likely(self, demand: Demand) -> Iterable[Room]:
