@@ -6,7 +6,7 @@ same sets be in flight.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush, nlargest
 from itertools import groupby
@@ -21,6 +21,8 @@ _ROOM = ("room:cpu", "room:memory", "room:pods")
 _SLOW = 2
 Near = Callable[[str], Iterable[str]]
 """By node, those that its pods could go to."""
+# So many nodes are scheduled to the second, larger plans in longer steps.
+_PRECISE = 100
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -32,21 +34,27 @@ def may_begin(rules: Rolling, in_flight: Collection[str], node: str) -> bool:
 
 def candidates(
     rules: Rolling, order: Mapping[str, int], waiting: Sequence[str], in_flight: Collection[str]
-) -> Iterator[str]:
+) -> Generator[str, bool | None]:
     """Those of the waiting that may begin beside those in flight, in the plan's order; `order` has all by place.
 
-    A node that may not begin holds nobody up, until as many as may be in flight have passed it: then all that it needs
-    is kept for it.
+    Send back whether it begins. A node that may not begin holds nobody up, until as many as may be in flight have
+    passed it: then all that it needs is kept for it.
     """
-    if len(in_flight) >= rules.in_flight:
-        return
-    used, kept, begun = _used(rules, in_flight), set[str](), len(order) - len(waiting)
+    used, kept, passed = _used(rules, in_flight), set[str](), list[tuple[int, int]]()
+    free, begun, before = rules.in_flight - len(in_flight), 0, len(order) - len(waiting)
     for place, node in enumerate(waiting):
+        if begun >= free:
+            return
         needs = rules.holds.get(node, _NOTHING)
-        if kept.isdisjoint(needs) and not _is_barred(rules, used, needs):
-            yield node
-        elif begun - (order[node] - place) >= rules.in_flight:
-            kept.update(needs)
+        if not kept.isdisjoint(needs) or _is_barred(rules, used, needs):
+            # Of those that have begun, these come before it: the others have passed it.
+            earlier = order[node] - place + begun
+            heappush(passed, (earlier + rules.in_flight, place))
+        elif (yield node):
+            begun += 1
+            used.update(needs)
+        while passed and passed[0][0] <= before + begun:
+            kept.update(rules.holds.get(waiting[heappop(passed)[1]], _NOTHING))
 
 
 def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:
@@ -127,13 +135,25 @@ def schedule(rules: Rolling, seconds: Mapping[str, int]) -> tuple[Mapping[str, i
     order, waiting = {name: place for place, name in enumerate(seconds)}, list(seconds)
     begins: dict[str, int] = {}
     away: list[tuple[int, str]] = []
-    now = 0
+    now, step = 0, 1 + len(seconds) // _PRECISE
     while waiting:
-        flying = {name for _, name in away}
-        while (node := next(candidates(rules, order, waiting, flying), None)) is not None:
-            waiting.remove(node)
+        beginning = _all_that_may(candidates(rules, order, waiting, [name for _, name in away]))
+        for node in beginning:
             begins[node] = now
-            flying.add(node)
-            heappush(away, (now + seconds[node], node))
-        now, _ = heappop(away)
+            heappush(away, (now + -(-seconds[node] // step) * step, node))
+        waiting = [node for node in waiting if node not in begins]
+        now = away[0][0]
+        while away and away[0][0] == now and waiting:
+            heappop(away)
     return begins, max((end for end, _ in away), default=now)
+
+
+def _all_that_may(walk: Generator[str, bool | None]) -> Iterator[str]:
+    """All candidates, each told that it begins."""
+    node = next(walk, None)
+    while node is not None:
+        yield node
+        try:
+            node = walk.send(True)
+        except StopIteration:
+            return
