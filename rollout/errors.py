@@ -188,7 +188,7 @@ class FencedError(StepError):
 
 
 class IncompleteError(RolloutError):
-    """Every node that was asked for was required, and some cannot be taken: nothing was begun."""
+    """Every node that was asked for was required, and some cannot be rebooted: nothing was begun."""
 
     exit_code = ExitCode.PARTIAL
 

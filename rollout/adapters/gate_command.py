@@ -47,7 +47,7 @@ class LocalCommand:
                     start_new_session=True,
                 )
             except OSError as error:
-                return f"{self._words[0]} cannot be run: {error.strerror}"
+                return f"gate command {self._words[0]!r} cannot be run: {error.strerror}"
             return self._judged(process, output, seconds, stopped)
 
     def _judged(
@@ -60,12 +60,12 @@ class LocalCommand:
                 return "stopped on request"
             if time.monotonic() >= end:
                 _end(process)
-                return f"{self._words[0]} did not end within --gate-timeout {seconds:g}s"
+                return f"gate command {self._words[0]!r} did not end within --gate-timeout {seconds:g}s"
             _wait(process)
         if process.returncode == 0:
             return ""
-        said = _last_line(output)
-        return f"{self._words[0]} says no with {process.returncode}{': ' + said if said else ''}"
+        last = _last_line(output)
+        return f"gate command {self._words[0]!r} exited with {process.returncode}{': ' + last if last else ''}"
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:

@@ -69,12 +69,12 @@ class PrometheusAlerts:
         if answer.status != _OK:
             raise self._failure(f"answers {answer.status}: {_beginning(answer.data)}")
         try:
-            found = decoder_of(_Answer).decode(answer.data)
+            answer_body = decoder_of(_Answer).decode(answer.data)
         except msgspec.MsgspecError as error:
-            raise self._failure(f"does not answer as Prometheus does: {error}") from error
-        if found.status != "success" or found.data is None or found.data.result_type != "vector":
-            raise self._failure(f"has no answer: {found.error or 'not a vector'}")
-        return found.data.result
+            raise self._failure(f"does not answer like Prometheus: {error}") from error
+        if answer_body.status != "success" or answer_body.data is None or answer_body.data.result_type != "vector":
+            raise self._failure(f"has no answer: {answer_body.error or 'not a vector'}")
+        return answer_body.data.result
 
     def _failure(self, what: str) -> GateError:
         return GateError(masked(f"{self._url} {what}", [self._token]))
@@ -94,7 +94,7 @@ def checked_url(url: str) -> str:
     parts = _parts(url)
     if parts is None or not parts.host:
         raise UsageError(
-            f"{without_userinfo(url)!r} is no URL of a Prometheus",
+            f"{without_userinfo(url)!r} is not a Prometheus URL",
             hint="Write it as http://prometheus.monitoring:9090.",
         )
     if parts.auth or parts.query or parts.fragment:
@@ -140,7 +140,7 @@ def token_for(url: str, own_url: str, token: str) -> str:
     try:
         return header_value(token)
     except ValueError as error:
-        raise UsageError(f"{TOKEN_VARIABLE} is no token: it has {error}") from None
+        raise UsageError(f"{TOKEN_VARIABLE} is not a token: it has {error}") from None
 
 
 def checked_pattern(pattern: str) -> "re.Pattern[str] | None":

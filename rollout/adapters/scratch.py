@@ -27,8 +27,8 @@ def scratch_for(purpose: str) -> Iterator[None]:
             raise
         # `tempfile`'s own complaint, which lists the places that it has tried
         raise InputError(
-            f"{purpose} takes a folder for temporary files, and none can be written: {error.strerror}",
-            hint="Set TMPDIR to one that can be; in a container, mount a volume for it (an emptyDir at /tmp).",
+            f"{purpose} needs a folder for temporary files, and none is writable: {error.strerror}",
+            hint="Set TMPDIR to a writable one; in a container, mount a volume for it (an emptyDir at /tmp).",
         ) from error
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from rollout.errors import DeclinedError
 from rollout.model.text import printable
 
-_QUESTION = "Only 'yes' is taken for consent. Run this plan? "
 _TICK = 0.5
 
 
@@ -29,9 +28,9 @@ def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool) -> None:
         )
 
 
-def ask(question: str = _QUESTION) -> None:
+def ask(question: str) -> None:
     """`DeclinedError` for any answer but yes."""
-    sys.stderr.write(question)
+    sys.stderr.write(f"{printable(question)}? Type yes: ")
     sys.stderr.flush()
     if sys.stdin.readline().strip() != "yes":
         raise DeclinedError("not confirmed: nothing was changed")
@@ -42,9 +41,7 @@ class TerminalConfirmation:
 
     def __init__(self) -> None:
         if not sys.stdin.isatty():
-            raise DeclinedError(
-                "--interactive needs a terminal to ask at", hint="Leave it away, or hold waves with --gate-command."
-            )
+            raise DeclinedError("--interactive needs a terminal", hint="Drop it, or hold waves with --gate-command.")
         self._always = False
 
     def given(self, question: str, *, stopped: Callable[[], bool]) -> bool:

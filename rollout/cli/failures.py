@@ -77,13 +77,13 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield f"{PROGRAM}: interrupted"
     elif isinstance(error, OSError) and _is_lack_of_room(error):
         yield f"{PROGRAM}: error: cannot write {printable(str(error.filename or 'the output'))}: {error.strerror}"
-        yield "hint: Make room there, or send the output elsewhere."
+        yield "hint: Free space there, or send the output elsewhere."
     elif _is_lack_of_a_folder(error):
-        yield f"{PROGRAM}: error: no folder for temporary files can be written: {printable(str(error))}"
-        yield "hint: Set TMPDIR to one that can be; in a container, mount a volume for it (an emptyDir at /tmp)."
+        yield f"{PROGRAM}: error: no folder for temporary files is writable: {printable(str(error))}"
+        yield "hint: Set TMPDIR to a writable one; in a container, mount a volume for it (an emptyDir at /tmp)."
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
-        yield "hint: this is a bug in rollout, and nothing you did wrong; run it again with -v for the details"
+        yield "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
 
 
 def _complaint(error: typer.TyperException) -> str:

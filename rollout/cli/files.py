@@ -28,7 +28,7 @@ def check_target(path: Path | None) -> None:
         raise InputError(f"{path} is a directory", hint="Name a file in it.")
     folder = _target(path).parent
     if not folder.is_dir():
-        raise InputError(f"there is no directory {folder}", hint="Make it first.")
+        raise InputError(f"there is no directory {folder}", hint="Create it first.")
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -91,8 +91,8 @@ def _replace(path: Path, content: bytes, existing: os.stat_result | None) -> Non
 
 
 def _keep_owner_and_mode(descriptor: int, existing: os.stat_result) -> None:
-    made = os.fstat(descriptor)
-    if (made.st_uid, made.st_gid) != (existing.st_uid, existing.st_gid):
+    created = os.fstat(descriptor)
+    if (created.st_uid, created.st_gid) != (existing.st_uid, existing.st_gid):
         os.fchown(descriptor, existing.st_uid, existing.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(existing.st_mode))
 

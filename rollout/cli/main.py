@@ -83,12 +83,12 @@ def version() -> None:
 
 # a line each in the list of commands; None: their own first sentence is short enough for 80 columns
 _COMMANDS: Mapping[Callable[..., None], str | None] = {
-    status: "Show which nodes wait for a reboot, and what keeps the others.",
+    status: "Show which nodes wait for a reboot, and why the others do not.",
     plan: None,
     apply: None,
     resume: None,
-    abort: "Undo what an interrupted rollout has begun.",
-    history: "List the runs of this machine, or tell one as a timeline.",
+    abort: "Undo what an interrupted rollout started.",
+    history: "List this machine's runs, or show one as a timeline.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
     check_update: None,

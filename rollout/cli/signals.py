@@ -22,12 +22,12 @@ from rollout.execution.base.stop import StopRequest
 _ASKING = (signal.SIGINT, signal.SIGTERM)
 _SIGNALS = (*_ASKING, signal.SIGHUP)
 _SHOW_CURSOR = "\x1b[?25h"
-_ONCE_MORE = "Once more ends this at once, and leaves them as they are."
+_ONCE_MORE = "A second signal stops at once, and leaves them as they are."
 _FINISHING = f"stopping: no further node is started, those in flight are finished. {_ONCE_MORE}"
 _REVERTING = (
     f"stopping: no further node is started, those in flight are given back, or finished if rebooting. {_ONCE_MORE}"
 )
-_LEFT = "ended at once; nodes in flight are left as they are. To go on: rollout resume. To undo: rollout abort."
+_LEFT = "stopped at once; nodes in flight are left as they are. To go on: rollout resume. To undo: rollout abort."
 
 
 @contextmanager
@@ -36,8 +36,8 @@ def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
     ear, mouth = os.pipe()
     os.set_blocking(mouth, False)
     listener = threading.Thread(target=_listen, args=(ear, stop), name="signals", daemon=True)
-    wanted = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    handlers = {number: signal.signal(number, _heard) for number in wanted}
+    numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    handlers = {number: signal.signal(number, _heard) for number in numbers}
     before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
     listener.start()
     try:

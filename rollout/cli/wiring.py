@@ -136,8 +136,8 @@ def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks 
     """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
     from rollout.execution.gates.playbooks import Occasion
 
-    named = {Occasion.PRE_REBOOT: options.pre_reboot_playbook, Occasion.POST_REBOOT: options.post_reboot_playbook}
-    files = {occasion: file for occasion, file in named.items() if file is not None}
+    by_occasion = {Occasion.PRE_REBOOT: options.pre_reboot_playbook, Occasion.POST_REBOOT: options.post_reboot_playbook}
+    files = {occasion: file for occasion, file in by_occasion.items() if file is not None}
     if not files:
         return None
     from rollout.adapters.ansible.playbooks import AnsiblePlaybooks

@@ -192,7 +192,7 @@ class LeaseLock:
         except ApiConflictError as error:
             current = self._read()
             if current is None or not self._is_mine(current):
-                raise self._taken(current.held_by if current else "somebody", "") from error
+                raise self._taken(current.held_by if current else "another process", "") from error
             self._version, self._renewed_at = current.metadata.resource_version, self._clock.monotonic()
             self._uid = current.metadata.uid
 

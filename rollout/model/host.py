@@ -26,7 +26,7 @@ def port_of(text: str) -> int | None:
 class Identities:
     """What an OpenSSH configuration has the operator log in with: private keys, certificates, and the agent's socket.
 
-    `files` of `none` alone leave out the usual ones as well. `agent` None is the usual agent, and empty none at all;
+    `files` of `none` alone leave out all defaults as well. `agent` None is the usual agent, and empty none at all;
     `only` leaves out what else the agent holds.
     """
 
@@ -50,7 +50,7 @@ class Host:
 
     `name` is the inventory's name for it, or the Node's where the Nodes are the inventory. `proxy` is a local command
     whose input and output are the connection; `known_as` the name to look its host key up by, and `known_hosts` the
-    files to look in, where they are not the address and the usual ones; `connect_timeout` is in seconds.
+    files to look in, where they are not the address and all defaults; `connect_timeout` is in seconds.
     """
 
     name: str

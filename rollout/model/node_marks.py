@@ -22,8 +22,8 @@ _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 # A mark is there from the cordon on, and goes with the node's success.
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.PENDING, Phase.DONE}
 UNCLEAR_HINT = (
-    "Go on with the version of rollout that wrote it; or look at the node, and take its node-rollout.dev/ annotations "
-    "away by hand: kubectl annotate node {name} NAME-"
+    "Go on with the version of rollout that wrote it; or look at the node, and remove its node-rollout.dev/ "
+    "annotations by hand: kubectl annotate node {name} NAME-"
 )
 _CHECKS = ("/before-reboot", "/after-reboot")
 

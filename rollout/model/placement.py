@@ -58,8 +58,10 @@ class NodeTerm:
         """Whether a node of this name and these labels satisfies it."""
         if not self.labels and not self.fields:
             return False
-        named = {NAME_FIELD: name}
-        return all(each.matches(labels) for each in self.labels) and all(each.matches(named) for each in self.fields)
+        own_fields = {NAME_FIELD: name}
+        return all(requirement.matches(labels) for requirement in self.labels) and all(
+            requirement.matches(own_fields) for requirement in self.fields
+        )
 
 
 @dataclass(frozen=True, slots=True)

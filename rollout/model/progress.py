@@ -140,7 +140,7 @@ class RunResult:
     @property
     def left_out(self) -> Mapping[str, int]:
         """How many nodes there was nothing to do with, or that were held back, by the reason's word."""
-        reasons = [one.reason for one in self.excluded]
+        reasons = [exclusion.reason for exclusion in self.excluded]
         reasons += [node.reason for node in self.skipped if node.reason is not None]
         return Counter(sorted(reason.value for reason in reasons if kind_of(reason) is ExclusionKind.LEFT_OUT))
 
@@ -158,7 +158,9 @@ class RunResult:
 def excluded_by_trouble(excluded: Iterable[Exclusion]) -> tuple[NotDone, ...]:
     """Those of a plan's exclusions that nobody has decided on: the nodes were asked for, and are not done."""
     return tuple(
-        NotDone(one.node, one.reason, one.message) for one in excluded if kind_of(one.reason) is ExclusionKind.NOT_DONE
+        NotDone(exclusion.node, exclusion.reason, exclusion.message)
+        for exclusion in excluded
+        if kind_of(exclusion.reason) is ExclusionKind.NOT_DONE
     )
 
 

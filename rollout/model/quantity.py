@@ -55,8 +55,8 @@ class Duration(float):
         """What `parse` reads as the same: nothing is rounded away, but what is finer than a nanosecond."""
         if not self.is_integer():
             return self._fraction()
-        hours, rest = divmod(int(self), 3600)
-        minutes, seconds = divmod(rest, 60)
+        hours, remainder = divmod(int(self), 3600)
+        minutes, seconds = divmod(remainder, 60)
         written = "".join(f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (seconds, "s")) if n)
         return written or "0s"
 

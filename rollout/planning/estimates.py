@@ -87,7 +87,7 @@ class Pace:
             return f"a reboot takes {_median(self.past.reboots)}{_of_journals(self.past.reboots)}"
         if self.runs:
             return f"a node takes {_median(self.runs)}, the median of {len(self.runs)} past runs recorded on the nodes"
-        return f"a reboot takes {Duration(_REBOOT_SECONDS)}(assumed)"
+        return f"a reboot takes {Duration(_REBOOT_SECONDS)} (assumed)"
 
     def _basis_of_drains(self) -> str:
         if self.past.drains:
@@ -97,7 +97,7 @@ class Pace:
     def _basis_of_settling(self) -> str:
         if self.past.settles:
             return f"a wave settles in {_median(self.past.settles)}{_of_journals(self.past.settles)}"
-        return f"replacements are ready {Duration(_START_SECONDS)} after their start(assumed)"
+        return f"replacements are ready {Duration(_START_SECONDS)} after their start (assumed)"
 
 
 def _slowest(past: Sequence[float], of: int) -> int:

@@ -108,13 +108,12 @@ def decide(inputs: PlanInputs) -> Decisions:
 
 def assemble(decisions: Decisions) -> RolloutPlan:
     """The decisions as a plan."""
-    inputs, items, pace = (
-        decisions.inputs,
-        decisions.drainable.values(),
-        Pace.of(decisions.inputs.snapshot.nodes, decisions.inputs.past),
-    )
+    inputs, items = decisions.inputs, decisions.drainable.values()
+    pace = Pace.of(inputs.snapshot.nodes, inputs.past)
     waves = tuple(_waves(decisions, pace))
-    warnings = [found for item in items for found in (*item.warnings, *decisions.owners.all_at_once(item.node.name))]
+    warnings = [
+        warning for item in items for warning in (*item.warnings, *decisions.owners.all_at_once(item.node.name))
+    ]
     draft = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -124,7 +123,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         policy=inputs.policy,
         waves=waves,
         excluded=decisions.exclusions,
-        blockers=(*decisions.start_blockers, *(found for item in items for found in item.blockers)),
+        blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
         warnings=(*warnings, *_homeless(decisions)),
         summary=PlanSummary(len(decisions.drainable), len(waves), decisions.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),

@@ -160,7 +160,7 @@ def _placed(wave: tuple[Piece, ...], why: str, part: str, limits: Limits) -> Pla
 
 
 def _full(limits: Limits) -> str:
-    return f"full wave (at most {limits.size} at once)"
+    return f"full wave: at most {limits.size} at once"
 
 
 def joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:

@@ -13,7 +13,7 @@ _POD_HEADERS = ("POD", "ACTION", "REASON", "BUDGETS", "NOTE")
 def explanation_text(explanation: Explanation) -> str:
     """Where the node is, why, why not earlier, and what happens to its pods."""
     if not explanation.wave:
-        return f"{printable(explanation.node)} takes no part: {printable(explanation.because)}"
+        return f"{printable(explanation.node)} is not planned: {printable(explanation.because)}"
     parts = ("\n".join(_place(explanation)), _pods(explanation), "\n".join(_findings(explanation)))
     return "\n\n".join(part for part in parts if part)
 
@@ -24,7 +24,7 @@ def _place(explanation: Explanation) -> Iterable[str]:
     for earlier in explanation.not_earlier:
         yield f"  not in wave {earlier.wave}: {'; '.join(printable(why) for why in earlier.because)}"
     if explanation.arrivals:
-        yield f"By then, {counted(explanation.arrivals, 'pod')} of earlier waves will have come to it, and leave again."
+        yield f"By then, {counted(explanation.arrivals, 'pod')} from earlier waves will have moved to it, and move on."
 
 
 def _pods(explanation: Explanation) -> str:

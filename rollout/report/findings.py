@@ -18,7 +18,7 @@ def findings(blockers: Sequence[Blocker], warnings: Sequence[PlanWarning], width
     start = [finding for finding in blockers if finding.kind in _OF_THE_START]
     of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
     if start:
-        yield _paragraphs("Nothing can begin (apply refuses to start):", _sentences(start), width)
+        yield _paragraphs("Nothing can start (apply refuses):", _sentences(start), width)
     if of_nodes:
         nodes = counted(len({finding.node for finding in of_nodes}), "node")
         heading = f"Blockers on {nodes} (apply refuses to start; --skip-blocked leaves these nodes out):"
@@ -46,7 +46,7 @@ def _of_many(said_of: Sequence[Finding]) -> str:
     nodes: dict[str, list[str]] = {}
     for finding in said_of:
         nodes.setdefault(finding.object, []).extend([finding.node] if finding.node else [])
-    subjects = [f"{thing} on {shortened(places)}" if places else thing for thing, places in nodes.items()]
+    subjects = [f"{subject} on {shortened(places)}" if places else subject for subject, places in nodes.items()]
     return f"{printable(said_of[0].message)}: {shortened(subjects)}"
 
 

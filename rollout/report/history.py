@@ -59,9 +59,9 @@ class RunHistory:
 
 def replay(records: Iterable[Record]) -> RunHistory:
     """The history that these records tell; those of unknown types are passed over."""
-    known = tuple(records)
-    moments = tuple(moment for record in known if (moment := _moment(record)) is not None)
-    return replace(reduce(_after, known, RunHistory()), moments=moments)
+    history = tuple(records)
+    moments = tuple(moment for record in history if (moment := _moment(record)) is not None)
+    return replace(reduce(_after, history, RunHistory()), moments=moments)
 
 
 def _after(history: RunHistory, record: Record) -> RunHistory:

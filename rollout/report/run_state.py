@@ -52,9 +52,9 @@ class RunState:
                 return
 
     def _step(self, event: NodeStep, now: float) -> None:
-        known = self.rows.get(event.node) or InFlight(event.node, event.phase, event.detail, now, now)
-        entered = known.entered if known.phase is event.phase else now
-        self.rows[event.node] = replace(known, phase=event.phase, detail=event.detail, entered=entered)
+        row = self.rows.get(event.node) or InFlight(event.node, event.phase, event.detail, now, now)
+        entered = row.entered if row.phase is event.phase else now
+        self.rows[event.node] = replace(row, phase=event.phase, detail=event.detail, entered=entered)
 
     def sentence(self, now: float) -> str:
         """The whole in one line."""

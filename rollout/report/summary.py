@@ -12,7 +12,7 @@ from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable,
 
 _HEADERS = ("NODE", "OUTCOME", "VERSION", "TOOK")
 _MOST_NODES = 5
-CANNOT_BE_TAKEN = "cannot be taken"
+CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
 def summary_text(plan: RolloutPlan, result: RunResult) -> str:
@@ -44,7 +44,7 @@ def counts(result: RunResult) -> str:
 
 
 def not_done_count(not_done: Sequence[NotDone], words: str = "not done") -> str:
-    """How many nodes were not done, and how many of them for which reason; before a run: `cannot be taken`."""
+    """How many nodes were not done, and how many of them for which reason; before a run: `cannot be rebooted`."""
     return f"{len(not_done)} {words} ({tallied(Counter(node.reason for node in not_done))})"
 
 
@@ -55,9 +55,9 @@ def tallied(reasons: Mapping[str, int]) -> str:
 
 def rehearsal_ending(result: RunResult) -> str:
     """What would be left after the real run; empty where that is nothing."""
-    absences = [not_done_count(result.not_done, CANNOT_BE_TAKEN)] if result.not_done else []
+    absences = [not_done_count(result.not_done, CANNOT_BE_REBOOTED)] if result.not_done else []
     absences += [f"left out: {tallied(result.left_out)}"] if result.left_out else []
-    lines = [f"Of the nodes that were asked for: {'; '.join(absences)}."] if absences else []
+    lines = [f"Of the requested nodes: {'; '.join(absences)}."] if absences else []
     step = ["See: rollout doctor"] if result.not_done else []
     return "\n".join((*lines, *_not_done_lines(result.not_done), *step))
 
@@ -111,7 +111,7 @@ def _failure_lines(result: NodeResult) -> Iterable[str]:
         yield f"  hint: {printable(result.hint)}"
     if result.left_cordoned and result.outcome is not Outcome.STRANDED:
         yield (
-            "  It was left cordoned; once it is well: rollout resume --retry-failed, "
+            "  It was left cordoned. Once it is fixed: rollout resume --retry-failed, "
             f"or kubectl uncordon {printable(result.node)}"
         )
 
@@ -145,10 +145,10 @@ def _verb(result: NodeResult) -> str:
 
 def _absences(result: RunResult) -> Iterable[str]:
     """Planned nodes that were not begun, by reason, but for those that the ending names."""
-    named = {node.node for node in result.not_done}
+    in_ending = {node.node for node in result.not_done}
     by_reason: dict[str, list[str]] = {}
     for node in (*result.skipped, *result.not_started):
-        if node.node in named:
+        if node.node in in_ending:
             continue
         by_reason.setdefault(node.message, []).append(printable(node.node))
     return (f"Not started, {printable(reason)}: {', '.join(names)}" for reason, names in by_reason.items())

@@ -14,11 +14,11 @@ from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable,
 from rollout.planning.status import NodeStatus
 from rollout.report.findings import findings
 from rollout.report.sentences import extent
-from rollout.report.summary import CANNOT_BE_TAKEN, not_done_count, tallied
+from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
-_WAVE_HEADERS = ("WAVE", "TAKES", "NODES", "ZONE", "EVICT", "LEAVE", "VERSION", "WHY")
+_WAVE_HEADERS = ("WAVE", "TAKES", "NODES", "ZONE", "EVICT", "STAY", "VERSION", "WHY")
 _PART_HEADERS = ("PART", "BEGINS", *_WAVE_HEADERS[2:])
 _LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
 _NARROWEST = 40
@@ -160,8 +160,8 @@ def _distinct(values: Iterable[str]) -> Iterable[str]:
 def _left_out(plan: RolloutPlan, width: int | None) -> str:
     """A row for all nodes that are left out for the same reason: of most clusters most nodes wait for nothing."""
     alike: dict[tuple[str, str], list[str]] = {}
-    for found in plan.excluded:
-        alike.setdefault((found.reason, found.message), []).append(found.node)
+    for exclusion in plan.excluded:
+        alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
     rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()]
     narrow = max(_NARROWEST, (width - 16) // 2) if width else None
     return tabulate(
@@ -195,16 +195,16 @@ def _sum(plan: RolloutPlan) -> str:
 def _nobody(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
     """That there is nothing to do is said only where every node was judged."""
     left_out = RunResult((), excluded=plan.excluded).left_out
-    parts = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
+    parts = [not_done_count(missing, CANNOT_BE_REBOOTED)] if missing else []
     parts += [f"left out: {tallied(left_out)}"] if left_out else []
-    head = "No node takes part" if missing else "Nothing to do: no node takes part"
+    head = "No node is planned" if missing else "Nothing to do: no node is planned"
     return f"{'; '.join([head, *parts])}."
 
 
 def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
-    rest = len(plan.excluded) - len(missing)
-    parts = [not_done_count(missing, CANNOT_BE_TAKEN)] if missing else []
-    return ", ".join([*parts, f"{counted(rest, 'node')} left out"] if rest or not missing else parts)
+    left_out = len(plan.excluded) - len(missing)
+    parts = [not_done_count(missing, CANNOT_BE_REBOOTED)] if missing else []
+    return ", ".join([*parts, f"{counted(left_out, 'node')} left out"] if left_out or not missing else parts)
 
 
 def saved_note(path: str) -> str:

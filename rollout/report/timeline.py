@@ -18,7 +18,7 @@ _SUCCEEDED = "succeeded"
 def history_text(histories: Sequence[RunHistory]) -> str:
     """One row a run."""
     if not histories:
-        return "No run was written down here."
+        return "No run is recorded here."
     return tabulate([_row(history) for history in histories], headers=_HEADERS, tablefmt="plain", disable_numparse=True)
 
 
@@ -43,7 +43,7 @@ def _failed(history: RunHistory) -> tuple[str, ...]:
 
 def _end(history: RunHistory) -> str:
     if not history.ended:
-        return "interrupted, or still under way"
+        return "running or interrupted"
     left = len(history.not_started) + len(history.not_done)
     return f"ended, {counted(left, 'node')} left" if left else "ended"
 
@@ -95,10 +95,10 @@ def _nodes(history: RunHistory) -> str:
 
 
 def _rules(policy: Record | None) -> str:
-    """The rules that are not the usual ones, by the names of the policy's fields."""
+    """The rules that are not all defaults, by the names of the policy's fields."""
     usual = dict(_flat(policy_document(Policy())))
     changed = [f"{name} {value}" for name, value in _flat(policy or {}) if usual.get(name) != value]
-    return printable(", ".join(changed)) or "the usual ones"
+    return printable(", ".join(changed)) or "all defaults"
 
 
 def _flat(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:

@@ -8,11 +8,11 @@ from rollout.model.progress import NodeResult
 from rollout.model.text import counted, listed, printable, shortened
 
 _MOST = 20
-RECORD_STAYS = "the record, which is not understood, stays as it is: rollout abort takes it away"
+RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
 _UNKNOWN_RULES = (
-    "its rules are not known, and not applied: checks, gates, windows, its reboot command, what its drains may do",
-    "begun nodes are finished by the defaults and this command's flags; pods that keep data there are not evicted",
-    "no further node is begun",
+    "its rules are unknown and not applied: checks, gates, windows, its reboot command, its drain options",
+    "started nodes are finished with the defaults and this command's flags; pods with local data are not evicted",
+    "no further node is started",
 )
 
 
@@ -20,7 +20,7 @@ def heading(unfinished: Unfinished) -> str:
     """Which run, of whom, since when, and how far it has come."""
     who = f" of {printable(unfinished.record.started_by)}" if unfinished.record.started_by else ""
     since = f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
-    state = "has ended with nodes left over" if not unfinished.blocks else "is under way, or was interrupted"
+    state = "has ended with nodes left over" if not unfinished.blocks else "is running or interrupted"
     name = f"the rollout {printable(unfinished.run)}" if unfinished.run else "a rollout of unknown id"
     return f"{name}{who}{since} {state}: {_counts(unfinished)}"
 
@@ -28,16 +28,16 @@ def heading(unfinished: Unfinished) -> str:
 def ways_out(unfinished: Unfinished) -> str:
     """What can be done about it, in half a sentence."""
     if unfinished.record.problem:
-        return "`rollout abort` gives back what was begun, `rollout resume --finish-begun` finishes it by its marks"
-    return "`rollout resume` goes on with it, `rollout abort` undoes what it has begun"
+        return "`rollout abort` gives back what was started, `rollout resume --finish-begun` finishes it by its marks"
+    return "`rollout resume` continues it, `rollout abort` undoes what it started"
 
 
 def _counts(unfinished: Unfinished) -> str:
-    counts = [f"{counted(len(unfinished.begun), 'node')} begun"]
+    counts = [f"{counted(len(unfinished.begun), 'node')} in progress"]
     groups: tuple[tuple[str, Sized], ...] = (
         ("failed", [*unfinished.failed, *unfinished.given_back]),
         ("done", unfinished.done),
-        ("not begun", unfinished.untouched),
+        ("not started", unfinished.untouched),
         ("with marks that are not understood", unfinished.unclear),
         ("no longer in the cluster", unfinished.gone),
     )
@@ -54,17 +54,18 @@ def resume_text(
     """
     lines = [_title(unfinished), *(f"  {line}" for line in unknown_rules(unfinished))]
     lines += [f"  {printable(result.node)}: left as it is: {printable(result.message)}" for result in stranded]
-    left = {result.node for result in stranded}
-    going_on = (begun for begun in unfinished.begun if begun.node.name not in left)
-    lines += [f"  {printable(begun.node.name)}: {_next(begun)}" for begun in going_on]
+    stranded_nodes = {result.node for result in stranded}
+    going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
+    lines += [f"  {printable(begun.node.name)}: {begun.phase}, goes on from there" for begun in going_on]
     if unfinished.gone:
         lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")
     if unfinished.untouched:
-        lines.append(f"  planned anew: {shortened([node.name for node in unfinished.untouched])}")
+        lines.append(f"  planned again: {shortened([node.name for node in unfinished.untouched])}")
     failed = [begun.node.name for begun in unfinished.failed] + list(unfinished.given_back)
     if failed:
         verb = "tried again" if retried else "failed, left as they are (--retry-failed tries them again)"
         lines.append(f"  {verb}: {shortened(failed)}")
+    lines += [f"  {line}" for line in older_failures(unfinished, retried)]
     if failures:
         lines.append(f"  counted towards --max-failures so far: {failures}")
     return "\n".join(lines)
@@ -83,8 +84,11 @@ def unknown_rules(unfinished: Unfinished) -> Iterable[str]:
         yield RECORD_STAYS
 
 
-def _next(begun: Begun) -> str:
-    return f"{begun.phase}, goes on from there"
+def older_failures(unfinished: Unfinished, retried: Sequence[str]) -> Iterable[str]:
+    """By which rules failed nodes of an older rollout are taken; nothing where there are none among the retried."""
+    older = [begun.node.name for begun in unfinished.failed if begun.run != unfinished.run]
+    if names := [name for name in older if name in retried]:
+        yield f"failed in an older rollout, taken by the rules of this one: {shortened(names)}"
 
 
 def abort_text(unfinished: Unfinished) -> str:
@@ -93,15 +97,15 @@ def abort_text(unfinished: Unfinished) -> str:
     lines += [f"  {printable(begun.node.name)}: {_undone(begun)}" for begun in (*unfinished.begun, *unfinished.failed)]
     lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.is_garbled:
-        lines.append("  its record is taken away, with whatever stands in it that is not understood")
+        lines.append("  its record is removed, with whatever in it is not understood")
     elif not unfinished.record.is_missing:
-        lines.append("  its record is taken away")
+        lines.append("  its record is removed")
     return "\n".join(lines)
 
 
 def _undone(begun: Begun) -> str:
     cordon = "stays cordoned, as it was before" if begun.node.cordoned else "is uncordoned"
-    return f"{begun.phase}; {cordon}, and our annotations go"
+    return f"{begun.phase}; {cordon}, and our annotations are removed"
 
 
 def aborted_text(aborted: Aborted) -> str:
@@ -120,12 +124,12 @@ def _left(aborted: Aborted) -> Iterable[str]:
 def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
     """The run, and each of its nodes that is under way or failed."""
     if unfinished is None:
-        return "No rollout is under way, and none was interrupted."
+        return "No rollout is running or interrupted."
     lines = [_title(unfinished)]
     if renewed:
         lines.append("  its process is alive: it renews the lock")
     elif unfinished.blocks:
-        lines.append(f"  nobody is running it: {ways_out(unfinished)}")
+        lines.append(f"  no process is working on it: {ways_out(unfinished)}")
     lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
     lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.gone:

@@ -166,22 +166,22 @@ def _is_loading(status: UpdateStatus) -> bool:
 
 def result_text(result: CheckResult) -> str:
     """One host's end, in a line."""
-    told = ": ".join(part for part in (printable(result.version), printable(result.message)) if part)
-    return f"{printable(result.node)}: {result.outcome}" + (f" ({told})" if told else "")
+    details = ": ".join(part for part in (printable(result.version), printable(result.message)) if part)
+    return f"{printable(result.node)}: {result.outcome}" + (f" ({details})" if details else "")
 
 
 def _by_outcome(results: Iterable[CheckResult]) -> Mapping[str, list[str]]:
     """Names of nodes by outcome, the words as JSON keys."""
-    found: dict[str, list[str]] = {outcome.replace("-", "_"): [] for outcome in CheckOutcome}
+    names: dict[str, list[str]] = {outcome.replace("-", "_"): [] for outcome in CheckOutcome}
     for result in results:
-        found[result.outcome.replace("-", "_")].append(result.node)
-    return found
+        names[result.outcome.replace("-", "_")].append(result.node)
+    return names
 
 
 def summary_text(results: Sequence[CheckResult]) -> str:
     """The whole in a sentence, and what went wrong: hosts of which the same is said in one line."""
     numbers = [(outcome, sum(item.outcome is outcome for item in results)) for outcome in CheckOutcome]
-    told = ", ".join(f"{number} {outcome}" for outcome, number in numbers if number)
+    figures = ", ".join(f"{number} {outcome}" for outcome, number in numbers if number)
     alike: dict[tuple[str, str], list[str]] = {}
     for item in results:
         if not item.settled:
@@ -190,4 +190,4 @@ def summary_text(results: Sequence[CheckResult]) -> str:
         f"  {outcome}: {shortened(names, _MOST_NODES)}: {printable(message)}"
         for (outcome, message), names in alike.items()
     ]
-    return "\n".join((f"{counted(len(results), 'host')}: {told or 'nothing to do'}.", *lines))
+    return "\n".join((f"{counted(len(results), 'host')}: {figures or 'nothing to do'}.", *lines))

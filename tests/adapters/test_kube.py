@@ -106,7 +106,7 @@ def test_a_retry_after_that_is_no_number_is_no_patience(tmp_path: Path, header: 
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [(401, "credentials"), (403, "rollout doctor"), (302, "something else than an API server")],
+    [(401, "credentials"), (403, "rollout doctor"), (302, "not that of an API server")],
 )
 def test_refusals_that_the_operator_can_cure_carry_a_hint(tmp_path: Path, status: int, hint: str) -> None:
     with (
@@ -275,7 +275,7 @@ def test_a_server_that_was_away_is_not_believed_when_it_refuses(
         assert refused(api).status == 0
         early = refused(api)
         assert (type(early), early.status) == (ApiUnavailableError, 403)
-        assert "refuses so far: nodes is forbidden" in early.message
+        assert "still refuses: nodes is forbidden" in early.message
         assert refused(api).has_cause("NamespaceTerminating")
         later = time.monotonic() + 61
         monkeypatch.setattr("rollout.adapters.kube.settling.time.monotonic", lambda: later)

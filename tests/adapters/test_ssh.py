@@ -326,7 +326,7 @@ def break_key(kind: str, path: Path) -> None:
         ("encrypted", "it is encrypted"),
         ("open", "others may read it"),
         ("public", "it is a public key"),
-        ("junk", "it is no private key"),
+        ("junk", "it is not a usable private key"),
         ("putty", "it is a PuTTY key"),
     ],
 )

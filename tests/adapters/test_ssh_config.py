@@ -187,7 +187,7 @@ def test_files_that_include_each_other(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["-oProxyCommand=touch", "a;b", "$(id)", "a b", "a\nb", "u@a", "ssh://a", "[a]"])
 @pytest.mark.parametrize("line", ["ProxyJump a", "ProxyCommand nc %h %p", "Port 2222", "Match exec 'true %h'"])
 def test_what_is_no_name_of_a_host_is_not_asked_about(tmp_path: Path, address: str, line: str) -> None:
-    with pytest.raises(InputError, match="is no name of a host"):
+    with pytest.raises(InputError, match="is not a host name"):
         configured(untold("a", address), tmp_path, f"Host *\n  {line}\nUser me\n")
 
 

@@ -236,7 +236,7 @@ REFUSED = ["Match all\nUser me", "Host n2\nInclude {folder}/more", "Canonicalize
 def test_what_takes_a_client_is_refused_without_one(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path, f"{text}\nPort 2222")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match=f"{path}:.* takes OpenSSH's own client to follow") as caught:
+    with pytest.raises(InputError, match=f"{path}:.* needs OpenSSH's client, which is not installed") as caught:
         with_ssh_config({"node": Host("n1", "n1", port=0, user="")}, path)
     assert "openssh-client" in caught.value.hint
 

@@ -28,7 +28,7 @@ KERNELS = 16 << 20
 
 def test_banner_line_that_never_ends(stranger: MakeStranger, key_file: Path) -> None:
     endless = stranger(lambda it, connection: it.send_for_ever(connection, b"x" * 65536))
-    with pytest.raises(SshError, match="sent more than any sane one while agreeing on keys"):
+    with pytest.raises(SshError, match="sent too much data while agreeing on keys"):
         trusting(key_file).run(endless.host, "true", timeout=60)
     assert endless.sent < KERNELS
 
@@ -49,7 +49,7 @@ def test_flood_after_the_banner(stranger: MakeStranger, key_file: Path) -> None:
         it.send_for_ever(connection, packet)
 
     endless = stranger(flood)
-    with pytest.raises(SshError, match=r"sent more than any sane one|while agreeing on keys"):
+    with pytest.raises(SshError, match=r"sent too much data|while agreeing on keys"):
         trusting(key_file).run(endless.host, "true", timeout=60)
     assert endless.sent < KERNELS
 
@@ -131,7 +131,7 @@ def test_host_that_heeds_no_window(servers: Any, client_key: asyncssh.SSHKey, ke
                 await asyncio.sleep(0)
 
     server = servers.serve(flood, authorized=[client_key])
-    with pytest.raises(SshError, match=r"printed more than 1048576 bytes|more than any sane one"):
+    with pytest.raises(SshError, match=r"printed more than 1048576 bytes|too much data"):
         shell(server, key_file).run(server.host(), "x", timeout=60)
 
 
@@ -174,7 +174,7 @@ def test_endless_words_before_the_login(servers: Any, client_key: asyncssh.SSHKe
 
     server = servers.serve(authorized=[client_key])
     server.on_login = speech
-    with pytest.raises(SshError, match="sent more than any sane one while logging in"):
+    with pytest.raises(SshError, match="sent too much data while logging in"):
         shell(server, key_file).run(server.host(), "x", timeout=30)
 
 

@@ -85,7 +85,7 @@ def test_certificate_file_of_the_configuration(certified: Sshd, authority: Path,
     shell = ParamikoShell(known_hosts=certified.known_hosts())
     assert greeted(shell, host)
     certificate.write_text("nothing")
-    with pytest.raises(SshAuthError, match=rf"certificate file {certificate}: it is no certificate"):
+    with pytest.raises(SshAuthError, match=rf"certificate file {certificate}: it is not a certificate"):
         shell.run(host, "true", timeout=30)
 
 
@@ -317,7 +317,7 @@ def test_what_the_jump_host_refuses_is_told(jump: tuple[Sshd, Path], key: Path, 
     config.write_text(config.read_text().replace(f"IdentityFile {key}", f"IdentityFile {new_key(tmp_path / 'other')}"))
     host = with_ssh_config({"a": server.host()}, config)["a"]
     with pytest.raises(
-        SshUnreachableError, match=r"reached through ended the connection: .*Permission denied"
+        SshUnreachableError, match=r"jump host or proxy ended the connection: .*Permission denied"
     ) as caught:
         ParamikoShell(known_hosts=server.known_hosts(), key_file=key).run(host, "true", timeout=30)
     assert "ssh -F" in caught.value.hint

@@ -57,7 +57,7 @@ def test_a_command_is_not_given_our_secrets(
 def test_a_command_that_fails(server: Any, key_file: Path, tmp_path: Path) -> None:
     shell = ParamikoShell(known_hosts=server.known_hosts(tmp_path), key_file=key_file)
     host = replace(server.host(), proxy=("false",))
-    with pytest.raises(SshUnreachableError, match="what it is reached through ended the connection"):
+    with pytest.raises(SshUnreachableError, match="its jump host or proxy ended the connection"):
         shell.run(host, "hello", timeout=10)
     with pytest.raises(SshUnreachableError, match="No such file"):
         shell.run(replace(host, proxy=("/nowhere/at-all",)), "hello", timeout=10)

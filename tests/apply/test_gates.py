@@ -175,7 +175,7 @@ def test_the_gate_command_decides_node_by_node(started: Started, rollout: Rollou
     assert ended.code == 4
     assert ended.summary["succeeded"] == ["worker-1"]
     assert_untouched(lab, "worker-2")
-    assert "says no with 7: the standby is behind" in ended.stdout
+    assert "exited with 7: the standby is behind" in ended.stdout
     asked = [json.loads(line) for line in told.read_text().splitlines()]
     assert [environment["ROLLOUT_GATE_STAGE"] for environment in asked[:2]] == ["rollout", "wave"]
     of_nodes = [environment for environment in asked if environment["ROLLOUT_GATE_STAGE"] == "node"]

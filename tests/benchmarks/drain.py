@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rollout.adapters.kube.api import connect
 from rollout.execution.drain.drain import drain
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent
 from rollout.model.quantity import Duration
@@ -34,6 +33,7 @@ from tests.execution.drains import (
     requests,
     task_of,
 )
+from tests.standalone_api import StandaloneApi, standalone_api
 
 PODS = 100
 ENDING = 0.5

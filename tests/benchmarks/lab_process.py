@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,18 @@ class Cost:
 def client_environment(lab: LabProcess) -> dict[str, str]:
     """Variables of a client that has nothing but this lab."""
     return {"PATH": os.environ["PATH"], "HOME": str(lab.directory), **lab.environment}
+
+
+def measured(lab: LabProcess, words: Sequence[str], output: Path) -> Cost:
+    """Run a command in the lab's folder to its end, and write what it prints into a file."""
+    environment = {**client_environment(lab), "PYTHONPATH": str(Path(__file__).parents[2])}
+    with output.open("wb") as stream:
+        began = time.monotonic()
+        process = subprocess.Popen(words, env=environment, cwd=lab.directory, stdin=subprocess.DEVNULL, stdout=stream)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.monotonic() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Cost(process.returncode, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 @contextmanager

@@ -78,7 +78,7 @@ def test_a_server_that_is_not_there(command: Command, home: Path) -> None:
     assert "caused by: " in verbose.stderr
 
 
-@pytest.mark.parametrize(("text", "told"), [(None, "cannot read the journal"), ("all: [", "no run is written down in")])
+@pytest.mark.parametrize(("text", "told"), [(None, "cannot read the journal"), ("all: [", "no run is recorded in")])
 def test_a_file_that_is_no_journal(text: str | None, told: str, command: Command, home: Path) -> None:
     if text is not None:
         (home / "run.jsonl").write_text(text, encoding="utf-8")
@@ -120,7 +120,7 @@ def test_what_protects_nothing_is_warned_of(start_lab: StartLab, command: Comman
     ended = command("plan", "--exclude", "wroker-1", "--spread-by", "topology.kubernetes.io/zoen", lab=lab)
     assert ended.code == ExitCode.OK
     assert "warning: --exclude names no node of the cluster: wroker-1" in ended.stderr
-    assert "warning: --spread-by keeps nothing apart: " in ended.stderr
+    assert "warning: --spread-by has no effect: " in ended.stderr
     assert "topology.kubernetes.io/zone" in ended.stderr
 
 
@@ -129,8 +129,8 @@ def test_gates_that_are_not_there_are_warned_of(start_lab: StartLab, command: Co
     idle = ("--alert-filter-regexp", "Watchdog", "--alert-firing-only", "--wait-window")
     ended = command("plan", *idle, lab=lab)
     assert ended.code == ExitCode.OK
-    assert "--alert-filter-regexp, --alert-firing-only does nothing without --prometheus-url" in ended.stderr
-    assert "--wait-window does nothing without --window" in ended.stderr
+    assert "--alert-filter-regexp, --alert-firing-only has no effect without --prometheus-url" in ended.stderr
+    assert "--wait-window has no effect without --window" in ended.stderr
     ended = command("plan", *idle, "--prometheus-url", "http://127.0.0.1:1", "--window", "Mon 02:00 4h", lab=lab)
     assert "does nothing" not in ended.stderr
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import stat
 import subprocess
@@ -75,7 +76,7 @@ def test_a_saved_plan_runs_once_and_is_stale_afterwards(start_lab: StartLab, com
     command("plan", "--max-unavailable", "2", "--out", "my.plan", lab=lab)
     refused = command("apply", "my.plan", "--max-unavailable", "1", lab=lab)
     assert refused.code == ExitCode.USAGE
-    assert "--max-unavailable beside a saved plan" in refused.stderr
+    assert "--max-unavailable cannot be used with a saved plan" in refused.stderr
     first = command("apply", "my.plan", "-o", "json", lab=lab)
     assert first.code == ExitCode.OK
     assert sorted(first.lines[-1]["succeeded"]) == sorted(lab.machines)
@@ -145,6 +146,7 @@ def test_only_yes_is_consent(answer: str, start_lab: StartLab, home: Path) -> No
     ended = answered(lab, home, answer)
     assert ended.code == ExitCode.DECLINED
     assert "2 nodes in 2 waves" in ended.stdout
+    assert re.search(r"Reboot 2 nodes of https?://\S+\? Type yes: ", ended.stderr)
     assert "nothing was changed" in ended.stderr
     assert untouched(lab)
 

@@ -263,7 +263,7 @@ def test_the_file_itself_can_be_named_by_the_environment(monkeypatch: pytest.Mon
         ("zzz = 1", "unknown setting 'zzz'", "--help"),
         ("[prob]\ncanary = 1", "unknown table 'prob'", "probe"),
         ("[probe]\ncanry = 1", "unknown setting 'canry'", "canary"),
-        ("force = 'yes'", "is not a switch", "true or false"),
+        ("force = 'yes'", "is neither true nor false", "true or false"),
         ("canary = true", "cannot be a value of --canary", ""),
         ("canary = [1, 2]", "takes one value", ""),
         ("canary = 1979-05-27", "cannot be a value of --canary", ""),

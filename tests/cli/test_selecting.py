@@ -65,7 +65,7 @@ def test_a_label_that_spreads_nothing_is_told_of() -> None:
     assert not useless_spreading(NODES, "")
     assert not useless_spreading(NODES, "pool")
     told = useless_spreading(NODES, "pol")
-    assert told == "--spread-by keeps nothing apart: No node has the label pol; labels are: pool"
+    assert told == "--spread-by has no effect: No node has the label pol; labels are: pool"
 
 
 def test_a_cluster_without_nodes() -> None:

@@ -44,7 +44,7 @@ def test_output_without_room(command: str, buffered: str, tmp_path: Path) -> Non
     assert ended.returncode == ExitCode.ERROR
     assert ended.stderr.splitlines() == [
         "rollout: error: cannot write the output: No space left on device",
-        "hint: Make room there, or send the output elsewhere.",
+        "hint: Free space there, or send the output elsewhere.",
     ]
 
 

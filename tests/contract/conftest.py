@@ -29,10 +29,10 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.standalone import standalone_api
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.contract.cluster import Cluster, connected
+from tests.standalone_api import standalone_api
 
 KUBECONFIG = os.environ.get("ROLLOUT_CONTRACT_KUBECONFIG", "")
 # The lab is held to the contract twice: its API alone, and with a world whose controllers join in.

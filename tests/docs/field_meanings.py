@@ -67,7 +67,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "skip_wait_for_delete_timeout": "`--skip-wait-for-delete-timeout`",
     },
     "GatePolicy": {
-        "windows": "when nodes may be begun",
+        "windows": "when nodes may be started",
         "hooks": "checks around the reboot",
         "alerts": "Prometheus' alerts",
         "blocking_pods": "`--blocking-pod-selector`",

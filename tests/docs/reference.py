@@ -21,11 +21,11 @@ from rollout.model.progress import Outcome
 _EXIT_CODES = {
     ExitCode.OK: "done, or nothing to do",
     ExitCode.ERROR: "an error: one sentence, and a hint that says what to do",
-    ExitCode.CHANGES: "nodes wait to be taken; only with `plan --detailed-exitcode`",
+    ExitCode.CHANGES: "nodes wait for a reboot; only with `plan --detailed-exitcode`",
     ExitCode.DECLINED: "the question was not answered with `yes`, or could not be asked",
-    ExitCode.PARTIAL: "some nodes failed, were not started, or were asked for and could not be taken",
+    ExitCode.PARTIAL: "some nodes failed, were not started, or were requested and could not be rebooted",
     ExitCode.STALE: "the cluster has changed since the plan was saved",
-    ExitCode.BLOCKED: "another rollout holds the lock, or something is bound to stop a drain",
+    ExitCode.BLOCKED: "another rollout holds the lock, or a blocker would stop a drain",
     ExitCode.USAGE: "flags, environment or settings say something impossible",
     ExitCode.INTERRUPTED: "stopped by a signal",
 }
@@ -46,7 +46,7 @@ _REASONS = {
     ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
-    ExclusionReason.BLOCKED: "its drain is bound to fail, and `--skip-blocked` was given",
+    ExclusionReason.BLOCKED: "it has a blocker, and `--skip-blocked` was given",
 }
 _BLOCKERS = {
     BlockerKind.BUDGET_NEVER: "a disruption budget never allows the eviction, however long one waits",
@@ -58,7 +58,7 @@ _BLOCKERS = {
     BlockerKind.STUCK_TERMINATING: "a pod should have been gone for longer than `--drain-timeout` waits",
     BlockerKind.FITS_NOWHERE: "a budget waits for replacements that fit on no other node",
     BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` ignores it",
-    BlockerKind.NODES_UNAVAILABLE: "nodes that are away already use up `--max-unavailable`",
+    BlockerKind.NODES_UNAVAILABLE: "nodes that are unavailable already use up `--max-unavailable`",
 }
 _WARNINGS = {
     WarningKind.POD: "a pod goes, stays or comes back: data is lost, nothing replaces it, or the reboot ends it",
@@ -77,7 +77,7 @@ _OUTCOMES = {
     Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
     Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",
     Outcome.FENCED: "the lock was lost: nothing further was done to it",
-    Outcome.STRANDED: "begun before an interruption; its host is not known now, or its marks are not understood",
+    Outcome.STRANDED: "started before an interruption; its host is not known now, or its marks are not understood",
     Outcome.SKIPPED: "the node changed since it was planned; it was not touched",
     Outcome.ABORTED: "stopped on request before its reboot; it is given back",
     Outcome.FAILED: "something else; the message says what",

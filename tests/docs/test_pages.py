@@ -16,6 +16,7 @@ from tests.docs.pages import DOCS, PLACES, ROOT, SCHEMAS, TABLES, block, rewritt
 
 LARGEST_README = 8192
 WIDEST_LINE = 100
+LARGE_ROOM = 900
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md")])
 # Its older entries are wider; lines of it are never rewritten, as they are what was said at a release.
 WIDE_ON_PURPOSE = {ROOT / "CHANGELOG.md"}
@@ -128,6 +129,22 @@ def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
     ]
     pictures = re.findall(r"^```\n(.*?)\n```$", text_of(DOCS / "architecture.md"), re.DOTALL | re.MULTILINE)
     assert [re.sub(r"\brollout\.", "", "\n".join(layers)) for layers in contracts] == pictures[-len(contracts) :]
+
+
+def test_no_large_room_goes_without_saying_what_users_would_lose() -> None:
+    section = text_of(DOCS / "architecture.md").partition("## What users would lose\n")[2].partition("\n## ")[0]
+    named = {
+        room for row in re.findall(r"^\| (`.*?) \| ", section, re.MULTILINE) for room in re.findall(r"`(.+?)`", row)
+    }
+    folders = {path for path in (ROOT / "rollout").rglob("*") if path.is_dir()}
+    rooms = {str(path.relative_to(ROOT / "rollout")): lines_in(path) for path in folders}
+    assert named <= rooms.keys()
+    assert {room for room, lines in rooms.items() if lines > LARGE_ROOM} <= named
+
+
+def lines_in(folder: Path) -> int:
+    """Lines of the code in this folder, without the folders in it."""
+    return sum(len(text_of(path).splitlines()) for path in folder.glob("*.py"))
 
 
 def test_files_that_the_threat_model_names_exist() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import NODES, Resource
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.lab.clock import LabClock
 from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.manifests import workload_objects
@@ -19,6 +18,7 @@ from rollout.lab.scoreboard import Scoreboard, ScoreKeeper
 from rollout.lab.world.world import World
 from tests.e2e.machines import Machines
 from tests.e2e.real_host import RealHost, Watch
+from tests.standalone_api import StandaloneApi, standalone_api
 
 # Controllers and kubelets hurry; the machines take the time they take.
 _SPEED = 10

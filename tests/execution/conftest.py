@@ -8,11 +8,11 @@ from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import DrainTask
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent
 from rollout.model.quantity import Duration
 from tests.execution.drains import NODE, add_node, end_pods_at_once, task_of
+from tests.standalone_api import StandaloneApi, standalone_api
 
 Drain = Callable[..., DrainTask]
 Draining = Callable[..., threading.Thread]

@@ -17,11 +17,11 @@ from rollout.execution.drain.task import DrainTask
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.requests import RequestRecord
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, Resource
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.store import Change, ChangeType
 from rollout.lab.clock import LabClock
 from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi, Observer
+from tests.standalone_api import StandaloneApi
 
 Json = dict[str, Any]
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
 from tests.execution.drains import add_pod, ago, owner
+from tests.standalone_api import StandaloneApi
 
 REMOVED, KEPT, REFUSED = "removed", "kept", "refused"
 GRACE, OVERDUE = 7, 20

@@ -12,12 +12,12 @@ from rollout.errors import SshUnreachableError
 from rollout.execution.rollout.abort import Aborted, abort
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.lab.api.resources import NODES
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.model import marks
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 from tests.execution.conftest import Recorder
 from tests.execution.drains import Json, put
+from tests.standalone_api import StandaloneApi
 
 MARKS = {marks.RUN: "run-1", marks.PHASE: "rebooting", marks.BOOT_ID_BEFORE: "old", marks.CORDONED_BY_US: "true"}
 

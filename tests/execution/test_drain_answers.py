@@ -12,7 +12,6 @@ from rollout.lab.api import discovery
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked
 from rollout.model.quantity import Duration
@@ -31,6 +30,7 @@ from tests.execution.drains import (
     requests,
     statuses,
 )
+from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.usefixtures("kubelet", "node")
 

@@ -8,7 +8,6 @@ from rollout.errors import DrainError
 from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import BUDGETS
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.watching import Watch
 from rollout.model.progress import PodBlocked, PodReleased
 from tests.execution.conftest import Drain, Draining, Recorder
@@ -27,6 +26,7 @@ from tests.execution.drains import (
     statuses,
     until,
 )
+from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.usefixtures("kubelet", "node")
 

@@ -21,7 +21,6 @@ from rollout.errors import DrainError
 from rollout.execution.drain.drain import drain
 from rollout.gather.cluster.snapshot import read_daemon_sets, read_node_pods
 from rollout.lab.api.resources import PODS
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, judge_all
 from tests.execution.conftest import Recorder
 from tests.execution.drains import (
@@ -47,6 +46,7 @@ from tests.execution.shapes import (
     covering,
     place,
 )
+from tests.standalone_api import StandaloneApi, standalone_api
 
 pytestmark = pytest.mark.kubectl
 

@@ -8,7 +8,6 @@ import pytest
 
 from rollout.errors import DrainError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.model.progress import NodeStep, Notice
 from tests.execution.conftest import Drain, Draining, Recorder
 from tests.execution.drains import (
@@ -22,6 +21,7 @@ from tests.execution.drains import (
     requests,
     until,
 )
+from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.usefixtures("kubelet", "node")
 

@@ -8,7 +8,6 @@ import pytest
 from rollout.errors import DrainError
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.model.progress import NodeStep, Notice, PodBlocked, PodReleased
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
@@ -25,6 +24,7 @@ from tests.execution.drains import (
     remove_pod,
     until,
 )
+from tests.standalone_api import StandaloneApi
 
 pytestmark = pytest.mark.usefixtures("kubelet")
 

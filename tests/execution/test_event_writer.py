@@ -12,7 +12,7 @@ from rollout.errors import RolloutError
 from rollout.execution.events.writer import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS as STORED
-from rollout.lab.api.standalone import StandaloneApi
+from tests.standalone_api import StandaloneApi
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 

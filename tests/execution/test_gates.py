@@ -94,7 +94,7 @@ def test_a_closed_window_is_waited_for_and_told_of_once() -> None:
     held = [gates.hold(first), gates.hold(first)]
     assert all(hold.why and not hold.final for hold in held)
     assert notes.told == [
-        "no node is begun: outside the maintenance window; the next opens Mon 2026-03-02 22:00 GMT",
+        "no node is started: outside the maintenance window; the next opens Mon 2026-03-02 22:00 GMT",
     ]
     assert gates.before_wave(plan.waves[0]) == ""
     clock.forward(minutes=1)

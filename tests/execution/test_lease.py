@@ -12,8 +12,8 @@ from rollout.errors import ApiConflictError, ApiUnavailableError, BlockedError, 
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.standalone import StandaloneApi
 from tests.execution.drains import until
+from tests.standalone_api import StandaloneApi
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/node-rollout"
 

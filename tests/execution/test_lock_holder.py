@@ -9,7 +9,7 @@ import pytest
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.execution.lock import read_lease
 from rollout.execution.rollout.lock_holder import is_holder_alive
-from rollout.lab.api.standalone import standalone_api
+from tests.standalone_api import standalone_api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 LEASE = f"{LEASES}/node-rollout"

@@ -12,7 +12,6 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.rollout.settle import Settler
 from rollout.lab.api.resources import NODES, REPLICASETS, Resource
-from rollout.lab.api.standalone import StandaloneApi
 from rollout.lab.api.store import Json
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy
@@ -20,6 +19,7 @@ from rollout.model.progress import WaveSettling
 from rollout.model.quantity import Duration
 from tests.execution.conftest import Recorder
 from tests.execution.drains import add_node, add_pod, owner, put
+from tests.standalone_api import StandaloneApi
 
 
 def settler(api: KubeApi, clock: SystemClock, recorder: Recorder) -> Settler:

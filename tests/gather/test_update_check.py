@@ -88,7 +88,7 @@ def test_nothing_is_found_where_the_server_has_answered() -> None:
         ([(2, facts(DOWNLOADING, 0.4, 200)), (4, facts(IDLE, 0, 200))], "given up"),
         # restarted meanwhile, the engine has forgotten when it last asked
         ([(2, facts(CHECKING)), (4, facts(IDLE, checked=0))], "not reached"),
-        ([(2, facts(IDLE)), (91, facts(IDLE))], "gave no answer in 90 s"),
+        ([(2, facts(IDLE)), (91, facts(IDLE))], "did not answer in 90 s"),
         ([(2, facts(CHECKING)), (4, AWAY), (60, facts(IDLE, boot="b2"))], "rebooted meanwhile"),
         ([(2, facts(NEED_REBOOT, boot="b2"))], "rebooted meanwhile"),
     ],
@@ -178,7 +178,7 @@ def test_without_waiting_only_those_that_listen_are_asked() -> None:
             ),
             "Access denied; and sudo asks for a password",
         ),
-        (1, "\n@@rollout-probe client\n\x1b[31mno\x1b[0m\n", "question: no"),
+        (1, "\n@@rollout-probe client\n\x1b[31mno\x1b[0m\n", "request: no"),
     ],
 )
 def test_why_a_host_does_not_take_the_question(status: int | None, stderr: str, said: str) -> None:

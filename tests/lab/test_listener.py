@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from rollout.lab.api.standalone import standalone_api
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
+from tests.standalone_api import standalone_api
 
 Place = tuple[str, int]
 

@@ -49,7 +49,7 @@ CAUSES = {
     "budget that drains gradually": (gradual(), "w-2", 1, "than its budget allows (1)"),
     "last replicas": (last_replicas(), "w-2", 1, "replicaset/shop/web would lose all its 2 pods at once"),
     "room": (full(), "w-1", 1, "their pods would not fit on the others"),
-    "limit": (limited(), "w-2", 1, "full wave (at most 2 at once)"),
+    "limit": (limited(), "w-2", 1, "full wave: at most 2 at once"),
     "zone": (
         inputs([zoned("w-1", "a"), zoned("w-2", "b")], policy=Policy(MANY, spread_by="zone")),
         "w-2",
@@ -66,7 +66,7 @@ CAUSES = {
         inputs([node(f"w-{i}") for i in range(3)], policy=Policy(MANY, canary=2)),
         "w-1",
         1,
-        "full wave (at most 1 at once)",
+        "full wave: at most 1 at once",
     ),
     "ramp": (
         inputs([node(f"w-{i}") for i in range(6)], policy=Policy(MANY, ramp=(Count(1), Count(2)))),
@@ -78,7 +78,7 @@ CAUSES = {
         inputs([node(f"w-{i}") for i in range(6)], policy=Policy(MANY, ramp=(Count(1), Count(2)))),
         "w-5",
         3,
-        "full wave (at most 2 at once)",
+        "full wave: at most 2 at once",
     ),
     "control plane": (
         inputs([control_plane("cp-1"), control_plane("cp-2"), node("w-1")], policy=Policy(MANY)),

@@ -114,7 +114,7 @@ def test_programs_are_told_the_same() -> None:
 def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
     assert rehearsal_ending(RunResult(())) == ""
     assert rehearsal_ending(RunResult((), excluded=(AWAY, PAUSED))).splitlines() == [
-        "Of the nodes that were asked for: 1 cannot be taken (1 unreachable); left out: 1 paused.",
+        "Of the requested nodes: 1 cannot be rebooted (1 unreachable); left out: 1 paused.",
         "  node-7: unreachable, the connection was refused\\x1b[2J",
         "See: rollout doctor",
     ]
@@ -122,14 +122,14 @@ def test_a_rehearsal_ends_with_what_the_run_would_leave() -> None:
 
 def test_a_plan_tells_what_it_will_not_do() -> None:
     made = replace(plan(), excluded=(AWAY, PAUSED))
-    assert "3 nodes in 2 waves; 1 cannot be taken (1 unreachable), 1 node left out." in plan_text(made, zones={})
+    assert "3 nodes in 2 waves; 1 cannot be rebooted (1 unreachable), 1 node left out." in plan_text(made, zones={})
     summary_of_none = replace(made.summary, nodes=0, waves=0, waves_lower_bound=0)
     nobody = replace(made, waves=(), summary=summary_of_none)
     assert plan_text(nobody, zones={}).endswith(
-        "No node takes part; 1 cannot be taken (1 unreachable); left out: 1 paused."
+        "No node is planned; 1 cannot be rebooted (1 unreachable); left out: 1 paused."
     )
     assert plan_text(replace(nobody, excluded=(PAUSED,)), zones={}).endswith(
-        "Nothing to do: no node takes part; left out: 1 paused."
+        "Nothing to do: no node is planned; left out: 1 paused."
     )
 
 

@@ -70,8 +70,8 @@ def test_a_row_says_how_far_it_came() -> None:
         *("0123456789abcdef", "2026-03-04", "05:06:07", "0s", "ann@laptop/12", "apply", "3"),
         "1            1         ended, 2 nodes left",
     ]
-    assert history_text([replay(RUN[:-1])]).endswith("interrupted, or still under way")
-    assert history_text([]) == "No run was written down here."
+    assert history_text([replay(RUN[:-1])]).endswith("running or interrupted")
+    assert history_text([]) == "No run is recorded here."
 
 
 def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:

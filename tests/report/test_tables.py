@@ -53,7 +53,7 @@ def test_plan_names_blockers_and_warnings_with_what_clears_them() -> None:
 
 def test_plan_with_nothing_to_do_says_so() -> None:
     empty = replace(plan(), waves=(), summary=PlanSummary(0, 0, 0))
-    assert plan_text(empty, zones={}).splitlines()[-1] == "Nothing to do: no node takes part; left out: 1 paused."
+    assert plan_text(empty, zones={}).splitlines()[-1] == "Nothing to do: no node is planned; left out: 1 paused."
 
 
 def test_plan_says_when_fewer_waves_are_conceivable() -> None:

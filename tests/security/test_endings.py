@@ -170,7 +170,7 @@ def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
         ended = run(lab, *attempt)
         assert ended.code == 4, ended.stderr
         (error,) = [line for line in ended.stderr.splitlines() if line.startswith("rollout: error:")]
-        assert "--require-all is given, and 2 nodes cannot be taken" in error
+        assert "--require-all: 2 nodes cannot be rebooted" in error
         assert "worker-2 (unreachable: " in error
         assert "worker-3 (no-sudo: " in error
         assert "hint: `rollout doctor` names the fix of each" in ended.stderr
@@ -249,6 +249,19 @@ def test_a_node_that_a_failed_rollout_left_cordoned_is_not_forgotten_by_the_next
     ended = run(lab, "apply", *JSON)
     assert ended.code == 4, ended.stderr
     assert [(one["node"], one["reason"]) for one in ended.summary["not_done"]] == [("worker-2", "left-cordoned")]
+
+
+def test_whoever_retries_a_failure_of_an_older_rollout_is_told_by_whose_rules(
+    start_lab: StartLab, run: Run, tmp_path: Path
+) -> None:
+    lab = start_lab(nodes=NODES_IN_ALL, speed=30)
+    marks = {"run": "earlier", "phase": "failed", "boot-id-before": "the-old-one", "cordoned-by-us": "true"}
+    lab.call(lambda: change(lab, "worker-2", marks, cordoned=True))
+    killed_at(lab, tmp_path, "draining")
+    ended = run(lab, "resume", "--yes", "-o", "json", "--retry-failed", "--force-unlock", unlock(lab))
+    told = "warning: failed in an older rollout, taken by the rules of this one: worker-2\n"
+    assert told in ended.stderr
+    assert "worker-2" in ended.outcomes
 
 
 def inflict_all(lab: Lab, faults: HostFaults) -> None:

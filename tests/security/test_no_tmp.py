@@ -91,9 +91,7 @@ def test_where_there_is_none_at_all_that_is_said(lab: Lab) -> None:
         ended = rollout(lab, *arguments, closed=(*USUAL, MEMORY))
         assert ended.code == ExitCode.ERROR, ended
         error, hint = ended.stderr.splitlines()
-        assert error.startswith(
-            f"rollout: error: {purpose} takes a folder for temporary files, and none can be written"
-        )
+        assert error.startswith(f"rollout: error: {purpose} needs a folder for temporary files, and none is writable")
         assert "TMPDIR" in hint
 
 

@@ -118,7 +118,7 @@ def test_a_bomb_takes_little_memory_and_abort_takes_it_away(started: Start, roll
             assert megabytes < 300, words
         undone = rollout(lab, "abort", "--yes", *unlock)
         assert undone.code == 0, undone.stderr
-        assert "its record is taken away, with whatever stands in it that is not understood" in undone.stdout
+        assert "its record is removed, with whatever in it is not understood" in undone.stdout
         assert (record(lab), lab.scoreboard().cordons_left, "run" in marks(lab, node)) == (None, (), False)
 
 
@@ -138,7 +138,7 @@ def test_a_garbled_record_of_a_run_that_has_ended_is_not_written_over(
     finished = rollout(lab, "resume", "--yes", "--finish-begun")
     assert (finished.code, record(lab)) == (0, standing)
     assert "Nothing to finish" in finished.stdout
-    assert "rollout abort takes it away" in finished.stdout
+    assert "rollout abort removes it" in finished.stdout
 
 
 @pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "garbled"])
@@ -155,12 +155,12 @@ def test_begun_nodes_are_finished_by_their_marks_on_request_and_no_other(
         assert unasked.code == 3
         ended = rollout(lab, "resume", "--finish-begun", "--yes", "-o", "json", "--force-unlock", run)
         assert ended.code == 0, ended.stderr
-        assert "its rules are not known, and not applied: checks" in ended.stderr
+        assert "its rules are unknown and not applied: checks" in ended.stderr
         assert node in ended.summary["succeeded"]
         rules = next(line["plan"]["policy"] for line in ended.lines if line["type"] == "plan")
         assert rules["drain"]["delete_emptydir_data"] is False
         assert record(lab) == standing
-        assert is_gone or "stays as it is: rollout abort takes it away" in ended.stderr
+        assert is_gone or "stays as it is: rollout abort removes it" in ended.stderr
         score = lab.scoreboard()
         assert {name for name, reboots in score.reboots.items() if reboots} == set(ended.summary["succeeded"])
         assert (score.cordons_left, score.annotations_left) == ((), {})
@@ -170,7 +170,7 @@ def test_a_whole_record_is_gone_on_with_by_its_rules_only(started: Start, rollou
     with interrupted(started, tmp_path) as (lab, _node):
         ended = rollout(lab, "resume", "--yes", "--finish-begun", "--force-unlock", run_of(lab))
         assert ended.code == 64
-        assert "this one's is whole" in ended.stderr
+        assert "this one's is intact" in ended.stderr
 
 
 def test_a_saved_plan_of_an_earlier_version_leaves_a_whole_record(

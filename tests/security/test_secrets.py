@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -64,7 +64,7 @@ def assert_unshown(ended: Ended) -> None:
     assert "this is a bug" not in ended.stderr
 
 
-def changed_kubeconfig(lab: Lab, home: Path, user: dict[str, str], server: str = "") -> dict[str, str]:
+def changed_kubeconfig(lab: Lab, home: Path, user: Mapping[str, object], server: str = "") -> dict[str, str]:
     """The lab's environment with another login, or another way to write its address."""
     document = yaml.safe_load(Path(lab.environment["KUBECONFIG"]).read_text())
     document["users"][0]["user"] = user or document["users"][0]["user"]
@@ -192,6 +192,27 @@ def test_a_proxy_command_inherits_no_secret(home: Path, monkeypatch: pytest.Monk
     relay.end()
     assert "OTHER=value" in written.read_text()
     assert SECRET not in written.read_text()
+
+
+LOGIN = """#!{python}
+import json, os
+json.dump(dict(os.environ), open({written!r}, "w"))
+print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {token}}}))
+"""
+
+
+def test_a_login_program_inherits_no_secret_of_ours(untouched: Lab, home: Path) -> None:
+    """It has all the rest of the environment, as under kubectl: it may log in by it."""
+    program, written = home / "login", str(home / "environment")
+    program.write_text(LOGIN.format(python=sys.executable, written=written, token={"token": lab_token(untouched)}))
+    program.chmod(0o700)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program)}}
+    environment = {**changed_kubeconfig(untouched, home, user), **SECRETS, "OTHER": "value"}
+    ended = rollout(home, "status", **environment)
+    assert ended.code == 0, ended.stderr
+    inherited = json.loads((home / "environment").read_text())
+    assert inherited["OTHER"] == "value"
+    assert not set(inherited) & set(SECRETS)
 
 
 @needs_ansible

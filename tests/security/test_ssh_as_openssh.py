@@ -203,7 +203,7 @@ def test_without_a_client_what_it_takes_one_to_follow_is_refused(lab: Lab, home:
     (tmp_path / "bin").mkdir()
     refused = status(lab, home, PATH=str(tmp_path / "bin"))
     assert refused.code == ExitCode.ERROR
-    assert f"{home}/.ssh/config:1: match takes OpenSSH's own client to follow" in refused.stderr
+    assert f"{home}/.ssh/config:1: match needs OpenSSH's client, which is not installed" in refused.stderr
     assert "--ssh-config none" in refused.stderr
     write_config(home, "Host 127.*\n  User core\nHost *\n  User nobody\n")
     assert set(errors(status(lab, home, PATH=str(tmp_path / "bin"))).values()) == {""}

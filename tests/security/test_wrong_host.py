@@ -60,7 +60,7 @@ def test_a_kubelet_that_reports_the_address_of_another_node(start_lab: StartLab,
     assert set(found) == {"worker-2", "worker-3"}
     assert found["worker-2"].startswith("wrong-host: worker-2 at ")
     assert "the host is another machine than this Node's: it is worker-3" in found["worker-2"]
-    assert "one machine stands behind several Nodes: worker-2, worker-3" in found["worker-3"]
+    assert "several Nodes have the same machine: worker-2, worker-3" in found["worker-3"]
     judge_untouched(lab, rollout, {"worker-2", "worker-3"})
 
 
@@ -117,9 +117,7 @@ def hide_address(lab: Lab, node: str) -> None:
 @pytest.mark.parametrize("missing", ["machineID", "bootID"])
 def test_a_node_that_says_nothing_of_its_machine(lab: Lab, rollout: Rollout, missing: str) -> None:
     lab.call(lambda: node_info(lab, "worker-1", **{missing: ""}))
-    assert reasons(rollout, lab)["worker-1"].startswith(
-        "unknown-status: worker-1: its Node says nothing of its machine"
-    )
+    assert reasons(rollout, lab)["worker-1"].startswith("unknown-status: worker-1: its Node does not name its machine")
     judge_untouched(lab, rollout, {"worker-1"})
 
 

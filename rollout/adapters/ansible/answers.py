@@ -34,7 +34,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
     (
         _HOST_KEY,
         HostKeyError,
-        "Somebody may be listening in. If the key is right, record it with ssh-keyscan instead of the old one.",
+        "The connection may be intercepted. If the key is right, record it with ssh-keyscan instead of the old one.",
     ),
     (_AUTH, SshAuthError, "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."),
     (_TIMEOUT, SshTimeoutError, "Is its address right, and does a firewall let the port pass?"),
@@ -78,15 +78,15 @@ def answer(host: str, result: Mapping[str, Any]) -> Answer:
 
 def unreachable(host: str, message: str) -> SshError:
     """Why a host could not be reached, as far as the words of whatever reaches it tell."""
-    said = excerpt(_PREAMBLE.sub("", message), _LONGEST) or "no reason given"
+    reason = excerpt(_PREAMBLE.sub("", message), _LONGEST) or "no reason given"
     kind, hint = next(
         ((kind, hint) for words, kind, hint in _CAUSES if words.search(message)),
         (SshUnreachableError, f"Try it by hand: ansible {host} -m ansible.builtin.raw -a true"),
     )
     if kind is HostKeyError:
-        known = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
-        said = f"its host key {known}: {said}"
-    return kind(f"{host}: {said}", hint=hint)
+        change = "has changed" if _CHANGED.search(message) else "is unknown, or has changed"
+        reason = f"its host key {change}: {reason}"
+    return kind(f"{host}: {reason}", hint=hint)
 
 
 def _sentence(result: Mapping[str, Any]) -> str:

@@ -107,17 +107,17 @@ def read_inventory(path: Path, settings: AnsibleSettings) -> Inventory:
         )
     hosts = _hosts(json.loads(ended.stdout), settings)
     if not hosts:
-        said = excerpt(ended.stderr, 400)
-        raise InventoryError(f"inventory {path} names no host{': ' + said if said else ''}")
+        output = excerpt(ended.stderr, 400)
+        raise InventoryError(f"inventory {path} names no host{': ' + output if output else ''}")
     return Inventory(hosts)
 
 
 def _hosts(document: Mapping[str, Any], settings: AnsibleSettings) -> tuple[Host, ...]:
     """Every host of every group, but for this machine itself; variables that are templates are Ansible's business."""
-    known = document.get("_meta", {}).get("hostvars", {})
+    variables = document.get("_meta", {}).get("hostvars", {})
     groups = (group.get("hosts", ()) for name, group in document.items() if name != "_meta")
     names = dict.fromkeys(name for group in groups for name in group)
-    hosts = (_host(name, known.get(name, {}), settings) for name in names)
+    hosts = (_host(name, variables.get(name, {}), settings) for name in names)
     return tuple(host for host in hosts if host is not None)
 
 

@@ -63,8 +63,8 @@ class PlaybookRun:
         file = write_variables(self.folder, variables)
         # The user's inventory says how hosts are reached, ours only which take part.
         sources = (self._settings.inventory.absolute(),) if self._settings.inventory else ()
-        named = [word for source in (*sources, inventory) for word in ("-i", str(source))]
-        self._arguments = shlex.join([*named, "--limit", TARGETS, "-e", f"@{file}", "--forks", str(self._forks)])
+        inventories = [word for source in (*sources, inventory) for word in ("-i", str(source))]
+        self._arguments = shlex.join([*inventories, "--limit", TARGETS, "-e", f"@{file}", "--forks", str(self._forks)])
         self._thread.start()
 
     def end(self) -> None:

@@ -82,8 +82,8 @@ class AnsibleSettings:
     def ssh_config_text(self) -> str:
         """The client configuration that counts, with the usual user at its end, where nobody names another."""
         usual = ("~/.ssh/config", "/etc/ssh/ssh_config")
-        named = usual if self.ssh_config is None else (str(self.ssh_config.absolute()),)
-        files = () if self.ssh_config == _NO_FILE else named
+        configured = usual if self.ssh_config is None else (str(self.ssh_config.absolute()),)
+        files = () if self.ssh_config == _NO_FILE else configured
         return "".join(f"Include {file}\n" for file in files) + f"Host *\nUser {DEFAULT_SSH_USER}\n"
 
     def ssh_arguments(self, ssh_config: Path | None = None) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class AnsibleSettings:
 
     def _preferences(self) -> dict[str, str]:
         """Used where neither the environment nor a configuration file says anything."""
-        wanted = [
+        preferred = [
             # Two streams: a terminal would make one of them.
             ("ssh_connection", "usetty", "ANSIBLE_SSH_USETTY", "False"),
             ("paramiko_connection", "pty", "ANSIBLE_PARAMIKO_PTY", "False"),
@@ -107,12 +107,12 @@ class AnsibleSettings:
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
         ]
-        found = {name: value for section, key, name, value in wanted if self._said(section, key, name) is None}
+        unset = {name: value for section, key, name, value in preferred if self._said(section, key, name) is None}
         if self.user is not None:
-            found["ANSIBLE_REMOTE_USER"] = self.user
+            unset["ANSIBLE_REMOTE_USER"] = self.user
         if self.port is not None:
-            found["ANSIBLE_REMOTE_PORT"] = str(self.port)
-        return found
+            unset["ANSIBLE_REMOTE_PORT"] = str(self.port)
+        return unset
 
     def _said(self, section: str, key: str, variable: str) -> str | None:
         """What the user's environment or configuration file says; None where neither does."""
@@ -125,8 +125,8 @@ class AnsibleSettings:
         It runs programs. Ansible passes over one in a folder that anybody may write, but not over one that is named,
         as we name it: in the current folder it counts by the rule for our own settings, elsewhere as the user names it.
         """
-        if named := self.environment.get("ANSIBLE_CONFIG"):
-            path = self.folder / Path(named).expanduser()
+        if configured := self.environment.get("ANSIBLE_CONFIG"):
+            path = self.folder / Path(configured).expanduser()
             path = path / "ansible.cfg" if path.is_dir() else path
             if _is_readable(path):
                 return path
@@ -155,8 +155,8 @@ def _is_readable(path: Path) -> bool:
 def _own(path: Path) -> Path:
     if reason := distrust(path, current_reader()):
         raise UsageError(
-            f"ansible.cfg of the current folder is not obeyed: {reason}",
-            hint="ANSIBLE_CONFIG=ansible.cfg uses it on purpose; another folder goes without it.",
+            f"ansible.cfg of the current folder is ignored: {reason}",
+            hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To hide this warning: run rollout in another folder.",
         )
     return path
 

@@ -124,10 +124,10 @@ class KubeApi:
 
     def pages(self, path: str, query: Query | None = None) -> Iterator[bytes]:
         """Bodies of a list, page by page; `ApiGoneError` where the continue token expires in between."""
-        asked = {"limit": DEFAULT_PAGE, **(query or {})}
+        parameters = {"limit": DEFAULT_PAGE, **(query or {})}
         token = ""
         while True:
-            request = self._request("GET", path, {**asked, "continue": token} if token else asked)
+            request = self._request("GET", path, {**parameters, "continue": token} if token else parameters)
             body, token = self._believed(request)
             yield body
             if not token:

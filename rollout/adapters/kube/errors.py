@@ -4,7 +4,6 @@ Answers with a status are read by `rollout.gather.cluster.failure`; this is for 
 """
 
 import ssl
-from collections.abc import Callable
 
 import urllib3.exceptions as http
 
@@ -29,14 +28,33 @@ _ALERTS = (
 )
 
 
+_Kinds = type[Exception] | tuple[type[Exception], ...]
+_BROKEN = (http.ProtocolError, http.DecodeError)
+# The first that fits, with a sentence and a hint.
+_SENTENCES: tuple[tuple[_Kinds, str, str], ...] = (
+    (http.NameResolutionError, "the name of {server} cannot be resolved", _DNS_HINT),
+    (http.ProxyError, "no connection to {server} through the proxy: {cause}", _PROXY_HINT),
+    (http.NewConnectionError, "no connection to {server}: {cause}", _REACH_HINT),
+    (http.ConnectTimeoutError, "no connection to {server}: it did not answer in time", _REACH_HINT),
+    ((http.ReadTimeoutError, TimeoutError), "{server} did not answer {request} in time", ""),
+    (_BROKEN, "the connection to {server} broke during {request}: {cause}", ""),
+    (Exception, "{request} at {server} failed: {cause}", _REACH_HINT),
+)
+
+
 def exchange_error(error: Exception, server: str, request: str) -> ApiError:
     """The error that a failed exchange means; `request` is its method and path."""
     if isinstance(error, http.SSLError | ssl.SSLError):
         return _tls_error(error, server)
-    for kind, build in _KINDS:
-        if isinstance(error, kind):
-            return build(error, server, request)
-    return ApiUnavailableError(f"{request} at {server} failed: {_cause(error)}", hint=_REACH_HINT)
+    sentence, hint = next((sentence, hint) for kinds, sentence, hint in _SENTENCES if isinstance(error, kinds))
+    cause = "the answer ended early" if _ended_early(error) else _cause(error)
+    return ApiUnavailableError(sentence.format(server=server, request=request, cause=cause), hint=hint)
+
+
+def _ended_early(error: Exception) -> bool:
+    """Whether a stream ended in the midst of a chunk: the client tells it as a number that it cannot read."""
+    unread = isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError)
+    return unread and isinstance(error, _BROKEN)
 
 
 def _tls_error(error: Exception, server: str) -> ApiError:
@@ -48,45 +66,6 @@ def _tls_error(error: Exception, server: str) -> ApiError:
     if any(marker in text for marker in _ALERTS):
         return ApiError(f"{server} ended the TLS handshake: {_cause(error)}", hint=_CLIENT_CERT_HINT)
     return ApiUnavailableError(f"the TLS connection to {server} broke: {_cause(error)}", hint=_REACH_HINT)
-
-
-def _unresolved(_error: Exception, server: str, _request: str) -> ApiError:
-    return ApiUnavailableError(f"the name of {server} cannot be resolved", hint=_DNS_HINT)
-
-
-def _unconnected(error: Exception, server: str, _request: str) -> ApiError:
-    return ApiUnavailableError(f"no connection to {server}: {_cause(error)}", hint=_REACH_HINT)
-
-
-def _connect_timeout(_error: Exception, server: str, _request: str) -> ApiError:
-    return ApiUnavailableError(f"no connection to {server}: it did not answer in time", hint=_REACH_HINT)
-
-
-def _silent(_error: Exception, server: str, request: str) -> ApiError:
-    return ApiUnavailableError(f"{server} did not answer {request} in time")
-
-
-def _broken(error: Exception, server: str, request: str) -> ApiError:
-    if isinstance(error, http.InvalidChunkLength) or isinstance(_innermost(error), ValueError):
-        # A stream that ends in the midst of a chunk is told by the client as a number that it cannot read.
-        return ApiUnavailableError(f"the connection to {server} broke during {request}: the answer ended early")
-    return ApiUnavailableError(f"the connection to {server} broke during {request}: {_cause(error)}")
-
-
-def _proxied(error: Exception, server: str, _request: str) -> ApiError:
-    return ApiUnavailableError(f"no connection to {server} through the proxy: {_cause(error)}", hint=_PROXY_HINT)
-
-
-_KINDS: tuple[tuple[type[Exception], Callable[[Exception, str, str], ApiError]], ...] = (
-    (http.NameResolutionError, _unresolved),
-    (http.ProxyError, _proxied),
-    (http.NewConnectionError, _unconnected),
-    (http.ConnectTimeoutError, _connect_timeout),
-    (http.ReadTimeoutError, _silent),
-    (TimeoutError, _silent),
-    (http.ProtocolError, _broken),
-    (http.DecodeError, _broken),
-)
 
 
 def _cause(error: BaseException) -> str:

@@ -170,33 +170,33 @@ def _current(read: _Read, origin: str) -> str:
 def _choices(read: _Read) -> str:
     names = list(dict.fromkeys(entry.name for _, file in read for entry in file.contexts or ()))
     if not names:
-        return f"It holds no context at all. {_CHOOSE}"
+        return f"It has no context at all. {_CHOOSE}"
     shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
     return f"Name one with --context: {shown}."
 
 
 def _context(read: _Read, name: str, origin: str) -> Context:
-    found = _named(((path, file.contexts) for path, file in read), name)
-    if found is None:
+    match = _named(((path, file.contexts) for path, file in read), name)
+    if match is None:
         raise KubeconfigError(f"{origin} has no context {name!r}", hint=_choices(read))
-    return found[1].context or Context()
+    return match[1].context or Context()
 
 
 def _named(entries: Iterable[tuple[Path, tuple[E, ...] | None]], name: str) -> tuple[Path, E] | None:
     """The first entry of that name, and the file it stands in."""
-    return next(((path, entry) for path, some in entries for entry in some or () if entry.name == name), None)
+    return next(((path, entry) for path, section in entries for entry in section or () if entry.name == name), None)
 
 
 def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> Cluster:
     if not chosen.cluster:
         raise KubeconfigError(f"context {context!r} of {origin} names no cluster", hint=_choices(read))
-    found = _named(((path, file.clusters) for path, file in read), chosen.cluster)
-    if found is None:
+    match = _named(((path, file.clusters) for path, file in read), chosen.cluster)
+    if match is None:
         raise KubeconfigError(
-            f"context {context!r} names cluster {chosen.cluster!r}, which {origin} does not hold",
+            f"context {context!r} names cluster {chosen.cluster!r}, which {origin} does not define",
             hint=_choices(read),
         )
-    path, cluster = found[0], found[1].cluster or Cluster()
+    path, cluster = match[0], match[1].cluster or Cluster()
     if not cluster.server:
         raise KubeconfigError(
             f"cluster {chosen.cluster!r} of {path} has no server address",
@@ -210,13 +210,13 @@ def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
     """Check the context's user, if it names one; the program it runs, or an empty string."""
     if not chosen.user:
         return ""
-    found = _named(((path, file.users) for path, file in read), chosen.user)
-    if found is None:
+    match = _named(((path, file.users) for path, file in read), chosen.user)
+    if match is None:
         raise KubeconfigError(
-            f"context {context!r} names user {chosen.user!r}, whom {origin} does not hold",
+            f"context {context!r} names user {chosen.user!r}, which {origin} does not define",
             hint=_choices(read),
         )
-    path, user = found[0], found[1].user or User()
+    path, user = match[0], match[1].user or User()
     _check_file(path, "client-certificate", user.client_certificate)
     _check_file(path, "client-key", user.client_key)
     if not user.token:
@@ -224,10 +224,10 @@ def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:
     return _check_program(path, user.exec) if user.exec and not (user.token or user.token_file) else ""
 
 
-def _check_file(kubeconfig: Path, field: str, named: str | None) -> None:
-    if not named:
+def _check_file(kubeconfig: Path, field: str, value: str | None) -> None:
+    if not value:
         return
-    path = kubeconfig.parent / named
+    path = kubeconfig.parent / value
     if not path.is_file():
         raise KubeconfigError(
             f"{field} of {kubeconfig} names {path}, which does not exist",

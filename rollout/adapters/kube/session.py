@@ -14,6 +14,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -22,6 +24,7 @@ import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
+from rollout.adapters.child_environment import without_secrets
 from rollout.adapters.kube.kubeconfig import Login, find_login
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.scratch import scratch_for
@@ -80,7 +83,7 @@ def _service_account(context: str | None) -> Any:
     if context:
         raise KubeconfigError(
             f"there is no context {context!r}: the pod's service account is used",
-            hint="Leave --context out, or name a --kubeconfig.",
+            hint="Drop --context, or name a --kubeconfig.",
         )
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
@@ -93,6 +96,7 @@ def _service_account(context: str | None) -> Any:
 def _configuration(login: Login) -> Any:
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
+    _keep_secrets_from_programs()
     configuration = client.Configuration()
     with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
         config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -106,6 +110,20 @@ def _configuration(login: Login) -> Any:
             hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
+
+
+@cache
+def _keep_secrets_from_programs() -> None:
+    """The loader starts a program that logs in with the whole environment; ours has secrets that are not for it."""
+    loader: Any = import_module("kubernetes.config.kube_config")
+    make = loader.ExecProvider
+
+    def program(*arguments: Any) -> Any:
+        login = make(*arguments)
+        login.env = without_secrets(login.env)
+        return login
+
+    loader.ExecProvider = program
 
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
@@ -127,12 +145,12 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
 
 def _kept_alive() -> list[tuple[int, int, int]]:
     """Socket options by which an idle watch is not forgotten by what stands in between, and its death is noticed."""
-    wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
-    known = {name: seconds for name, seconds in wanted.items() if hasattr(socket, name)}
+    seconds_by_name = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 3}
+    available = {name: seconds for name, seconds in seconds_by_name.items() if hasattr(socket, name)}
     return [
         *HTTPConnection.default_socket_options,
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        *((socket.IPPROTO_TCP, getattr(socket, name), seconds) for name, seconds in known.items()),
+        *((socket.IPPROTO_TCP, getattr(socket, name), seconds) for name, seconds in available.items()),
     ]
 
 
@@ -150,7 +168,7 @@ def _check_tls(configuration: Any) -> None:
         except (ssl.SSLError, OSError, ValueError) as error:
             raise KubeconfigError(
                 f"the {kind} of the kubeconfig cannot be used: {error}",
-                hint="It has to be PEM, and a key without a passphrase.",
+                hint="It must be PEM, and a key without a passphrase.",
             ) from error
 
 
@@ -160,7 +178,7 @@ def _take_userinfo(configuration: Any) -> None:
         parts = urllib3.util.parse_url(configuration.host)
     except urllib3.exceptions.LocationParseError:
         # The client's own words would show a part of it.
-        message = "the server's address in the kubeconfig is no URL"
+        message = "the server's address in the kubeconfig is not a URL"
         raise KubeconfigError(message, hint="Write it as https://HOST:PORT.") from None
     if not parts.auth:
         return

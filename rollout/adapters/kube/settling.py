@@ -30,7 +30,7 @@ class Settling:
         if error.status not in _REFUSALS or error.causes or time.monotonic() - self._away_at > _SECONDS:
             return error
         return ApiUnavailableError(
-            f"the API server was away, and refuses so far: {error.message}",
+            f"the API server was unavailable, and still refuses: {error.message}",
             status=error.status,
             reason=error.reason,
             hint=error.hint,

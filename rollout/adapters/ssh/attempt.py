@@ -98,7 +98,7 @@ class Attempt:
     def failure(self, error: Exception, started: float) -> SshError:
         """What an exception of paramiko or the socket means here; the attempt is closed."""
         if self._connection is not None and self._connection.is_flooded:
-            return OutputLimitError(f"the host sent more than any sane one while {self._doing}")
+            return OutputLimitError(f"the host sent too much data while {self._doing}")
         if isinstance(error, TimeoutError) or self.seconds_left <= 0:
             seconds = self._deadline - started
             return SshTimeoutError(
@@ -110,7 +110,7 @@ class Attempt:
 
     def _cause(self, error: Exception) -> tuple[str, str]:
         if self.host.proxy and self._doing == _AGREEING:
-            ended = f"what it is reached through ended the connection{self._complained()}"
+            ended = f"its jump host or proxy ended the connection{self._complained()}"
             return ended, f"Try it by hand: {shlex.join(self.host.proxy)}"
         greeting = self._connection.greeting if self._connection is not None else b""
         return _cause(error, self._doing, self.host, greeting)
@@ -130,7 +130,7 @@ def named(host: Host, sentence: str) -> str:
 def _no_further(methods: Sequence[str]) -> None:
     if methods:
         raise SshAuthError(
-            f"the host wants more than a key: {', '.join(methods)}", hint="Exempt this user in its sshd_config."
+            f"the host requires more than a key: {', '.join(methods)}", hint="Exempt this user in its sshd_config."
         )
 
 

@@ -58,7 +58,7 @@ def with_ssh_config(
     """The hosts as the file has them reached; `InputError` where it cannot be followed.
 
     `path` None stands for the files that `ssh` goes by. An empty user and port 0 are those that nobody has told: the
-    configuration's, else the usual ones. A wait that takes seconds is announced.
+    configuration's, else all defaults. A wait that takes seconds is announced.
     """
     files = source(path)
     if files.says_nothing:
@@ -82,7 +82,7 @@ def _unconfigured(host: Host) -> Host:
 def _question(host: Host, files: Source) -> Question:
     asked = host.name if files.names(host.name) else host.address
     if not is_address(asked):
-        raise InputError(f"{host.name}: {asked!a} is no name of a host: the SSH configuration is not asked about it")
+        raise InputError(f"{host.name}: {asked!a} is not a host name: the SSH configuration is not asked about it")
     if not _USER.fullmatch(host.user):
         raise InputError(f"{host.name}: user {host.user!a} has characters that a shell would take for its own")
     return Question(asked, host.user, host.port)
@@ -160,7 +160,7 @@ def _port(settings: Settings) -> int:
 def _connect_timeout(settings: Settings) -> int | None:
     text = _value(settings, "connecttimeout", _NONE)
     if text != _NONE and not (text.isascii() and text.isdecimal()):
-        raise InputError(f"connecttimeout {text!a} is no number of seconds")
+        raise InputError(f"connecttimeout {text!a} is not a number of seconds")
     return None if text == _NONE else int(text) or None
 
 

@@ -78,6 +78,6 @@ def _add(found: dict[str, tuple[str, ...]], line: Line) -> None:
 
 def _beyond(line: Line) -> InputError:
     return InputError(
-        f"{line.place}: {line.keyword or line.value} takes OpenSSH's own client to follow, and there is none",
+        f"{line.place}: {line.keyword or line.value} needs OpenSSH's client, which is not installed",
         hint=_WAY_OUT,
     )

@@ -49,7 +49,7 @@ def authority_of(certificate: SSHCertificate) -> bytes:
 def refusal(certificate: SSHCertificate, name: str, now: Callable[[], float] = time.time) -> str:
     """Why this certificate, of an authority that is trusted, does not speak for this name now; empty where it does."""
     if certificate.type is not SSHCertificateType.HOST:
-        return "it is no host's"
+        return "it is not a host certificate"
     if not _is_signed(certificate):
         return "its signature is wrong, or made with SHA-1"
     if certificate.critical_options:

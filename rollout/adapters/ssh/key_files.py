@@ -99,9 +99,9 @@ def read_user_certificate(file: Path) -> PublicBlob:
     except OSError as error:
         raise SshAuthError(f"certificate file {file}: {error.strerror}") from error
     except (ValueError, binascii.Error, paramiko.SSHException) as error:
-        raise SshAuthError(f"certificate file {file}: it is no certificate") from error
+        raise SshAuthError(f"certificate file {file}: it is not a certificate") from error
     if certified_key(blob) is None:
-        raise SshAuthError(f"certificate file {file}: it is no certificate")
+        raise SshAuthError(f"certificate file {file}: it is not a certificate")
     return blob
 
 
@@ -139,4 +139,4 @@ def _what_it_is(file: Path) -> str:
         return "it is a public key"
     if start.startswith(b"PuTTY-User-Key-File"):
         return "it is a PuTTY key; convert it with puttygen -O private-openssh"
-    return "it is no private key that can be used (ed25519, ecdsa and rsa can)"
+    return "it is not a usable private key (ed25519, ecdsa and rsa are)"

@@ -183,7 +183,7 @@ def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path | 
     return HostKeyError(
         f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is"
         f" {_described(same_type or known)}",
-        hint="Somebody may be listening in."
+        hint="The connection may be intercepted."
         + (f" If the host was reinstalled: {remedy}" if file else " If the host was reinstalled, remove that line."),
     )
 

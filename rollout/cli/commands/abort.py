@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WaitOption = Annotated[
     Duration,
-    Flag(OWN, "How long to watch a node whose reboot may have been asked for.", "DURATION", read=values.duration),
+    Flag(OWN, "How long to watch a node that may be rebooting.", "DURATION", read=values.duration),
 ]
 
 
@@ -52,13 +52,13 @@ def abort(
     connections = gather.connect(cluster, Selection(), ssh)
     unfinished = gather.find_unfinished(connections, lease.lease_namespace)
     if unfinished is None:
-        show("null" if general.as_json else "Nothing to undo: no rollout stands on this cluster.")
+        show("null" if general.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     if not general.as_json:
         show(abort_text(unfinished))
     if not yes:
-        consent.ask("Only 'yes' is taken for consent. Undo it? ")
+        consent.ask("Undo this rollout")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
     _show_undone(aborted, as_json=general.as_json)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned else ExitCode.OK)

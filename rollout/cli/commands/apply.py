@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FileArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[FILE]", help="A plan saved with `rollout plan --out FILE`: exactly this is run.", show_default=False
+        metavar="[FILE]", help="A plan saved with `rollout plan --out FILE`, run exactly as saved.", show_default=False
     ),
 ]
 DryRunOption = Annotated[
@@ -68,6 +68,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """
     from rollout.cli import consent, wiring
     from rollout.cli.stages import execute, plan, refusals
+    from rollout.model.text import counted
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     intent = plan.load_intent(file, selection.selection, process.reboot.added_to(gates.added_to(policy.policy)))
@@ -82,7 +83,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if dry_run:
         raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
     if run.plan.waves and not (yes or file):
-        consent.ask()
+        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}")
     raise typer.Exit(execute.execute(run, as_json=general.as_json))
 
 
@@ -109,7 +110,7 @@ def planned_run(
     decided = plan.decide(intent, gathered.snapshot, gathered.targets)
     if not quiet:
         show(plan.shown(decided, intent, gathered.snapshot))
-    conceded = plan.warn_of_concessions(decided.policy, "the saved plan has") if intent.saved else ()
+    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
     selected = gathered.targets.number_of(decided.selection)
     return execute.Run(
         plan=decided,
@@ -128,11 +129,11 @@ def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: Rebo
     if intent.saved is None:
         return
     reboot.refuse_another(intent.policy)
-    given = [name for name in _PLANNED if is_flag_given(call, name)]
-    if given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+    rules = [name for name in _PLANNED if is_flag_given(call, name)]
+    if rules:
+        flags = ", ".join("--" + name.replace("_", "-") for name in rules)
         raise UsageError(
-            f"{flags} beside a saved plan: it is run by the rules that are saved in it",
-            hint="Leave the flags away, or make a new plan with them.",
+            f"{flags} cannot be used with a saved plan, which has its own rules",
+            hint="Drop the flags, or make a new plan with them.",
         )
     refuse_another_address(call, own_url, intent.policy)

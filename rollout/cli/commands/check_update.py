@@ -37,11 +37,11 @@ class CheckOptions:
         ),
     ] = False
     timeout: Annotated[
-        Duration, Flag(PATIENCE, "With --wait: how long all of it may take.", "DURATION", read=values.some_time)
+        Duration, Flag(PATIENCE, "With --wait: how long to wait in all.", "DURATION", read=values.some_time)
     ] = Duration(1800)
     stall_timeout: Annotated[
         Duration,
-        Flag(PATIENCE, "With --wait: how long a host may stay at one point.", "DURATION", read=values.some_time),
+        Flag(PATIENCE, "With --wait: how long a host may make no progress.", "DURATION", read=values.some_time),
     ] = Duration(300)
 
     @property

@@ -36,7 +36,7 @@ def demo(
         code = _run_command(program, lab, ["apply", saved])
         _run_command(program, lab, ["status"])
         scores = lab.scoreboard()
-    _heading("What the cluster saw meanwhile")
+    _heading("What happened in the cluster")
     show(scoreboard_text(scores))
     updated = all(versions.now != versions.before for versions in scores.versions.values())
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))

@@ -78,7 +78,7 @@ def _examined(
         stage = CheckName.DRAIN
         yield from _forecast(targets, connections, selection, reboot.added_to(policy.policy))
     except RolloutError as error:
-        yield failed(stage, subject, error.message, error.hint or "Try the same with kubectl -v 6.")
+        yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
 
 def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptions) -> Iterable["Check"]:
@@ -87,7 +87,7 @@ def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptio
     from rollout.gather.doctor.cluster import right_checks
 
     needs = apply_rights(lease.lease_namespace, disable_eviction=policy.disable_eviction)
-    return right_checks(needs, missing_rights(connections.api, needs, each=with_patience))
+    return right_checks(needs, missing_rights(connections.api, needs, ask=with_patience))
 
 
 def _hosts(
@@ -100,7 +100,11 @@ def _hosts(
     from rollout.planning.eligibility import excluded_by_name
 
     chosen = [name for name in targets.selected if not excluded_by_name(name, selection.selection)]
-    answering = {name: found.host for name, found in targets.observations.items() if isinstance(found, HostFacts)}
+    answering = {
+        name: observation.host
+        for name, observation in targets.observations.items()
+        if isinstance(observation, HostFacts)
+    }
     examined = examine_all(
         answering,
         connections.shell,

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from rollout.report.history import RunHistory
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="[RUN]", help="Tell this run as a timeline; its first letters do.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="[RUN]", help="Show this run as a timeline; the first letters of its id are enough.", show_default=False
+    ),
 ]
 
 
@@ -29,12 +32,12 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
     from rollout.model.json_text import json_document
     from rollout.report.timeline import history_text, timeline_text
 
-    found = _histories(journal.journal)
-    one = _chosen(found, run) if run else None
+    histories = _histories(journal.journal)
+    chosen = _chosen(histories, run) if run else None
     if general.as_json:
-        show_bytes(json_document(one or found))
+        show_bytes(json_document(chosen or histories))
     else:
-        show(timeline_text(one, details=general.verbose) if one else history_text(found))
+        show(timeline_text(chosen, details=general.verbose) if chosen else history_text(histories))
 
 
 def _histories(file: Path | None) -> "list[RunHistory]":
@@ -46,22 +49,20 @@ def _histories(file: Path | None) -> "list[RunHistory]":
 
     paths = (file,) if file else journals(runs_directory())
     try:
-        told = [replay(read_journal(path)) for path in paths]
+        replayed = [replay(read_journal(path)) for path in paths]
     except OSError as error:
         raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
-    if file and not any(each.run for each in told):
-        raise InputError(
-            f"no run is written down in {file}", hint="Is it a journal? `apply --journal FILE` writes one."
-        )
-    return sorted((each for each in told if each.run), key=lambda each: each.started_at)
+    if file and not any(entry.run for entry in replayed):
+        raise InputError(f"no run is recorded in {file}", hint="Is it a journal? `apply --journal FILE` writes one.")
+    return sorted((entry for entry in replayed if entry.run), key=lambda entry: entry.started_at)
 
 
-def _chosen(found: "list[RunHistory]", run: str) -> "RunHistory":
+def _chosen(histories: "list[RunHistory]", run: str) -> "RunHistory":
     from rollout.errors import InputError
     from rollout.model.text import shortened
 
-    matching = [each for each in found if each.run.startswith(run)]
+    matching = [entry for entry in histories if entry.run.startswith(run)]
     if len(matching) != 1:
-        known = shortened([each.run for each in found]) or "none"
-        raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Written down here: {known}")
+        names = shortened([entry.run for entry in histories]) or "none"
+        raise InputError(f"{len(matching)} runs begin with {run!r}", hint=f"Recorded here: {names}")
     return matching[0]

@@ -49,15 +49,15 @@ def inventory(
     from rollout.planning.eligibility import excluded_by_name
 
     if list and host:
-        raise UsageError("--list and --host are two questions", hint="Leave one of them away.")
-    wanted = replace(selection.selection, nodes=(host,)) if host else selection.selection
-    connections = connect(cluster, wanted, ssh)
+        raise UsageError("--list and --host exclude each other", hint="Drop one of them.")
+    narrowed = replace(selection.selection, nodes=(host,)) if host else selection.selection
+    connections = connect(cluster, narrowed, ssh)
     nodes = read_nodes(connections)
-    targets = ask_hosts(nodes, connections, wanted, ssh)
-    chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, wanted)]
+    targets = ask_hosts(nodes, connections, narrowed, ssh)
+    chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, narrowed)]
     reached = _connection(ssh)
     if host and not chosen:
-        raise InputError(f"{host} is left out by --exclude", hint="Leave one of --host and --exclude away.")
+        raise InputError(f"{host} is left out by --exclude", hint="Drop --host or --exclude.")
     if host:
         shown = host_variables(chosen[0], targets.hosts.get(host), targets.observations.get(host), reached)
     else:

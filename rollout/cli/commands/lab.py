@@ -23,7 +23,7 @@ The lab serves until Ctrl-C. In another terminal, paste the lines above, and try
     rollout apply --max-unavailable 3
     kubectl get nodes
 
-Hosts answer, too: ssh -i {key} -o UserKnownHostsFile={known_hosts} -p PORT core@ADDRESS
+Hosts answer SSH, too: ssh -i {key} -o UserKnownHostsFile={known_hosts} -p PORT core@ADDRESS
 (addresses and ports are in {inventory}).
 """
 
@@ -63,7 +63,7 @@ def up(
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
-    show(f"\nWhat the cluster saw:\n\n{scoreboard_text(scores)}")
+    show(f"\nWhat happened in the cluster:\n\n{scoreboard_text(scores)}")
 
 
 @lab_app.command()

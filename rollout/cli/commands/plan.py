@@ -23,12 +23,12 @@ OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply 
 ExitCodeOption = Annotated[
     bool,
     Flag(
-        OWN, "Exit with 2 when nodes wait to be taken; with 4 when none does, and some could not be reached or judged."
+        OWN, "Exit with 2 when nodes wait for a reboot; with 4 when none does, and some could not be reached or judged."
     ),
 ]
 ExplainOption = Annotated[
     str | None,
-    Flag(OWN, "Instead of the plan, show why this node is in its wave, and what becomes of its pods.", "NODE"),
+    Flag(OWN, "Instead of the plan, show why this node is in its wave, and what happens to its pods.", "NODE"),
 ]
 
 
@@ -69,19 +69,19 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if explain is not None:
         _show_explanation(explain, intent, gathered, as_json=general.as_json)
         return
-    made = decide(intent, gathered.snapshot, gathered.targets)
+    planned = decide(intent, gathered.snapshot, gathered.targets)
     if general.as_json:
-        show_bytes(encode_plan(made))
+        show_bytes(encode_plan(planned))
     else:
-        show(shown(made, intent, gathered.snapshot))
+        show(shown(planned, intent, gathered.snapshot))
     if require_all:
-        refusals.refuse_excluded(made)
+        refusals.refuse_excluded(planned)
     if out is not None:
-        write_whole(out, encode_plan(made))
-    if made.waves:
+        write_whole(out, encode_plan(planned))
+    if planned.waves:
         say(saved_note(str(out)) if out else UNSAVED_NOTE)
     if detailed_exitcode:
-        raise typer.Exit(_detailed(waiting=bool(made.waves), missing=bool(excluded_by_trouble(made.excluded))))
+        raise typer.Exit(_detailed(waiting=bool(planned.waves), missing=bool(excluded_by_trouble(planned.excluded))))
 
 
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:

@@ -60,7 +60,7 @@ def resume(
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     run = _rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
     if not yes:
-        consent.ask("Only 'yes' is taken for consent. Go on with it? ")
+        consent.ask("Resume this rollout")
     code = execute.execute(run, as_json=general.as_json)
     _tell_standing_record(unfinished)
     raise typer.Exit(code)
@@ -89,39 +89,41 @@ def _rest(
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
-    rest = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
-    _show(unfinished, rest, plan.zones(snapshot), quiet=quiet)
-    conceded = plan.warn_of_concessions(rules, "the interrupted rollout has")
+    remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
+    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
+    conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
-        refusals.refuse_left_behind(rest.plan, rest.inherited)
+        refusals.refuse_left_behind(remainder.plan, remainder.inherited)
     refusals.refuse_blocked(
-        without_accepted_blockers(rest.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
+        without_accepted_blockers(remainder.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
     )
     return execute.Run(
-        plan=rest.plan,
+        plan=remainder.plan,
         targets=targets,
         connections=connections,
-        options=execute.run_options(rest.selected, process.ssh, process.lease, process.lock, process.reboot.command),
+        options=execute.run_options(
+            remainder.selected, process.ssh, process.lease, process.lock, process.reboot.command
+        ),
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,
-        inherited=rest.inherited,
+        inherited=remainder.inherited,
         conceded=conceded,
     )
 
 
-def _show(unfinished: "Unfinished", rest: "Continuation", zones: Mapping[str, str], *, quiet: bool) -> None:
+def _show(unfinished: "Unfinished", remainder: "Continuation", zones: Mapping[str, str], *, quiet: bool) -> None:
     """What becomes of each node; where standard output is for programs, only what is not as it should be."""
     from rollout.cli.terminal import say, show, width
     from rollout.report.tables import plan_text
-    from rollout.report.unfinished import resume_text, unknown_rules
+    from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
     if quiet:
-        for line in unknown_rules(unfinished):
+        for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
             say(f"warning: {line}")
         return
-    show(resume_text(unfinished, rest.retried, rest.inherited.failures, rest.inherited.stranded))
-    show("\n" + plan_text(rest.plan, zones=zones, width=width()))
+    show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
+    show("\n" + plan_text(remainder.plan, zones=zones, width=width()))
 
 
 def _tell_standing_record(unfinished: "Unfinished") -> None:
@@ -146,7 +148,7 @@ def _nothing(unfinished: "Unfinished | None") -> str:
     from rollout.report.unfinished import heading
 
     if unfinished is None:
-        return "Nothing to resume: no rollout stands on this cluster."
+        return "Nothing to resume: this cluster has no record of a rollout."
     if unfinished.is_garbled:
-        return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort takes it away."
-    return f"Nothing to resume: {heading(unfinished)}. --retry-failed takes the failed ones again."
+        return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort removes it."
+    return f"Nothing to resume: {heading(unfinished)}. --retry-failed tries the failed ones again."

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
     from rollout.model.cluster import Node
 
-RunOption = Annotated[bool, Flag(OWN, "Show the rollout that is under way or was interrupted, instead of the nodes.")]
+RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, instead of the nodes.")]
 
 
 def status(

@@ -50,7 +50,7 @@ class LockOptions:
     ] = Duration(30)
     force_unlock: Annotated[
         str,
-        Flag(CLUSTER, "Do not wait for the Lease of this run: you have made sure that nobody is running it.", "RUN"),
+        Flag(CLUSTER, "Do not wait for the Lease of this run: you are sure that no process is working on it.", "RUN"),
     ] = ""
 
     @property

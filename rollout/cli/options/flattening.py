@@ -44,7 +44,7 @@ def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
     """One parameter of typer's, with its `Flag`, if it has one, as typer's own declaration."""
     if get_origin(hint) is Annotated:
         kind, *declarations = get_args(hint)
-        hint = Annotated[(kind, *(_for_typer(one, name, default) for one in declarations))]
+        hint = Annotated[(kind, *(_for_typer(declaration, name, default) for declaration in declarations))]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

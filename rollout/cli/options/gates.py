@@ -21,7 +21,10 @@ _HOOKS = HookPolicy()
 PrometheusUrl = Annotated[
     str,
     Flag(
-        GATES, "Begin no node while this Prometheus has alerts, or cannot be asked.", "URL", read=values.prometheus_url
+        GATES,
+        "Start no node while this Prometheus has alerts, or cannot be reached.",
+        "URL",
+        read=values.prometheus_url,
     ),
 ]
 
@@ -34,7 +37,7 @@ class GateOptions:
         list[str] | None,
         Flag(
             WINDOWS,
-            "Begin nodes only in this window: [DAYS] HH:MM DURATION [TIMEZONE] (default UTC). Repeatable.",
+            "Start nodes only in this window: [DAYS] HH:MM DURATION [TIMEZONE] (default UTC). Repeatable.",
             "WINDOW",
             check=values.windows,
         ),
@@ -49,7 +52,7 @@ class GateOptions:
     ] = ""
     reboot_window_length: Annotated[str, Flag(WINDOWS, "Its length.", "DURATION")] = ""
     window_fit: Annotated[
-        bool, Flag(WINDOWS, "Begin only nodes that are estimated to be back before the window closes.")
+        bool, Flag(WINDOWS, "Start only nodes that are estimated to be back before the window closes.")
     ] = False
     wait_window: Annotated[bool, Flag(WINDOWS, "Wait for the next window instead of ending with what is left.")] = False
     before_reboot_annotations: Annotated[
@@ -86,7 +89,7 @@ class GateOptions:
         list[str] | None,
         Flag(
             GATES,
-            "Do not begin a node while a pod with these labels runs there. Repeatable.",
+            "Do not start a node while a pod with these labels runs on it. Repeatable.",
             "SELECTOR",
             read=values.label_selector,
         ),
@@ -99,9 +102,9 @@ class GateOptions:
     alert_firing_only: Annotated[bool, Flag(GATES, "Pending alerts do not count.")] = False
     gate_timeout: Annotated[
         Duration,
-        Flag(GATES, "How long pods, alerts or the gate command may hold a node up.", "DURATION", read=values.some_time),
+        Flag(GATES, "How long pods, alerts or the gate command may hold a node.", "DURATION", read=values.some_time),
     ] = _GATES.timeout
-    health_checks: Annotated[int, Flag(WAVES, "How many good checks in a row make a wave settled.", "N", least=1)] = (
+    health_checks: Annotated[int, Flag(WAVES, "How many good checks in a row settle a wave.", "N", least=1)] = (
         _GATES.health_checks
     )
     ramp: Annotated[
@@ -114,13 +117,13 @@ class GateOptions:
         ),
     ] = ""
     soak: Annotated[
-        Duration, Flag(WAVES, "How long to let a wave run before the next.", "DURATION", read=values.duration)
+        Duration, Flag(WAVES, "How long to soak: the pause between two waves.", "DURATION", read=values.duration)
     ] = _GATES.soak
     ignore_rival: Annotated[
         list[str] | None,
         Flag(
             NODES,
-            "Go on beside it: locksmithd, fluo, cluo, kured or system-upgrade-controller. Repeatable.",
+            "Ignore this rival: locksmithd, fluo, cluo, kured or system-upgrade-controller. Repeatable.",
             "NAME",
             read=values.rival,
         ),
@@ -170,7 +173,7 @@ class LocalGateOptions:
         str,
         Flag(
             GATES,
-            "A command to run before the rollout, each wave and each node; anything but success holds it up.",
+            "Command to run before the rollout, each wave and each node; it holds them until it succeeds.",
             "COMMAND",
             read=values.command_words,
         ),
@@ -198,6 +201,6 @@ def refuse_another_address(call: typer.Context, own_url: str, policy: Policy) ->
     url = policy.gates.alerts.url
     if is_flag_given(call, "prometheus_url") and not is_same_place(own_url, url):
         raise UsageError(
-            f"--prometheus-url {own_url}, but {url or 'no Prometheus'} was asked for when this was planned",
+            f"--prometheus-url {own_url}, but this was planned with {url or 'no Prometheus'}",
             hint="Drop the flag, or make a new plan with it.",
         )

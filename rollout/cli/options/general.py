@@ -20,19 +20,19 @@ class OutputFormat(StrEnum):
 class GeneralOptions:
     """How to print, and where settings come from."""
 
-    output: Annotated[OutputFormat, Flag(GENERAL, "How to print.", short="-o")] = OutputFormat.TEXT
+    output: Annotated[OutputFormat, Flag(GENERAL, "Output format.", short="-o")] = OutputFormat.TEXT
     config: Annotated[
         Path | None,
         Flag(
             GENERAL,
-            "Settings: any flag, by its name. Default: your rollout.toml here, which may only tune.",
+            "Settings: any flag, by its name. Default: your ./rollout.toml, for tuning only.",
             "FILE",
             short="-c",
             check=load_defaults,
             eager=True,
         ),
     ] = None
-    verbose: Annotated[bool, Flag(GENERAL, "Say more; show what caused an error.", short="-v")] = False
+    verbose: Annotated[bool, Flag(GENERAL, "Print more, and the cause of an error.", short="-v")] = False
 
     @property
     def as_json(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which nodes, and what becomes of those that cannot be taken."""
+"""Which nodes, and what becomes of those that cannot be rebooted."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -7,15 +7,13 @@ from rollout.cli.options import values
 from rollout.cli.options.declaration import NODES, OWN, Flag
 from rollout.model.policy import Selection
 
-SkipBlockedOption = Annotated[
-    bool, Flag(NODES, "Leave out nodes whose drain is bound to fail, instead of not starting.")
-]
+SkipBlockedOption = Annotated[bool, Flag(NODES, "Leave out nodes with blockers, instead of refusing to start.")]
 IgnoreOption = Annotated[
-    bool, Flag(OWN, "Start all the same: nodes whose drain is bound to fail are tried, and given back when it does.")
+    bool, Flag(OWN, "Start anyway: nodes with blockers are tried, and given back when their drain fails.")
 ]
 RequireAllOption = Annotated[
     bool,
-    Flag(NODES, "Begin nothing (exit code 4) where a node that was asked for cannot be reached, judged or rebooted."),
+    Flag(NODES, "Start nothing (exit code 4) if a requested node cannot be reached, judged or rebooted."),
 ]
 
 

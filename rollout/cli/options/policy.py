@@ -21,14 +21,12 @@ class PolicyOptions:
         Count,
         Flag(
             WAVES,
-            "Most nodes away at once, counting those that are away already: 3, or 25% of the selected ones.",
+            "Most nodes unavailable at once, including those that already are: 3, or 25% of the selected.",
             "COUNT",
             read=values.at_least_one,
         ),
     ] = _POLICY.max_unavailable
-    canary: Annotated[int, Flag(WAVES, "Take this many nodes alone first, one at a time.", "N", least=0)] = (
-        _POLICY.canary
-    )
+    canary: Annotated[int, Flag(WAVES, "Reboot this many nodes first, one at a time.", "N", least=0)] = _POLICY.canary
     strategy: Annotated[
         Strategy,
         Flag(WAVES, "Wave after wave; or rolling: begin the next node as soon as one is back and its pods are."),
@@ -37,13 +35,13 @@ class PolicyOptions:
         str,
         Flag(WAVES, "Keep a wave within one value of this label: one zone at a time.", "LABEL", read=values.label_name),
     ] = _POLICY.spread_by
-    control_plane: Annotated[
-        ControlPlaneOrder, Flag(WAVES, "When control-plane nodes take their turn, one at a time.")
-    ] = _POLICY.control_plane
+    control_plane: Annotated[ControlPlaneOrder, Flag(WAVES, "When to reboot control-plane nodes, one at a time.")] = (
+        _POLICY.control_plane
+    )
     include_cordoned: Annotated[
-        bool, Flag(NODES, "Take nodes that somebody else cordoned too; they stay cordoned.")
+        bool, Flag(NODES, "Also reboot nodes that an operator cordoned; they stay cordoned.")
     ] = _POLICY.include_cordoned
-    reboot_idle: Annotated[bool, Flag(NODES, "Take nodes with no update staged too: a rolling reboot.")] = (
+    reboot_idle: Annotated[bool, Flag(NODES, "Also reboot nodes with no update staged: a rolling reboot.")] = (
         _POLICY.reboot_idle
     )
     skip_blocked: SkipBlockedOption = _POLICY.skip_blocked
@@ -54,20 +52,21 @@ class PolicyOptions:
         Duration, Flag(DRAIN, "How long a node's pods may take to leave.", "DURATION", read=values.some_time)
     ] = _DRAIN.timeout
     grace_period: Annotated[
-        int | None, Flag(DRAIN, "Seconds a pod has to end. Default: the pod's own.", "SECONDS", least=0, most=LONGEST)
+        int | None,
+        Flag(DRAIN, "Seconds that a pod gets to terminate. Default: the pod's own.", "SECONDS", least=0, most=LONGEST),
     ] = _DRAIN.grace_period
     force: Annotated[bool, Flag(DRAIN, "Evict pods that nothing will start again.")] = _DRAIN.force
     delete_emptydir_data: Annotated[bool, Flag(DRAIN, "Evict pods that keep data on the node.", negated=True)] = (
         _DRAIN.delete_emptydir_data
     )
     disable_eviction: Annotated[
-        bool, Flag(DRAIN, "Delete pods instead of evicting them: disruption budgets do not count.")
+        bool, Flag(DRAIN, "Delete pods instead of evicting them: disruption budgets are ignored.")
     ] = _DRAIN.disable_eviction
     pod_selector: Annotated[
         str,
         Flag(
             DRAIN,
-            "Evict only pods with these labels; the reboot ends all others without asking.",
+            "Evict only pods with these labels; the reboot ends the others, ignoring their budgets.",
             "SELECTOR",
             read=values.label_selector,
         ),

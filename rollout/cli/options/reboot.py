@@ -26,7 +26,7 @@ class RebootOptions:
         str,
         Flag(
             SSH,
-            "What to run on a host to reboot it, as the SSH user. Default: systemctl reboot, through sudo -n.",
+            "Command that reboots a host, run as the SSH user. Default: systemctl reboot, through sudo -n.",
             "COMMAND",
             read=values.one_line,
         ),
@@ -52,9 +52,11 @@ class RebootOptions:
         if policy.reboot_command == self.digest:
             return
         if policy.reboot_command and self.digest:
-            message = "it was begun, or planned, with another --reboot-command"
+            message = "it was started or planned with another --reboot-command"
         elif policy.reboot_command:
-            message = "it was begun, or planned, with a --reboot-command, and none is given"
+            message = "it was started or planned with a --reboot-command, and none is given"
         else:
-            message = "it was begun, or planned, without a --reboot-command, and one is given"
-        raise UsageError(message, hint="Give the same one: the command itself is kept on no cluster and in no plan.")
+            message = "it was started or planned without a --reboot-command, and one is given"
+        raise UsageError(
+            message, hint="Pass the same one: the command itself is stored neither on the cluster nor in the plan."
+        )

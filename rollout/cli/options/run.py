@@ -37,7 +37,7 @@ class JournalOptions:
 
     journal: Annotated[
         Path | None,
-        Flag(GENERAL, "Where to write the run down. Default: a file a run in $XDG_STATE_HOME/rollout/runs.", "FILE"),
+        Flag(GENERAL, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs.", "FILE"),
     ] = None
 
 
@@ -58,10 +58,10 @@ class ProcessOptions:
 class LeftoverOptions:
     """What an interrupted rollout's failed and blocked nodes are to be when it goes on."""
 
-    retry_failed: Annotated[bool, Flag(OWN, "Take the nodes that failed again, too.")] = False
+    retry_failed: Annotated[bool, Flag(OWN, "Try the failed nodes again, too.")] = False
     finish_begun: Annotated[
         bool,
-        Flag(OWN, "Where its record is gone or not understood: finish begun nodes by their marks, start no other."),
+        Flag(OWN, "If its record is gone or not understood: finish started nodes by their marks, start no others."),
     ] = False
     require_all: RequireAllOption = False
     skip_blocked: SkipBlockedOption = False

@@ -32,7 +32,7 @@ class SshOptions:
 
     executor: Annotated[
         Executor,
-        Flag(SSH, "What carries commands to the hosts: rollout's own SSH, or Ansible with your inventory's ways."),
+        Flag(SSH, "How to run commands on hosts: rollout's own SSH, or Ansible with your inventory's settings."),
     ] = Executor.SSH
     inventory: Annotated[
         Path | None,
@@ -58,9 +58,7 @@ class SshOptions:
     ] = None
     ssh_config: Annotated[
         Path | None,
-        Flag(
-            SSH, "OpenSSH client configuration to go by, or none. Default: those of ssh, ~/.ssh/config first.", "FILE"
-        ),
+        Flag(SSH, "OpenSSH client configuration to use, or none. Default: those of ssh, ~/.ssh/config first.", "FILE"),
     ] = None
     host_key_checking: Annotated[
         HostKeys, Flag(SSH, "strict: only known keys. accept-new: trust and record a first one. off: trust anything.")
@@ -68,7 +66,7 @@ class SshOptions:
     probe_timeout: Annotated[
         Duration, Flag(SSH, "How long one host may take to answer.", "DURATION", read=values.some_time)
     ] = Duration(60)
-    probe_concurrency: Annotated[int, Flag(SSH, "How many hosts are asked at once.", "N", least=1)] = 50
+    probe_concurrency: Annotated[int, Flag(SSH, "How many hosts to ask at once.", "N", least=1)] = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +75,9 @@ class PlaybookOptions:
 
     pre_reboot_playbook: Annotated[
         Path | None,
-        Flag(SSH, "Ansible playbook to run on each drained node; where it fails, the node is given back.", "FILE"),
+        Flag(SSH, "Ansible playbook to run on each drained node; if it fails, the node is given back.", "FILE"),
     ] = None
     post_reboot_playbook: Annotated[
         Path | None,
-        Flag(SSH, "The same on each node that is Ready again; where it fails, the node stays cordoned.", "FILE"),
+        Flag(SSH, "The same on each node that is Ready again; if it fails, the node stays cordoned.", "FILE"),
     ] = None

@@ -24,18 +24,18 @@ def duration(value: str | Duration) -> Duration:
 
 def at_least_one(value: str | Count) -> Count:
     """A written count, read; not zero, for a rollout that may take no node never ends."""
-    found = value if isinstance(value, Count) else _read(Count.parse, value)
-    if found.is_zero:
+    count = value if isinstance(value, Count) else _read(Count.parse, value)
+    if count.is_zero:
         raise ValueError("0 would take no node at all. Write at least 1, or a percentage above 0%.")
-    return found
+    return count
 
 
 def some_time(value: str | Duration) -> Duration:
     """A written duration, read; not zero, for nothing happens in no time."""
-    found = duration(value)
-    if not found:
+    seconds = duration(value)
+    if not seconds:
         raise ValueError("0s leaves no time at all. Write it as in Kubernetes: 90s, 10m, 1h30m.")
-    return found
+    return seconds
 
 
 def label_selector(value: str) -> str:
@@ -83,14 +83,14 @@ def command_words(value: str) -> str:
 def one_line(value: str) -> str:
     """One line of printable text."""
     if not value.strip().isprintable():
-        raise ValueError("it is one line of printable text. Put more into a script on the hosts.")
+        raise ValueError("it must be one line of printable text. Put more into a script on the hosts.")
     return value.strip()
 
 
 def namespace(value: str) -> str:
     """The name of a namespace."""
     if not _NAMESPACE.fullmatch(value):
-        raise ValueError(f"{value!r} is not the name of a namespace. Write it as kube-system.")
+        raise ValueError(f"{value!r} is not a namespace name. Write it as kube-system.")
     return value
 
 
@@ -123,9 +123,9 @@ def rival(value: str) -> str:
 
 def label_prefix(value: str) -> str:
     """The prefix of a label, with its slash."""
-    prefix, slash, rest = value.partition("/")
-    if not slash or rest:
-        raise ValueError(f"{value!r} is not the prefix of a label. Write it as example.com/")
+    prefix, slash, name = value.partition("/")
+    if not slash or name:
+        raise ValueError(f"{value!r} is not a label prefix. Write it as example.com/")
     label_name(f"{prefix}/name")
     return value
 

@@ -65,22 +65,22 @@ def settings_for(
     tables = {key: value for key, value in settings.items() if isinstance(value, dict)}
     general = {_key(key): value for key, value in settings.items() if key not in tables}
     _refuse_unknown(tables, flags, origin, "table")
-    _refuse_unknown(general, {flag for known in flags.values() for flag in known}, origin, "setting")
+    _refuse_unknown(general, {flag for allowed in flags.values() for flag in allowed}, origin, "setting")
     for name, table in tables.items():
         _refuse_unknown([_key(key) for key in table], flags[name], f"{origin} [{name}]", "setting")
     own = {_key(key): value for key, value in tables.get(command, {}).items()}
-    known = flags.get(command, {})
-    merged = {**{key: value for key, value in general.items() if key in known}, **own}
-    return {known[key].name: _shaped(key, value, known[key], origin) for key, value in merged.items()}
+    allowed = flags.get(command, {})
+    merged = {**{key: value for key, value in general.items() if key in allowed}, **own}
+    return {allowed[key].name: _shaped(key, value, allowed[key], origin) for key, value in merged.items()}
 
 
 def _key(written: str) -> str:
     return written.replace("_", "-")
 
 
-def _refuse_unknown(found: Iterable[str], known: Iterable[str], origin: str, noun: str) -> None:
-    names = sorted(known)
-    for name in found:
+def _refuse_unknown(keys: Iterable[str], allowed: Iterable[str], origin: str, noun: str) -> None:
+    names = sorted(allowed)
+    for name in keys:
         if name not in names:
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"Did you mean {close[0]}?" if close else "Settings have the names of flags; see --help."
@@ -92,7 +92,9 @@ def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
     if flag.is_flag:
         if isinstance(value, bool):
             return value
-        raise UsageError(f"{origin}: {key} = {value!r} is not a switch", hint="Write true or false, without quotes.")
+        raise UsageError(
+            f"{origin}: {key} = {value!r} is neither true nor false", hint="Write true or false, without quotes."
+        )
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in values):
         raise UsageError(f"{origin}: {key} = {value!r} cannot be a value of --{key}")

@@ -58,8 +58,8 @@ def _content(path: Path) -> bytes | None:
             return None
         if reason := distrust(path, current_reader()):
             raise UsageError(
-                f"{path} of the current folder is not obeyed: {reason}",
-                hint=f"--config {path} uses it on purpose; --config /dev/null goes without it.",
+                f"{path} of the current folder is ignored: {reason}",
+                hint=f"To use it: --config {path}. To hide this warning: --config /dev/null.",
             )
         if not os.path.samestat(path.stat(), os.fstat(stream.fileno())):
             raise UsageError(f"{path} is being replaced", hint="Try again.")

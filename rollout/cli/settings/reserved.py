@@ -13,7 +13,7 @@ from rollout.errors import UsageError
 _RUNS = "runs programs, or names files that do"
 _TRUSTS = "chooses keys, whom to trust, or where a secret goes"
 _WRITES = "writes a file"
-_CONSENTS = "agrees to what rollout would ask about, or stop at"
+_CONSENTS = "gives consent, or overrides a refusal"
 
 RESERVED: Mapping[str, str] = {
     "kubeconfig": _RUNS,

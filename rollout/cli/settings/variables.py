@@ -17,14 +17,14 @@ _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|POR
 
 def unknown_variables(command: Any, environ: Mapping[str, str]) -> Iterator[str]:
     """A sentence for each; `command` is the program's, with all its commands in it."""
-    known = set(_variables(command))
-    strange = {name for name in environ if name.startswith(_PREFIX) and name not in known}
+    valid = set(_variables(command))
+    strange = {name for name in environ if name.startswith(_PREFIX) and name not in valid}
     if not strange:
         return
-    known |= _secrets()
-    for name in sorted(strange - known):
+    valid |= _secrets()
+    for name in sorted(strange - valid):
         if not _is_somebody_elses(name):
-            written = {setting.removeprefix(_PREFIX): setting for setting in sorted(known)}
+            written = {setting.removeprefix(_PREFIX): setting for setting in sorted(valid)}
             close = difflib.get_close_matches(name.removeprefix(_PREFIX), written, n=1)
             hint = f"did you mean {written[close[0]]}?" if close else "settings have the names of flags, see --help"
             yield f"{name} is no setting of rollout: {hint}"

@@ -89,8 +89,8 @@ def execute(run: Run, *, as_json: bool) -> ExitCode:
 def rehearse(run: Run, *, as_json: bool) -> ExitCode:
     """Have the API server judge every write of the plan; nothing is changed. What the process ends with."""
     rehearsed = ask_server(run.connections.api, run.plan)
-    left = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
-    result = RunResult((), not_started=left, excluded=run.plan.excluded)
+    not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
+    result = RunResult((), not_started=not_started, excluded=run.plan.excluded)
     if as_json:
         _write_rehearsal(run, rehearsed, result)
     else:

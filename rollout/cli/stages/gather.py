@@ -108,14 +108,14 @@ def with_patience(action: Callable[[], T]) -> T:
     """A server that answers, but not now, is asked again for a while; one that is not there is told of at once."""
     from rollout.execution.base.deadline import Deadline, has_answered, patiently
 
-    told_of = set[str]()
+    reported = set[str]()
 
-    def told(error: BaseException) -> None:
-        if str(error) not in told_of:
-            told_of.add(str(error))
+    def notice(error: BaseException) -> None:
+        if str(error) not in reported:
+            reported.add(str(error))
             say(f"waiting for the API server: {error}")
 
-    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), told, passing=has_answered)
+    return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered)
 
 
 def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
@@ -124,17 +124,17 @@ def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Select
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
     matched = _hosts(nodes, selected, ssh)
-    wanted = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
-    hosts = wiring.as_ssh_config_says(wanted, ssh)
+    questioned = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
+    hosts = wiring.as_ssh_config_says(questioned, ssh)
     return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh))
 
 
-def ask_named(nodes: Sequence[Node], asked: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
+def ask_named(nodes: Sequence[Node], requested: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
     """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
     names = tuple(node.name for node in nodes)
     hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
-    wanted = {name: host for name, host in hosts.items() if name in asked}
-    return Targets(names, hosts, _observed(nodes, wanted, connections.shell, ssh) if wanted else {})
+    questioned = {name: host for name, host in hosts.items() if name in requested}
+    return Targets(names, hosts, _observed(nodes, questioned, connections.shell, ssh) if questioned else {})
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:
@@ -156,10 +156,10 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
     matched = match_hosts(nodes, inventory, defaults)
     if matched.hosts_without_node:
         names = [host.name for host in matched.hosts_without_node]
-        say(f"warning: in the inventory, but no Node of the cluster: {shortened(names)}")
-    lost = [name for name in matched.nodes_without_host if name in set(selected)]
-    if lost:
-        say(f"warning: no host is known for the Nodes {shortened(lost)}")
+        say(f"warning: in the inventory, but not in the cluster: {shortened(names)}")
+    hostless = [name for name in matched.nodes_without_host if name in set(selected)]
+    if hostless:
+        say(f"warning: no host is known for the Nodes {shortened(hostless)}")
     return matched.hosts
 
 

@@ -55,7 +55,7 @@ class _Journalled:
                 self._journal.write(line(event))
         except OSError as error:
             self._journal = None
-            say(f"warning: the journal cannot be written any more: {error.strerror}")
+            say(f"warning: the journal can no longer be written: {error.strerror}")
         self._observer.notify(event)
 
 
@@ -67,7 +67,7 @@ def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path |
         journal = JournalFile(path)
         journal.write(_first_record(plan, command))
     except OSError as error:
-        say(f"warning: no journal is written, for {error.filename or path} cannot be: {error.strerror}")
+        say(f"warning: no journal is written to {error.filename or path}: {error.strerror}")
         yield observer
         return
     try:

@@ -80,8 +80,8 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
     differences = changes(saved, fresh)
     if differences:
         raise StalePlanError(
-            f"the plan {saved.plan_id} does not fit the cluster any more: {listed(differences, _MOST_CHANGES)}",
-            hint="Make a new one with `rollout plan --out FILE`, and look at it.",
+            f"the plan {saved.plan_id} no longer matches the cluster: {listed(differences, _MOST_CHANGES)}",
+            hint="Make a new one with `rollout plan --out FILE`, and review it.",
         )
 
 
@@ -97,7 +97,7 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def warn_of_concessions(policy: Policy, origin: str) -> tuple[str, ...]:
+def warn_of_relaxed_rules(policy: Policy, origin: str) -> tuple[str, ...]:
     """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
     sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy))
     for sentence in sentences:
@@ -108,9 +108,9 @@ def warn_of_concessions(policy: Policy, origin: str) -> tuple[str, ...]:
 def _idle_gates(gates: GatePolicy) -> Iterator[str]:
     """A sentence for flags that do nothing without another: whoever gives them believes in a gate that is not there."""
     if idle := ", ".join(_idle_of_alerts(gates.alerts)):
-        yield f"no alert holds anything up: {idle} does nothing without --prometheus-url"
+        yield f"{idle} has no effect without --prometheus-url: no alerts are read"
     if idle := ", ".join(_idle_of_windows(gates.windows)):
-        yield f"no window holds anything up: {idle} does nothing without --window"
+        yield f"{idle} has no effect without --window: nodes start at any time"
 
 
 def _idle_of_alerts(alerts: AlertPolicy) -> Iterator[str]:

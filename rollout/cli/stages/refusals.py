@@ -28,21 +28,21 @@ _MOST_BLOCKERS = 10
 def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_namespace: str) -> None:
     """`ApiError` naming every right that a rollout needs and this user lacks: one missing half-way costs a node."""
     needs = apply_rights(lease_namespace, disable_eviction=drain.disable_eviction)
-    missing = [right for right in missing_rights(connections.api, needs, each=with_patience) if not right.optional]
+    missing = [right for right in missing_rights(connections.api, needs, ask=with_patience) if not right.optional]
     if missing:
         rights = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(
             f"this user may not: {rights}",
             status=_FORBIDDEN,
-            hint="Have these rights granted; docs/security.md has a ClusterRole and Roles that hold them all.",
+            hint="Get these rights granted; docs/security.md has a ClusterRole and Roles that hold them all.",
         )
 
 
 def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace: str) -> None:
-    """`BlockedError` while another rollout is under way, or was interrupted."""
+    """`BlockedError` while another rollout is running or interrupted."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        raise BlockedError(heading(unfinished), hint=f"If nobody is running it: {ways_out(unfinished)}.")
+        raise BlockedError(heading(unfinished), hint=f"If no process is working on it: {ways_out(unfinished)}.")
 
 
 def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
@@ -53,7 +53,7 @@ def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
     if unfinished.record.problem and not finish_begun:
         raise BlockedError(
             f"{heading(unfinished)}: without its record its rules are not known, so it is not resumed",
-            hint="rollout abort gives back what was begun, and takes away a record that is not understood; "
+            hint="rollout abort gives back what was started, and removes a record that is not understood; "
             "rollout resume --finish-begun takes begun nodes to their end by their marks, and starts no other.",
         )
     if unfinished.record.problem and not unfinished.run:
@@ -63,8 +63,8 @@ def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
         )
     if finish_begun and not unfinished.record.problem:
         raise UsageError(
-            "--finish-begun is for a rollout whose record is gone or not understood; this one's is whole",
-            hint="rollout resume goes on with it by its rules.",
+            "--finish-begun is for a rollout whose record is gone or not understood; this one's is intact",
+            hint="Use: rollout resume",
         )
 
 
@@ -74,8 +74,8 @@ def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
     if blockers:
         reasons = [f"{blocker.object} {blocker.message}" for blocker in blockers]
         raise BlockedError(
-            f"not started, for this stands in the way: {listed(reasons, _MOST_BLOCKERS)}",
-            hint="Clear it, leave those nodes out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
+            f"not started, blocked by: {listed(reasons, _MOST_BLOCKERS)}",
+            hint="Clear this, leave those nodes out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
         )
 
 
@@ -86,15 +86,15 @@ def refuse_excluded(plan: RolloutPlan, *, from_file: bool = False) -> None:
 
 def refuse_left_behind(plan: RolloutPlan, inherited: Inheritance) -> None:
     """The same for resume: nodes that failed, and those that were begun and cannot be gone on with, count too."""
-    lost = (NotDone(result.node, result.outcome, result.message) for result in inherited.stranded)
-    _refuse_incomplete((*inherited.failed, *lost, *excluded_by_trouble(plan.excluded)), _MEND_RESUME)
+    stranded = (NotDone(result.node, result.outcome, result.message) for result in inherited.stranded)
+    _refuse_incomplete((*inherited.failed, *stranded, *excluded_by_trouble(plan.excluded)), _MEND_RESUME)
 
 
 def _refuse_incomplete(missing: Sequence[NotDone], hint: str) -> None:
     """`--require-all`: `IncompleteError` where a node is missing; it names all of them, for nothing else may."""
     if missing:
-        named = "; ".join(f"{one.node} ({one.reason}: {one.message})" for one in missing)
+        nodes = "; ".join(f"{node.node} ({node.reason}: {node.message})" for node in missing)
         raise IncompleteError(
-            f"--require-all is given, and {counted(len(missing), 'node')} cannot be taken: {named}",
+            f"--require-all: {counted(len(missing), 'node')} cannot be rebooted: {nodes}",
             hint=hint,
         )

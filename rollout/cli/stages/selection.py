@@ -19,12 +19,12 @@ def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection
     _refuse_missing(nodes, selection.nodes)
     if not matching:
         raise _nothing_matches(nodes, selection.selector)
-    wanted = set(selection.nodes)
-    names = tuple(node.name for node in matching if not wanted or node.name in wanted)
+    requested = set(selection.nodes)
+    names = tuple(node.name for node in matching if not requested or node.name in requested)
     if not names:
         raise InputError(
             f"none of the nodes named by --node has the labels {selection.selector!r}",
-            hint="Leave one of --node and --selector away.",
+            hint="Drop --node or --selector.",
         )
     return names
 
@@ -43,19 +43,19 @@ def useless_spreading(nodes: Sequence[Node], label: str) -> str:
     """What to warn of where no node has the label of `--spread-by`, so that it keeps nothing apart; else empty."""
     if not label or any(label in node.labels for node in nodes):
         return ""
-    return f"--spread-by keeps nothing apart: {_close_labels(label, nodes)}"
+    return f"--spread-by has no effect: {_close_labels(label, nodes)}"
 
 
-def _refuse_missing(nodes: Sequence[Node], named: Iterable[str]) -> None:
-    known = [node.name for node in nodes]
-    missing = [name for name in named if name not in known]
+def _refuse_missing(nodes: Sequence[Node], requested: Iterable[str]) -> None:
+    present = [node.name for node in nodes]
+    missing = [name for name in requested if name not in present]
     if missing:
-        raise InputError(f"there is no node {shortened(missing)}", hint=_close_names(missing[0], known))
+        raise InputError(f"there is no node {shortened(missing)}", hint=_close_names(missing[0], present))
 
 
-def _close_names(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=_SUGGESTIONS)
-    return f"Close to it: {', '.join(close)}" if close else f"The cluster has {shortened(known)}"
+def _close_names(name: str, present: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, present, n=_SUGGESTIONS)
+    return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
 
 
 def _nothing_matches(nodes: Sequence[Node], selector: str) -> InputError:

@@ -144,7 +144,7 @@ def _empty(
 
 def _returning(task: DrainTask, pods: Sequence[Pod]) -> ReturningPods:
     def notice(pod: Pod) -> None:
-        whose = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else "nobody"
+        whose = f"{pod.owner.kind}/{pod.owner.name}" if pod.owner else "no owner"
         task.report.notice(
             f"{task.node}: {pod.key} is left to the reboot: pods of {whose} keep coming back to this node"
         )

@@ -24,7 +24,7 @@ _LOOK_AGAIN_AT_HEALTH = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much may go wrong or be away: `nodes` unavailable at once, `failures` before no further node is begun.
+    """How much may go wrong or be away: `nodes` unavailable at once, `failures` before no further node is started.
 
     `settle_timeout` bounds, in seconds, how long a node's turn waits for other nodes to come back.
     """

@@ -61,18 +61,18 @@ class Shared:
         if not labels:
             return self.maps.setdefault((), {})
         key = tuple(labels.items())
-        known = self.maps.get(key)
-        if known is None:
-            known = self.maps[key] = {intern(name): intern(value) for name, value in key}
-        return known
+        shared = self.maps.get(key)
+        if shared is None:
+            shared = self.maps[key] = {intern(name): intern(value) for name, value in key}
+        return shared
 
     def placement(self, spec: wire.PodSpec) -> Placement:
         """What this spec demands of its place, read once for all pods that say the same."""
         key = bytes(spec.affinity), bytes(spec.tolerations), bytes(spec.topology_spread_constraints)
-        known = self.placements.get(key)
-        if known is None:
-            known = self.placements[key] = read_placement(*key)
-        return known
+        shared = self.placements.get(key)
+        if shared is None:
+            shared = self.placements[key] = read_placement(*key)
+        return shared
 
 
 def decode(body: bytes, shape: type[T], origin: str) -> T:
@@ -181,8 +181,8 @@ def _is_ready(conditions: Iterable[wire.Condition] | None) -> bool:
 
 
 def _unready_since(conditions: Iterable[wire.Condition] | None) -> str:
-    told = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
-    return (told.last_transition_time or "") if told else ""
+    condition = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
+    return (condition.last_transition_time or "") if condition else ""
 
 
 def _phase(word: str | None) -> PodPhase:
@@ -203,8 +203,8 @@ def _owner(references: Iterable[wire.OwnerReference] | None, shared: Shared) -> 
 
 def _claims(volumes: Iterable[wire.Volume]) -> tuple[str, ...]:
     """The claims that outlive the pod. An ephemeral volume goes with it: whoever replaces it is given a new one."""
-    named = (volume.persistent_volume_claim for volume in volumes)
-    return tuple(claim.claim_name for claim in named if claim is not None and claim.claim_name)
+    sources = (volume.persistent_volume_claim for volume in volumes)
+    return tuple(claim.claim_name for claim in sources if claim is not None and claim.claim_name)
 
 
 def budget(read: wire.WireBudget) -> Budget:

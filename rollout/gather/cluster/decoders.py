@@ -20,8 +20,8 @@ _TURN = threading.Lock()
 def decoder_of(shape: type[T]) -> msgspec.json.Decoder[T]:
     """The decoder of a shape; safe to use from many threads at once."""
     with _TURN:
-        made: msgspec.json.Decoder[T] = _made(shape)  # type: ignore[arg-type]
-    return made
+        decoder: msgspec.json.Decoder[T] = _made(shape)  # type: ignore[arg-type]
+    return decoder
 
 
 @cache

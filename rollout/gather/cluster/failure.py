@@ -42,7 +42,7 @@ _NOT_FOUND, _UNSERVED = 404, b"404 page not found"
 
 _UNAUTHORIZED_HINT = "Renew the credentials of the kubeconfig's user, or name another context with --context."
 _FORBIDDEN_HINT = "Have this right granted to the user; `rollout doctor` lists every right that is needed."
-_REDIRECT_HINT = "The address in the kubeconfig leads to something else than an API server."
+_REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 
 class Cause(msgspec.Struct, frozen=True, gc=False):

@@ -53,9 +53,9 @@ def read_report(api: ClusterApi, name: str) -> NodeReport:
     """The report of one Node; `ApiNotFoundError` where there is none."""
     path = node_path(name)
     read = decode.decode(api.get(path), _Node, path)
-    found = (read.status.conditions if read.status else None) or ()
+    conditions = (read.status.conditions if read.status else None) or ()
     provider = (read.spec.provider_id if read.spec else None) or ""
-    return NodeReport(tuple(_condition(each) for each in found if _is_bad(each)), console(provider))
+    return NodeReport(tuple(_condition(condition) for condition in conditions if _is_bad(condition)), console(provider))
 
 
 def _is_bad(condition: wire.Condition) -> bool:

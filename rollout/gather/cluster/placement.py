@@ -74,13 +74,13 @@ def read_placement(affinity: bytes, tolerations: bytes, spreads: bytes) -> Place
     read = _read(affinity, _Affinity) or _Affinity()
     placement = Placement(
         node_terms=_terms(read.node_affinity),
-        tolerations=tuple(_toleration(each) for each in _read(tolerations, tuple[_Toleration, ...]) or ()),
+        tolerations=tuple(_toleration(item) for item in _read(tolerations, tuple[_Toleration, ...]) or ()),
         repulsions=_pod_terms(read.pod_anti_affinity),
         attractions=_pod_terms(read.pod_affinity),
         spreads=tuple(
-            _spread(each, each.label_selector)
-            for each in _read(spreads, tuple[_Spread, ...]) or ()
-            if each.when_unsatisfiable == "DoNotSchedule" and each.label_selector is not None
+            _spread(item, item.label_selector)
+            for item in _read(spreads, tuple[_Spread, ...]) or ()
+            if item.when_unsatisfiable == "DoNotSchedule" and item.label_selector is not None
         ),
     )
     return ANYWHERE if placement == ANYWHERE else placement
@@ -110,8 +110,8 @@ def _terms(affinity: _NodeAffinity | None) -> tuple[NodeTerm, ...] | None:
 def _alternatives(selector: _NodeSelector) -> tuple[NodeTerm, ...]:
     return tuple(
         NodeTerm(
-            tuple(_requirement(each) for each in term.match_expressions or ()),
-            tuple(_requirement(each) for each in term.match_fields or ()),
+            tuple(_requirement(expression) for expression in term.match_expressions or ()),
+            tuple(_requirement(expression) for expression in term.match_fields or ()),
         )
         for term in selector.node_selector_terms or ()
     )

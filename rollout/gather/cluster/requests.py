@@ -26,8 +26,8 @@ def amounts(quantities: Mapping[str, wire.Quantity]) -> Resources:
 
 
 def _others(quantities: Mapping[str, wire.Quantity]) -> _Others:
-    named = ((name, whole(str(each))) for name, each in quantities.items() if name not in _FIELDS)
-    return tuple(sorted((name, amount) for name, amount in named if amount))
+    amounts_by_name = ((name, whole(str(quantity))) for name, quantity in quantities.items() if name not in _FIELDS)
+    return tuple(sorted((name, amount) for name, amount in amounts_by_name if amount))
 
 
 def pod_requests(spec: wire.PodSpec) -> Resources:
@@ -44,10 +44,12 @@ def pod_requests(spec: wire.PodSpec) -> Resources:
 
 def _host_ports(spec: wire.PodSpec) -> _Others:
     """The ports that no other pod on the node may have."""
-    said = [raw for each in spec.containers or () if b"hostPort" in (raw := bytes(each.ports))]
+    containers = [raw for container in spec.containers or () if b"hostPort" in (raw := bytes(container.ports))]
     if spec.init_containers:
-        said += [bytes(each.ports) for each in spec.init_containers if each.restart_policy == "Always"]
-    return tuple({named: 1 for raw in said for named in _named_ports(raw)}.items()) if said else ()
+        containers += [
+            bytes(container.ports) for container in spec.init_containers if container.restart_policy == "Always"
+        ]
+    return tuple({port: 1 for raw in containers for port in _named_ports(raw)}.items()) if containers else ()
 
 
 def _named_ports(raw: bytes) -> Iterator[str]:
@@ -85,11 +87,11 @@ def _requests(container: wire.Container) -> Resources:
 def _override(summed: Resources, of_pod: wire.Requirements | None) -> Resources:
     if of_pod is None or not of_pod.requests:
         return summed
-    asked = amounts(of_pod.requests)
+    overriding = amounts(of_pod.requests)
     return Resources(
-        cpu_milli=asked.cpu_milli if "cpu" in of_pod.requests else summed.cpu_milli,
-        memory=asked.memory if "memory" in of_pod.requests else summed.memory,
-        others=_joined(summed.others, asked.others, lambda _, of_the_pod: of_the_pod),
+        cpu_milli=overriding.cpu_milli if "cpu" in of_pod.requests else summed.cpu_milli,
+        memory=overriding.memory if "memory" in of_pod.requests else summed.memory,
+        others=_joined(summed.others, overriding.others, lambda _, of_the_pod: of_the_pod),
     )
 
 

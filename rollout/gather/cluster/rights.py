@@ -64,16 +64,16 @@ def _once(question: Callable[[], bool]) -> bool:
 
 
 def missing_rights(
-    api: ClusterApi, needs: Iterable[Right], *, each: Callable[[Callable[[], bool]], bool] = _once
+    api: ClusterApi, needs: Iterable[Right], *, ask: Callable[[Callable[[], bool]], bool] = _once
 ) -> tuple[Right, ...]:
     """Those of `needs` that this user has not, in their order; optional ones among them.
 
-    `each` calls one question: with patience, where a single failure among many must not spoil all.
+    `ask` calls one question: with patience, where a single failure among many must not spoil all.
     """
-    asked = tuple(dict.fromkeys(needs))
+    distinct = tuple(dict.fromkeys(needs))
     with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="rights") as pool:
-        answers = pool.map(lambda right: each(lambda: allowed(api, right)), asked)
-        return tuple(right for right, has in zip(asked, answers, strict=True) if not has)
+        answers = pool.map(lambda right: ask(lambda: allowed(api, right)), distinct)
+        return tuple(right for right, has in zip(distinct, answers, strict=True) if not has)
 
 
 def status_rights() -> tuple[Right, ...]:
@@ -126,8 +126,8 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
         *(
             Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)
             for verb, purpose in (
-                ("create", "tell on the Node what happens to it"),
-                ("patch", "keep what is told up to date"),
+                ("create", "report on the Node what happens to it"),
+                ("patch", "update these reports"),
             )
         ),
     )
@@ -140,5 +140,5 @@ def _on_one(verbs: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _removal(*, disable_eviction: bool) -> Right:
     if disable_eviction:
-        return Right("delete", "", "pods", purpose="delete pods, past their budgets")
+        return Right("delete", "", "pods", purpose="delete pods, ignoring their budgets")
     return Right("create", "", "pods", subresource="eviction", purpose="evict pods")

@@ -78,18 +78,18 @@ class _Lock(msgspec.Struct, frozen=True, gc=False):
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     """Coordinators that may act, and sentences about what this user may not see."""
-    found: list[Coordinator] = []
+    coordinators: list[Coordinator] = []
     unseen: list[str] = []
     for look in (_operators, _kured):
         try:
-            found += look(api)
+            coordinators += look(api)
         except ApiNotFoundError:
             continue
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
-            unseen.append(f"not all other reboot coordinators can be looked for: {error.message}")
-    return tuple(found), tuple(unseen)
+            unseen.append(f"some other reboot coordinators cannot be looked for: {error.message}")
+    return tuple(coordinators), tuple(unseen)
 
 
 def _operators(api: ClusterApi) -> Iterator[Coordinator]:
@@ -117,8 +117,8 @@ def _whole(item: _Item) -> _Item:
 
 def _is_of(item: _Item, program: str) -> bool:
     labels = item.metadata.labels or {}
-    named = item.metadata.name == program or any(labels.get(label) == program for label in _NAMING_LABELS)
-    return named or program in _programs(item)
+    is_named = item.metadata.name == program or any(labels.get(label) == program for label in _NAMING_LABELS)
+    return is_named or program in _programs(item)
 
 
 def _programs(item: _Item) -> frozenset[str]:

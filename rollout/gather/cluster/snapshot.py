@@ -84,20 +84,20 @@ def read_snapshot(api: ClusterApi) -> ClusterSnapshot:
         volumes = pool.submit(_optional, partial(read_volumes, api), _UNSEEN_VOLUMES)
         coordinators = pool.submit(read_coordinators, api)
         pods = pool.submit(_read_pods, api)
-        known = pods.result().items
-        namespaces, unseen_namespaces = _namespaces_if_meant(api, known)
+        all_pods = pods.result().items
+        namespaces, unseen_namespaces = _namespaces_if_meant(api, all_pods)
         attached, unseen_attachments = attachments.result()
-        found, unseen_volumes = volumes.result()
+        bound_volumes, unseen_volumes = volumes.result()
         others, unseen_others = coordinators.result()
         return ClusterSnapshot(
             identity=identity.result(),
             nodes=nodes.result(),
-            pods=known,
+            pods=all_pods,
             budgets=budgets.result(),
             daemon_sets=daemon_sets.result(),
             attachments=attached,
             warnings=(*unseen_attachments, *unseen_volumes, *unseen_others, *unseen_namespaces),
-            volumes=found,
+            volumes=bound_volumes,
             coordinators=others,
             namespaces=dict(namespaces),
             read_at=api.server_time(),
@@ -162,14 +162,14 @@ def read_daemon_sets(api: ClusterApi) -> tuple[DaemonSet, ...]:
 
 def read_attachments(api: ClusterApi, node: str | None = None) -> tuple[VolumeAttachment, ...]:
     """VolumeAttachments, or those of one node: the API has no field selector for them."""
-    found = _read_if_served(api, ATTACHMENTS, wire.WireAttachment, decode.attachment)
-    return tuple(attachment for attachment in found if node is None or attachment.node == node)
+    attachments = _read_if_served(api, ATTACHMENTS, wire.WireAttachment, decode.attachment)
+    return tuple(attachment for attachment in attachments if node is None or attachment.node == node)
 
 
 def read_volumes(api: ClusterApi) -> tuple[PersistentVolume, ...]:
     """The bound PersistentVolumes that attach to certain nodes only."""
-    found = _read_if_served(api, VOLUMES, wire.WireVolume, decode.volume)
-    return tuple(volume for volume in found if volume is not None)
+    bound = _read_if_served(api, VOLUMES, wire.WireVolume, decode.volume)
+    return tuple(volume for volume in bound if volume is not None)
 
 
 def _namespaces_if_meant(

@@ -60,15 +60,15 @@ def read_workloads(api: ClusterApi) -> Mapping[str, Workload]:
     }
 
 
-def read_workload(api: ClusterApi, known: Workload) -> Workload | None:
+def read_workload(api: ClusterApi, workload: Workload) -> Workload | None:
     """One of them as it is now; None where it is gone, or was made anew."""
-    path = f"/apis/apps/v1/namespaces/{known.namespace}/{_PLURALS[known.kind]}/{known.name}"
+    path = f"/apis/apps/v1/namespaces/{workload.namespace}/{_PLURALS[workload.kind]}/{workload.name}"
     try:
         body = api.get(path)
     except ApiNotFoundError:
         return None
-    current = decode.one(body, _Item, partial(_workload, known.kind), path)
-    return current if current.uid == known.uid else None
+    current = decode.one(body, _Item, partial(_workload, workload.kind), path)
+    return current if current.uid == workload.uid else None
 
 
 def _workload(kind: str, item: _Item) -> Workload:

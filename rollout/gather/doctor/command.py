@@ -82,8 +82,8 @@ def parse_health(result: CommandResult) -> HostHealth:
     """What the host said, as far as it can be understood. Never raises."""
     answers, complaints = sections(result.stdout), sections(result.stderr)
     if "end" not in answers:
-        said = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
-        return HostHealth(problem=f"the answer was cut off; the host said: {said}")
+        output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
+        return HostHealth(problem=f"the answer was cut off; the host said: {output}")
     seconds = answers.get("clock", "")
     return HostHealth(
         _unit(answers.get("update-engine", "")),
@@ -96,10 +96,10 @@ def parse_health(result: CommandResult) -> HostHealth:
 def _unit(text: str) -> UnitState:
     """The last word of each property counts; what is no property is noise."""
     matches = (match for match in map(_PROPERTY.fullmatch, text.splitlines()) if match)
-    found = {match[1] or match[3]: (match[2] or match[4] or "").strip() for match in matches}
+    properties = {match[1] or match[3]: (match[2] or match[4] or "").strip() for match in matches}
     return UnitState(
-        load=found.get("LoadState", ""),
-        active=found.get("ActiveState", ""),
-        file=found.get("UnitFileState", ""),
-        wanted=bool(found.get("WantedBy")),
+        load=properties.get("LoadState", ""),
+        active=properties.get("ActiveState", ""),
+        file=properties.get("UnitFileState", ""),
+        wanted=bool(properties.get("WantedBy")),
     )

@@ -26,15 +26,15 @@ def examine_all(
     hosts: Mapping[str, Host], shell: HostExecutor, clock: Clock, *, timeout: float, concurrency: int
 ) -> Mapping[str, Examination]:
     """Every host's second answer, by the same names. A host that fails here gives its reason, and raises nothing."""
-    asked = clock.now().timestamp()
-    found: dict[str, Examination] = {}
+    asked_at = clock.now().timestamp()
+    examinations: dict[str, Examination] = {}
     with closing(shell.run_on_all(hosts, DOCTOR_COMMAND, timeout=timeout, concurrency=concurrency)) as answers:
         for name, answer in answers:
-            found[name] = _examination(answer, asked, clock.now().timestamp())
-    return found
+            examinations[name] = _examination(answer, asked_at, clock.now().timestamp())
+    return examinations
 
 
-def _examination(answer: CommandResult | SshError, asked: float, answered: float) -> Examination:
+def _examination(answer: CommandResult | SshError, asked_at: float, answered_at: float) -> Examination:
     """What it says of its clock is as exact as the time is short in which it must have been asked."""
     if isinstance(answer, SshError):
         return Examination(HostHealth(problem=answer.message))
@@ -42,4 +42,4 @@ def _examination(answer: CommandResult | SshError, asked: float, answered: float
     if health.clock is None:
         return Examination(health)
     # the host counts whole seconds: on average half of one is lost
-    return Examination(health, health.clock + 0.5 - (asked + answered) / 2, (answered - asked) / 2 + 0.5)
+    return Examination(health, health.clock + 0.5 - (asked_at + answered_at) / 2, (answered_at - asked_at) / 2 + 0.5)

@@ -7,8 +7,8 @@ from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.rivals import Rival
 
 _FIXES = {
-    ExclusionReason.NOT_READY: "Mend it first: kubectl describe node.",
-    ExclusionReason.LEFT_CORDONED: "rollout resume --retry-failed takes it again; else kubectl uncordon it.",
+    ExclusionReason.NOT_READY: "Fix it first: kubectl describe node.",
+    ExclusionReason.LEFT_CORDONED: "rollout resume --retry-failed tries it again; else kubectl uncordon it.",
     ExclusionReason.CORDONED: "kubectl uncordon it, or use --include-cordoned.",
     ExclusionReason.PAUSED: "Remove the annotation once the node may be rebooted.",
 }

@@ -28,8 +28,8 @@ def host_checks(
         yield failed(
             CheckName.SSH,
             node,
-            "no host of the inventory belongs to this Node",
-            "Add it to the inventory, or leave --inventory away.",
+            "no host in the inventory matches this Node",
+            "Add it to the inventory, or drop --inventory.",
         )
     elif isinstance(observation, ProbeFailure):
         yield _unasked(node, observation)
@@ -45,7 +45,7 @@ def _unasked(node: str, failure: ProbeFailure) -> Check:
         ProbeFailureKind.WRONG_HOST: CheckName.IDENTITY,
         ProbeFailureKind.UNREPORTED: CheckName.IDENTITY,
     }
-    fix = failure.hint or "Try `ssh` to it by hand."
+    fix = failure.hint or "Try to `ssh` to it by hand."
     return failed(kinds.get(failure.kind, CheckName.SSH), node, failure.message, fix)
 
 
@@ -58,10 +58,10 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
         yield warned(
             CheckName.HOST_KEY,
             node,
-            "the host's key was not checked: whoever answers is believed",
-            "Record the keys once with --host-key-checking accept-new, and leave off away.",
+            "the host's key was not checked: any key is accepted",
+            "Record the keys once with --host-key-checking accept-new, then drop `off`.",
         )
-    yield passed(CheckName.USER, node, f"{host.user} is let in")
+    yield passed(CheckName.USER, node, f"{host.user} can log in")
     yield passed(CheckName.IDENTITY, node, f"it is the Node's machine: machine id {facts.machine_id}")
     yield _sudo(node, facts, own_command=own_command)
     yield _shutdown(node, facts)
@@ -71,7 +71,7 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
 
 def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
     if own_command and not facts.may_reboot:
-        return passed(CheckName.SUDO, node, "it is rebooted by a --reboot-command, which cannot be tried")
+        return passed(CheckName.SUDO, node, "it is rebooted by a --reboot-command, which cannot be tested")
     if facts.may_reboot:
         return passed(CheckName.SUDO, node, f"{facts.host.user} may reboot")
     return failed(CheckName.SUDO, node, facts.reboot_refusal, sudo_fix(facts.reboot_refusal, facts.host.user))
@@ -83,7 +83,7 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
         fix = "See systemd-inhibit --list there; end what holds the lock, or wait for it."
         return failed(name, node, f"its shutdown is blocked by {facts.inhibited_by}", fix)
     if facts.shutdown_pending:
-        return failed(name, node, facts.shutdown_pending, "Cancel it there, if nobody wants it: sudo shutdown -c")
+        return failed(name, node, facts.shutdown_pending, "Cancel it there, if it is not wanted: sudo shutdown -c")
     return passed(name, node, "nothing blocks its shutdown, and none is scheduled")
 
 
@@ -94,7 +94,7 @@ def _operating_system(node: str, facts: HostFacts) -> Check:
         CheckName.OPERATING_SYSTEM,
         node,
         f"the host runs {facts.os_id or 'an unknown system'}, neither Flatcar nor CoreOS",
-        "Leave it out with --exclude; only --reboot-idle is of use to it.",
+        "Leave it out with --exclude; only --reboot-idle would reboot it.",
     )
 
 
@@ -113,7 +113,7 @@ def _update_status(node: str, facts: HostFacts) -> Check:
 def _examined(node: str, host: Host, examined: Examination | None) -> Iterator[Check]:
     if examined is None or not examined.health.update_engine.known:
         problem = examined.health.problem if examined else "it was not asked"
-        message = f"systemd told nothing of its units: {problem or 'no reason given'}"
+        message = f"systemd reported nothing about its units: {problem or 'no reason given'}"
         yield warned(CheckName.UPDATE_ENGINE, node, message, f"Try: ssh {host.address} systemctl status update-engine")
     else:
         yield _update_engine(node, examined.health.update_engine)
@@ -135,7 +135,7 @@ def _update_engine(node: str, unit: UnitState) -> Check:
         return failed(name, node, f"update-engine is {unit.active}", "sudo systemctl enable --now update-engine")
     if not unit.stays_on:
         fix = "sudo systemctl enable update-engine"
-        return warned(name, node, "update-engine runs, but is not enabled: it is gone after the reboot", fix)
+        return warned(name, node, "update-engine runs, but is not enabled: it will not start after the reboot", fix)
     return passed(name, node, "update-engine is unmasked, enabled and running")
 
 

@@ -29,8 +29,8 @@ def lock_check(subject: str, state: LockState) -> Check:
         verdict = failed if state.blocks else warned
         return verdict(CheckName.LOCK, subject, state.unfinished, f"{state.ways_out}.")
     if state.holder:
-        message = f"held by {state.holder}, which does not renew it: it is taken once it has expired"
-        return warned(CheckName.LOCK, subject, message, "Make sure that no rollout of this holder runs any more.")
+        message = f"held by {state.holder}, which does not renew it: it is taken over once it expires"
+        return warned(CheckName.LOCK, subject, message, "Make sure that no rollout of this holder is still running.")
     return passed(CheckName.LOCK, subject, "the lock is free, and no rollout is unfinished")
 
 

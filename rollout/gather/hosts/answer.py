@@ -16,16 +16,16 @@ _KEY_VALUE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=(.*)")
 
 def sections(text: str) -> Mapping[str, str]:
     """The text after each marker line, by the marker's name; what stands before the first is noise."""
-    found: dict[str, list[str]] = {}
+    contents: dict[str, list[str]] = {}
     lines: list[str] = []
     for raw in text.split("\n"):
         line = raw.rstrip("\r")
         marker, _, name = line.partition(" ")
         if marker == MARKER and name:
-            lines = found.setdefault(name, [])
+            lines = contents.setdefault(name, [])
         else:
             lines.append(line)
-    return {name: "\n".join(content).strip() for name, content in found.items()}
+    return {name: "\n".join(content).strip() for name, content in contents.items()}
 
 
 def assignments(text: str) -> Mapping[str, str]:

@@ -61,15 +61,15 @@ def _from_bus(text: str) -> UpdateStatus | None:
 
 
 def _status(operation: str, new_version: str, *, progress: str, last_checked: str, new_size: str) -> UpdateStatus:
-    known = _operation(operation)
+    parsed = _operation(operation)
     return UpdateStatus(
-        operation=known,
+        operation=parsed,
         new_version="" if new_version == _NO_VERSION else version(new_version),
         progress=_fraction(progress),
         last_checked=_integer(last_checked),
         new_size=_integer(new_size),
-        message=f"update_engine reports an operation that is not known here: {excerpt(operation, 60)}"
-        if known is UpdateOperation.UNKNOWN
+        message=f"update_engine reports an unknown operation: {excerpt(operation, 60)}"
+        if parsed is UpdateOperation.UNKNOWN
         else "",
     )
 
@@ -94,8 +94,8 @@ def _fraction(text: str) -> float:
 
 
 def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> str:
-    asked = [source for source in _SOURCES if source in stdout]
-    codes = {source: _exit_code(stdout[source]) for source in asked}
+    sources = [source for source in _SOURCES if source in stdout]
+    codes = {source: _exit_code(stdout[source]) for source in sources}
     if _CUT_OFF in codes.values():
         return "update_engine did not answer in time: the system bus or the engine is down"
     if codes.get("client") == _NOT_FOUND:
@@ -103,12 +103,12 @@ def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> str:
             "update_engine_client is not on this host, and D-Bus gave no answer",
             complaint(stderr.get("bus", "")),
         )
-    if any(_NULL in stdout[source] for source in asked):
+    if any(_NULL in stdout[source] for source in sources):
         return _with_cause(
             "update_engine refused to answer: its bus policy allows only root and user core",
             complaint(stderr.get("sudo-bus", "")),
         )
-    causes = (complaint(stderr.get(source, "")) for source in asked)
+    causes = (complaint(stderr.get(source, "")) for source in sources)
     return _with_cause("update_engine did not answer", next(filter(None, causes), ""))
 
 

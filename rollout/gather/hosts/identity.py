@@ -37,11 +37,13 @@ class _Machines:
 
     @classmethod
     def of(cls, nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> "_Machines":
-        answered = ((name, seen) for name, seen in observations.items() if isinstance(seen, HostFacts))
+        answered = (
+            (name, observation) for name, observation in observations.items() if isinstance(observation, HostFacts)
+        )
         return cls(
             {node.name: node for node in nodes},
             _by_machine((node.name, (node.machine_id, node.boot_id)) for node in nodes),
-            _by_machine((name, (seen.machine_id, seen.boot_id)) for name, seen in answered),
+            _by_machine((name, (observation.machine_id, observation.boot_id)) for name, observation in answered),
         )
 
     def judged(self, facts: HostFacts, name: str) -> HostObservation:
@@ -50,7 +52,7 @@ class _Machines:
         if node is None or not (node.machine_id and node.boot_id):
             return _unreported(
                 facts,
-                "its Node says nothing of its machine: nodeInfo has no machine id or no boot id",
+                "its Node does not name its machine: nodeInfo has no machine id or no boot id",
                 f"See: kubectl get node {name} -o jsonpath={{.status.nodeInfo}}",
             )
         if not facts.machine_id:
@@ -83,16 +85,16 @@ class _Machines:
         sharing = {*self.reported_by.get(machine, ()), *self.reached_as.get(machine, ())} - {node.name}
         if not sharing:
             return None
-        return _wrong(facts, f"one machine stands behind several Nodes: {', '.join(sorted({node.name, *sharing}))}")
+        return _wrong(facts, f"several Nodes have the same machine: {', '.join(sorted({node.name, *sharing}))}")
 
 
-def _by_machine(found: Iterable[tuple[str, _Machine]]) -> Mapping[_Machine, tuple[str, ...]]:
+def _by_machine(reports: Iterable[tuple[str, _Machine]]) -> Mapping[_Machine, tuple[str, ...]]:
     """Names by machine; who says nothing of it shares it with nobody."""
     names: defaultdict[_Machine, list[str]] = defaultdict(list)
-    for name, machine in found:
+    for name, machine in reports:
         if all(machine):
             names[machine].append(name)
-    return {machine: tuple(sorted(known)) for machine, known in names.items()}
+    return {machine: tuple(sorted(members)) for machine, members in names.items()}
 
 
 def _wrong(facts: HostFacts, why: str) -> ProbeFailure:

@@ -35,12 +35,12 @@ def match_hosts(nodes: Sequence[Node], inventory: Inventory | None, defaults: Ss
     """Hosts of the Nodes; `InventoryError` where two hosts of the inventory claim one Node."""
     if inventory is None:
         return HostMap({node.name: _from_node(node, defaults) for node in nodes})
-    found = _match(nodes, inventory.hosts)
-    taken = {host.name for host in found.values()}
+    by_node = _match(nodes, inventory.hosts)
+    matched = {host.name for host in by_node.values()}
     return HostMap(
-        hosts={node.name: found[node.name] for node in nodes if node.name in found},
-        hosts_without_node=tuple(host for host in inventory.hosts if host.name not in taken),
-        nodes_without_host=tuple(node.name for node in nodes if node.name not in found),
+        hosts={node.name: by_node[node.name] for node in nodes if node.name in by_node},
+        hosts_without_node=tuple(host for host in inventory.hosts if host.name not in matched),
+        nodes_without_host=tuple(node.name for node in nodes if node.name not in by_node),
     )
 
 
@@ -55,14 +55,14 @@ def _match(nodes: Sequence[Node], hosts: Sequence[Host]) -> dict[str, Host]:
     by_name = {node.name: node.name for node in nodes}
     by_address = _owners((node.name, address.address.lower()) for node in nodes for address in node.addresses)
     by_label = _owners((node.name, node.labels.get(HOSTNAME_LABEL, "")) for node in nodes)
-    found: dict[str, Host] = {}
+    by_node: dict[str, Host] = {}
     for host in hosts:
         at_address = by_address.get(host.address.lower())
         node = by_name.get(host.name) or at_address or by_label.get(host.name)
         if node is not None:
             _agree(host, node, at_address)
-            _claim(found, node, host)
-    return found
+            _claim(by_node, node, host)
+    return by_node
 
 
 def _owners(signs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
@@ -82,10 +82,10 @@ def _agree(host: Host, node: str, at_address: str | None) -> None:
         )
 
 
-def _claim(found: dict[str, Host], node: str, host: Host) -> None:
-    if node in found:
+def _claim(by_node: dict[str, Host], node: str, host: Host) -> None:
+    if node in by_node:
         raise InventoryError(
-            f"hosts {found[node].name} and {host.name} of the inventory are both node {node}",
+            f"hosts {by_node[node].name} and {host.name} of the inventory are both node {node}",
             hint="Give each host its own address, or remove one of the two.",
         )
-    found[node] = host
+    by_node[node] = host

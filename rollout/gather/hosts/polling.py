@@ -51,14 +51,14 @@ def poll(
     At most `concurrency` connections at a time. `on_result` is called on the caller's thread, as answers
     arrive. An interrupt ends it at once: no further host is asked, and nobody waits for those being asked.
     """
-    found: dict[str, HostObservation] = {}
+    by_name: dict[str, HostObservation] = {}
     reached = {name: host for name, host in hosts.items() if host.address}
     with closing(_answers(reached, executor, timeout, concurrency)) as answers:
         for name, observation in chain(_without_address(hosts), answers):
-            found[name] = observation
+            by_name[name] = observation
             if on_result is not None:
                 on_result(name, observation)
-    return {name: found[name] for name in hosts}
+    return {name: by_name[name] for name in hosts}
 
 
 def _without_address(hosts: Mapping[str, Host]) -> Iterator[tuple[str, HostObservation]]:
@@ -68,18 +68,18 @@ def _without_address(hosts: Mapping[str, Host]) -> Iterator[tuple[str, HostObser
 def _answers(
     hosts: Mapping[str, Host], executor: HostExecutor, timeout: float, concurrency: int
 ) -> Generator[tuple[str, HostObservation]]:
-    with closing(executor.run_on_all(hosts, PROBE_COMMAND, timeout=timeout, concurrency=concurrency)) as told:
-        for name, answer in told:
+    with closing(executor.run_on_all(hosts, PROBE_COMMAND, timeout=timeout, concurrency=concurrency)) as results:
+        for name, answer in results:
             host = hosts[name]
             yield name, _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer)
 
 
 def _no_address(host: Host) -> ProbeFailure:
-    told = f"{host.name}: no address is known for it"
+    message = f"{host.name}: no address is known for it"
     return ProbeFailure(
         host,
         ProbeFailureKind.NO_ADDRESS,
-        told,
+        message,
         "Its Node reports none that can be used: name the host in an inventory.",
     )
 
@@ -89,4 +89,4 @@ def _failure(host: Host, error: SshError) -> ProbeFailure:
 
 
 def _kind(error: SshError) -> ProbeFailureKind:
-    return next((kind for known, kind in _KINDS if isinstance(error, known)), ProbeFailureKind.GARBLED)
+    return next((kind for error_type, kind in _KINDS if isinstance(error, error_type)), ProbeFailureKind.GARBLED)

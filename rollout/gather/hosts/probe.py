@@ -24,7 +24,7 @@ _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _RUNNING_UNIT = frozenset({"active", "activating", "reloading"})
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
-_SHELL_HINT = "The user's login shell has to be a POSIX shell that runs commands over SSH; try: ssh {} true"
+_SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh {} true"
 
 
 def parse_probe(host: Host, result: CommandResult) -> HostObservation:
@@ -77,8 +77,8 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
     if answers:
         message = f"{host.name}: the answer was cut off after {excerpt(list(answers)[-1], 40)!r}"
     else:
-        said = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
-        message = f"{host.name}: the host did not run the command; it said: {said}"
+        output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
+        message = f"{host.name}: the host did not run the command; it said: {output}"
     return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.address))
 
 

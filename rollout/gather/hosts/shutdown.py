@@ -46,8 +46,8 @@ class Inhibitor:
 
     def __str__(self) -> str:
         """The holder, and what it says; with the mode where that is not the usual one."""
-        said = ": ".join(part for part in ("" if self.mode == _USUAL else self.mode, self.why) if part)
-        return f"{self.who} ({said})" if said else self.who
+        details = ": ".join(part for part in ("" if self.mode == _USUAL else self.mode, self.why) if part)
+        return f"{self.who} ({details})" if details else self.who
 
 
 def inhibition(text: str) -> str:
@@ -59,7 +59,7 @@ def inhibition(text: str) -> str:
 def _inhibitors(text: str) -> Iterator[Inhibitor]:
     for match in _ROW.finditer(text):
         what, who, why, mode = (_unescaped(part) for part in match.groups())
-        yield Inhibitor(what, who or "somebody", why, mode)
+        yield Inhibitor(what, who or "another process", why, mode)
 
 
 def _unescaped(text: str) -> str:
@@ -79,9 +79,9 @@ def pending_shutdown(text: str) -> str:
     mode = values.get("MODE", "")
     if mode not in _MODES:
         return ""
-    asked = excerpt(values.get("WALL_MESSAGE", ""), 60)
+    wall_message = excerpt(values.get("WALL_MESSAGE", ""), 60)
     return f"{_MODES[mode]} is scheduled on the host{_when(values.get('USEC', ''), values.get('NOW', ''))}" + (
-        f": {asked}" if asked else ""
+        f": {wall_message}" if wall_message else ""
     )
 
 

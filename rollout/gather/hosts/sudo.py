@@ -33,8 +33,8 @@ class SudoRefusal:
     @property
     def sentence(self) -> str:
         """Half a sentence, with what sudo said."""
-        told = _SENTENCES[self.problem]
-        return f"{told} ({self.said})" if self.said else told
+        problem = _SENTENCES[self.problem]
+        return f"{problem} ({self.said})" if self.said else problem
 
 
 _SENTENCES = {
@@ -46,9 +46,9 @@ _SENTENCES = {
     SudoProblem.NO_ANSWER: "sudo did not answer in time",
     SudoProblem.OTHER: "sudo does not run it",
 }
-_RULE = "Let it, in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
+_RULE = "Allow it in /etc/sudoers.d/rollout: {user} ALL=(root) NOPASSWD: /usr/bin/systemctl reboot"
 _FIXES = {
-    SudoProblem.NO_TERMINAL: "Let it without a terminal, in /etc/sudoers.d/rollout: Defaults:{user} !requiretty",
+    SudoProblem.NO_TERMINAL: "Allow it without a terminal in /etc/sudoers.d/rollout: Defaults:{user} !requiretty",
     SudoProblem.MISSING: "Install sudo there, connect as root, or reboot by a --reboot-command of your own.",
     SudoProblem.NO_ANSWER: "See on the host why sudo hangs: a directory server or a name server that does not answer?",
     SudoProblem.OTHER: "See on the host what is wrong with sudo.",
@@ -63,21 +63,21 @@ _SIGNS: tuple[tuple[str, SudoProblem], ...] = (
 _CUT_OFF = 124
 
 
-def sudo_fix(told: str, user: str) -> str:
+def sudo_fix(message: str, user: str) -> str:
     """What mends the refusal that this text tells of."""
-    problem = next((problem for problem, sentence in _SENTENCES.items() if sentence in told), None)
+    problem = next((problem for problem, sentence in _SENTENCES.items() if sentence in message), None)
     return _FIXES.get(problem, _RULE).format(user=user) if problem else _RULE.format(user=user)
 
 
 def refusal(stderr: str, exit_status: int | None = None) -> SudoRefusal | None:
     """What the complaint and the exit status of `sudo -n` mean; None where there is neither."""
-    said = complaint(stderr)
+    complained = complaint(stderr)
     if exit_status == _CUT_OFF:
-        return SudoRefusal(SudoProblem.NO_ANSWER, said)
+        return SudoRefusal(SudoProblem.NO_ANSWER, complained)
     for pattern, problem in _SIGNS:
         if re.search(pattern, stderr):
-            return SudoRefusal(problem, said)
-    if said:
-        return SudoRefusal(SudoProblem.OTHER, said)
+            return SudoRefusal(problem, complained)
+    if complained:
+        return SudoRefusal(SudoProblem.OTHER, complained)
     # `sudo -l COMMAND` says nothing where the command alone is not allowed
     return SudoRefusal(SudoProblem.NOT_ALLOWED) if exit_status else None

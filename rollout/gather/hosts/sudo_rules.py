@@ -28,9 +28,9 @@ def wants_password(text: str) -> bool:
 def _rules(text: str) -> Iterator[tuple[str, str]]:
     """Whom one becomes, and the commands; sudo breaks long lines, and begins each rule in the fifth column."""
     for rule in re.split(r"\n {4}(?=\()", text.replace("\r", ""))[1:]:
-        found = _RULE.fullmatch(" ".join(rule.split()))
-        if found:
-            yield found[1], found[2]
+        rule_match = _RULE.fullmatch(" ".join(rule.split()))
+        if rule_match:
+            yield rule_match[1], rule_match[2]
 
 
 def _as_root(runas: str) -> bool:
@@ -43,10 +43,10 @@ def _for_a_reboot(commands: str) -> Iterator[bool]:
     free = False
     for command in _BETWEEN.split(commands):
         before = _BEFORE_COMMAND.match(command)
-        told = before[0] if before else ""
-        tags = _TAG.findall(told)
+        tag_text = before[0] if before else ""
+        tags = _TAG.findall(tag_text)
         free = tags[-1] == _FREE if tags else free
-        if _is_reboot(command[len(told) :]):
+        if _is_reboot(command[len(tag_text) :]):
             yield free
 
 
@@ -54,4 +54,4 @@ def _is_reboot(command: str) -> bool:
     path, _, arguments = command.partition(" ")
     if command == "ALL" or (path in _FOLDERS and not arguments):
         return True
-    return any(fnmatchcase(each, path) for each in _PATHS) and (not arguments or fnmatchcase("reboot", arguments))
+    return any(fnmatchcase(pattern, path) for pattern in _PATHS) and (not arguments or fnmatchcase("reboot", arguments))

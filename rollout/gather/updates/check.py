@@ -151,7 +151,7 @@ def concluded(item: Watched, answer: HostObservation, at: float, limits: Limits)
 def _failure(item: Watched) -> CheckResult | None:
     if not item.asked or item.last.operation is not UpdateOperation.REPORTING_ERROR:
         return None
-    what = "the update failed" if item.past_checking else "the update server was not reached, or put the host off"
+    what = "the update failed" if item.past_checking else "the update server was not reached, or deferred the host"
     return item.result(CheckOutcome.FAILED, f"{what}. {_LOOK}")
 
 
@@ -160,14 +160,16 @@ def _idle(item: Watched, at: float, limits: Limits) -> CheckResult | None:
     if not item.asked or item.last.operation is not UpdateOperation.IDLE:
         return None
     if item.past_checking:
-        return item.result(CheckOutcome.FAILED, f"an update was begun, and given up. {_LOOK}")
+        return item.result(CheckOutcome.FAILED, f"an update was started, and given up. {_LOOK}")
     # an engine that was restarted meanwhile has forgotten the time
     if item.last.last_checked not in (0, item.before.update.last_checked):
         return item.result(CheckOutcome.UP_TO_DATE)
     if item.begun:
-        return item.result(CheckOutcome.FAILED, f"the update server was not reached, or put the host off. {_LOOK}")
+        return item.result(CheckOutcome.FAILED, f"the update server was not reached, or deferred the host. {_LOOK}")
     if at - item.asked_at >= limits.beginning:
-        message = f"update_engine took the question, and its update server gave no answer in {limits.beginning:.0f} s"
+        message = (
+            f"update_engine accepted the request, and its update server did not answer in {limits.beginning:.0f} s"
+        )
         message = f"{message}. {_LOOK}"
         return item.result(CheckOutcome.FAILED, message)
     return None

@@ -38,12 +38,12 @@ def check_refusal(result: CommandResult) -> str:
         return ""
     if result.exit_status is None:
         return "the connection ended before the host answered"
-    said = sections(result.stderr)
-    if not said:
+    answers = sections(result.stderr)
+    if not answers:
         return f"the host did not run the command; it said: {excerpt(result.stderr) or 'nothing'}"
     if result.exit_status == _CUT_OFF:
         return "update_engine did not answer in time: the system bus or the engine is down"
-    cause = complaint(said.get("bus", "")) or complaint(said.get("client", ""))
-    why = f"update_engine does not take the question: {cause or f'exit status {result.exit_status}'}"
-    root = refusal(said.get("sudo-bus", ""))
+    cause = complaint(answers.get("bus", "")) or complaint(answers.get("client", ""))
+    why = f"update_engine refuses the request: {cause or f'exit status {result.exit_status}'}"
+    root = refusal(answers.get("sudo-bus", ""))
     return f"{why}; and {root.sentence}" if root else why

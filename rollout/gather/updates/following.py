@@ -47,22 +47,22 @@ def first_results(
     results: list[CheckResult] = []
     others: dict[str, HostFacts] = {}
     for node in selected:
-        found = observations.get(node)
-        ended = _at_once(node, found, wait=wait)
+        observation = observations.get(node)
+        ended = _at_once(node, observation, wait=wait)
         if ended is not None:
             results.append(ended)
-        elif isinstance(found, HostFacts):
-            others[node] = found
+        elif isinstance(observation, HostFacts):
+            others[node] = observation
     return tuple(results), others
 
 
-def _at_once(node: str, found: HostObservation | None, *, wait: bool) -> CheckResult | None:
-    if found is None:
-        return CheckResult(node, CheckOutcome.UNREACHABLE, message="no host of the inventory belongs to this Node")
-    if isinstance(found, ProbeFailure):
-        return CheckResult(node, CheckOutcome.UNREACHABLE, message=found.message)
-    item = watched(node, found)
-    if found.update.needs_reboot:
+def _at_once(node: str, observation: HostObservation | None, *, wait: bool) -> CheckResult | None:
+    if observation is None:
+        return CheckResult(node, CheckOutcome.UNREACHABLE, message="no host in the inventory matches this Node")
+    if isinstance(observation, ProbeFailure):
+        return CheckResult(node, CheckOutcome.UNREACHABLE, message=observation.message)
+    item = watched(node, observation)
+    if observation.update.needs_reboot:
         return item.result(CheckOutcome.STAGED, "it was before")
     return None if wait else _not_to_be_asked(item)
 
@@ -72,7 +72,7 @@ def _not_to_be_asked(item: Watched) -> CheckResult | None:
     if item.asked:
         return item.result(CheckOutcome.ASKED, f"it was at it already: {item.last.operation}")
     if item.last.operation is UpdateOperation.REPORTING_ERROR:
-        message = "update_engine is reporting a failed update, and takes no question: try again soon"
+        message = "update_engine is reporting a failed update, and accepts no request: try again soon"
         return item.result(CheckOutcome.REFUSED, message)
     return None
 
@@ -81,15 +81,15 @@ def follow(
     started: Mapping[str, HostFacts],
     shell: HostExecutor,
     patience: Patience,
-    told: Callable[[Watched], None],
+    notice: Callable[[Watched], None],
     *,
     wait: bool,
 ) -> Iterator[CheckResult]:
     """Results as hosts come to an end: of the question alone, or with `wait` of the check.
 
-    `told` is called, on the caller's thread, whenever a host does something else or is further with it.
+    `notice` is called, on the caller's thread, whenever a host does something else or is further with it.
     """
-    following = _Following({node: watched(node, facts) for node, facts in started.items()}, shell, patience, told)
+    following = _Following({node: watched(node, facts) for node, facts in started.items()}, shell, patience, notice)
     with shell.attending([facts.host for facts in started.values()]):
         yield from following.ask()
         if not wait:
@@ -105,12 +105,12 @@ class _Following:
     """The hosts under way. Times are in seconds since it began."""
 
     def __init__(
-        self, items: dict[str, Watched], shell: HostExecutor, patience: Patience, told: Callable[[Watched], None]
+        self, items: dict[str, Watched], shell: HostExecutor, patience: Patience, notice: Callable[[Watched], None]
     ) -> None:
         self.items = items
         self._shell = shell
         self._patience = patience
-        self._told = told
+        self._notice = notice
         self._began = patience.clock.monotonic()
 
     def ask(self) -> Iterator[CheckResult]:
@@ -151,7 +151,7 @@ class _Following:
             del self.items[node]
             yield result
         elif (item.last, item.problem) != (before.last, before.problem):
-            self._told(item)
+            self._notice(item)
 
     @property
     def _now(self) -> float:

@@ -1,12 +1,15 @@
 """The columns that `kubectl get` shows, resource by resource.
 
-A real server renders them itself, so a client that prints tables shows what this module says.
+A real server renders them itself, so a client that prints tables shows what this module says. What shows a field is a
+name and a path; only what is put together is a function.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
+from rollout.lab.api import pod_columns
 from rollout.lab.api.durations import age, human_duration, parse_time
-from rollout.lab.api.pod_columns import POD_COLUMNS
 from rollout.lab.api.resources import (
     BUDGETS,
     CONFIGMAPS,
@@ -26,201 +29,229 @@ from rollout.lab.api.resources import (
     Resource,
 )
 from rollout.lab.api.store import Json
-from rollout.lab.api.table_cells import AGE, NAME, NONE, Column, Value, field_of, labels_text, number, text, wide
 
+_NONE, _UNKNOWN = "<none>", "<unknown>"
 _ROLE = "node-role.kubernetes.io/"
+_TYPES = {bool: "boolean", int: "integer", str: "string"}
+
+Value = str | int | bool
+Cell = Callable[[Json, datetime], object]
 
 
-def _node_status(node: Json, _now: datetime) -> Value:
-    conditions = (node.get("status") or {}).get("conditions") or ()
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column; `source` is a path or a function, what it shows where there is nothing is `absent`, of its type.
+
+    One of `priority` 1 is shown only in wide output.
+    """
+
+    name: str
+    source: str | Cell
+    absent: Value = ""
+    priority: int = 0
+
+    def definition(self) -> Json:
+        """The column as a Table names it."""
+        form = "name" if self.name == "Name" else ""
+        kind = _TYPES[type(self.absent)]
+        return {"name": self.name, "type": kind, "format": form, "description": "", "priority": self.priority}
+
+    def cell(self, obj: Json, now: datetime) -> Value:
+        """What it shows of an object; a map as its size or its pairs."""
+        value = field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
+        if isinstance(value, dict) and value:
+            pairs = ",".join(f"{key}={each}" for key, each in sorted(value.items()))
+            return pairs if isinstance(self.absent, str) else len(value)
+        if isinstance(self.absent, str):
+            return str(value) if value or value == 0 else self.absent
+        return value if isinstance(value, int) else self.absent
+
+
+def field_of(obj: Json, path: str) -> object:
+    """A field by its dotted path, None where anything on the way is missing."""
+    value: object = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _wide(name: str, source: str | Cell, absent: Value = "") -> Column:
+    return Column(name, source, absent, priority=1)
+
+
+def _since(path: str, otherwise: str = "") -> Cell:
+    return lambda obj, now: age(str(field_of(obj, path) or field_of(obj, otherwise) or ""), now)
+
+
+def _of(have: str, want: str) -> Cell:
+    """`2/3`, a count of another one."""
+    return lambda obj, _now: f"{field_of(obj, have) or 0}/{field_of(obj, want) or 0}"
+
+
+def _listed(path: str, attribute: str) -> Cell:
+    return lambda obj, _now: ",".join(str(each.get(attribute)) for each in _entries(obj, path))
+
+
+def _entries(obj: Json, path: str) -> list[Json]:
+    value = field_of(obj, path)
+    return value if isinstance(value, list) else []
+
+
+def _node_status(node: Json, _now: datetime) -> str:
+    conditions = _entries(node, "status.conditions")
     words = ["Ready" if each["status"] == "True" else "NotReady" for each in conditions if each["type"] == "Ready"]
     cordoned = ["SchedulingDisabled"] if field_of(node, "spec.unschedulable") else []
     return ",".join([*(words or ["Unknown"]), *cordoned])
 
 
-def _node_roles(node: Json, _now: datetime) -> Value:
+def _node_roles(node: Json, _now: datetime) -> str:
     labels = node["metadata"].get("labels") or {}
-    roles = {label.removeprefix(_ROLE) for label in labels if label.startswith(_ROLE)}
-    return ",".join(sorted(roles - {""})) or NONE
+    return ",".join(sorted({label.removeprefix(_ROLE) for label in labels if label.startswith(_ROLE)} - {""}))
 
 
-def _node_address(kind: str) -> Column:
-    def cell(node: Json, _now: datetime) -> Value:
-        addresses = (node.get("status") or {}).get("addresses") or ()
-        return next((str(each["address"]) for each in addresses if each["type"] == kind), NONE)
-
-    return wide(Column(kind.replace("IP", "-IP"), cell, f"{kind} of the node."))
+def _node_address(kind: str) -> Cell:
+    addresses = "status.addresses"
+    return lambda node, _now: next((each["address"] for each in _entries(node, addresses) if each["type"] == kind), "")
 
 
-def _count(name: str, path: str) -> Column:
-    """How many entries a map has."""
-
-    def cell(obj: Json, _now: datetime) -> Value:
-        value = field_of(obj, path)
-        return len(value) if isinstance(value, dict) else 0
-
-    return Column(name, cell, type="integer")
-
-
-def _of(have: str, want: str) -> Column:
-    """`2/3`, a count of another one."""
-
-    def cell(obj: Json, _now: datetime) -> Value:
-        return f"{field_of(obj, have) or 0}/{field_of(obj, want) or 0}"
-
-    return Column("Ready", cell, "Ready pods of all wanted.")
-
-
-def _containers(name: str, attribute: str) -> Column:
-    def cell(obj: Json, _now: datetime) -> Value:
-        listed = field_of(obj, "spec.template.spec.containers")
-        return ",".join(str(each.get(attribute)) for each in listed) if isinstance(listed, list) else NONE
-
-    return wide(Column(name, cell, f"{name} of the pod template."))
-
-
-def _map_text(name: str, path: str) -> Column:
-    def cell(obj: Json, _now: datetime) -> Value:
-        value = field_of(obj, path)
-        return labels_text(value if isinstance(value, dict) else None)
-
-    return Column(name, cell)
-
-
-def _job_status(job: Json, _now: datetime) -> Value:
-    held = {each["type"] for each in (job.get("status") or {}).get("conditions") or () if each["status"] == "True"}
+def _job_status(job: Json, _now: datetime) -> str:
+    held = {each["type"] for each in _entries(job, "status.conditions") if each["status"] == "True"}
     ended = next((word for word in ("Complete", "Failed", "Suspended") if word in held), "")
     return ended or ("Terminating" if job["metadata"].get("deletionTimestamp") else "Running")
 
 
-def _job_completions(job: Json, _now: datetime) -> Value:
+def _job_completions(job: Json, _now: datetime) -> str:
     wanted = field_of(job, "spec.completions") or field_of(job, "spec.parallelism") or 1
     return f"{field_of(job, 'status.succeeded') or 0}/{wanted}"
 
 
-def _job_duration(job: Json, now: datetime) -> Value:
+def _job_duration(job: Json, now: datetime) -> str:
     status = job.get("status") or {}
     began, ended = parse_time(status.get("startTime")), parse_time(status.get("completionTime"))
     return "" if began is None else human_duration(((ended or now) - began).total_seconds())
 
 
-def _event_object(event: Json, _now: datetime) -> Value:
+def _event_object(event: Json, _now: datetime) -> str:
     involved = event["involvedObject"]
     return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
 
 
-def _event_time(name: str, field: str) -> Column:
-    def cell(event: Json, now: datetime) -> Value:
-        return age(event.get(field) or event.get("eventTime"), now)
-
-    return Column(name, cell)
+def _ports(service: Json, _now: datetime) -> str:
+    return ",".join(f"{each['port']}/{each.get('protocol', 'TCP')}" for each in _entries(service, "spec.ports"))
 
 
-def _ports(service: Json, _now: datetime) -> Value:
-    ports = field_of(service, "spec.ports")
-    listed = ports if isinstance(ports, list) else []
-    return ",".join(f"{each['port']}/{each.get('protocol', 'TCP')}" for each in listed) or NONE
-
-
-_WORKLOAD = (
-    _containers("Containers", "name"),
-    _containers("Images", "image"),
-    wide(_map_text("Selector", "spec.selector.matchLabels")),
+_NAME = Column("Name", "metadata.name")
+_AGE = Column("Age", _since("metadata.creationTimestamp"))
+_READY = Column("Ready", _of("status.readyReplicas", "spec.replicas"))
+_CONTAINERS = (
+    _wide("Containers", _listed("spec.template.spec.containers", "name"), _NONE),
+    _wide("Images", _listed("spec.template.spec.containers", "image"), _NONE),
 )
+_WORKLOAD = (*_CONTAINERS, _wide("Selector", "spec.selector.matchLabels", _NONE))
 
 _COLUMNS: dict[Resource, tuple[Column, ...]] = {
-    PODS: POD_COLUMNS,
-    NODES: (
-        NAME,
-        Column("Status", _node_status, "Whether the node is ready, and whether it takes pods."),
-        Column("Roles", _node_roles, "Roles of the node."),
-        AGE,
-        text("Version", "status.nodeInfo.kubeletVersion", "Version of the kubelet."),
-        _node_address("InternalIP"),
-        _node_address("ExternalIP"),
-        wide(text("OS-Image", "status.nodeInfo.osImage", absent="<unknown>")),
-        wide(text("Kernel-Version", "status.nodeInfo.kernelVersion", absent="<unknown>")),
-        wide(text("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", absent="<unknown>")),
+    PODS: (
+        _NAME,
+        Column("Ready", pod_columns.ready),
+        Column("Status", pod_columns.status),
+        Column("Restarts", pod_columns.restarts),
+        _AGE,
+        _wide("IP", "status.podIP", _NONE),
+        _wide("Node", "spec.nodeName", _NONE),
+        _wide("Nominated Node", "status.nominatedNodeName", _NONE),
+        _wide("Readiness Gates", pod_columns.gates, _NONE),
     ),
-    NAMESPACES: (NAME, text("Status", "status.phase"), AGE),
+    NODES: (
+        _NAME,
+        Column("Status", _node_status),
+        Column("Roles", _node_roles, _NONE),
+        _AGE,
+        Column("Version", "status.nodeInfo.kubeletVersion"),
+        _wide("Internal-IP", _node_address("InternalIP"), _NONE),
+        _wide("External-IP", _node_address("ExternalIP"), _NONE),
+        _wide("OS-Image", "status.nodeInfo.osImage", _UNKNOWN),
+        _wide("Kernel-Version", "status.nodeInfo.kernelVersion", _UNKNOWN),
+        _wide("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", _UNKNOWN),
+    ),
+    NAMESPACES: (_NAME, Column("Status", "status.phase"), _AGE),
     DEPLOYMENTS: (
-        NAME,
-        _of("status.readyReplicas", "spec.replicas"),
-        number("Up-to-date", "status.updatedReplicas"),
-        number("Available", "status.availableReplicas"),
-        AGE,
+        _NAME,
+        _READY,
+        Column("Up-to-date", "status.updatedReplicas", 0),
+        Column("Available", "status.availableReplicas", 0),
+        _AGE,
         *_WORKLOAD,
     ),
     REPLICASETS: (
-        NAME,
-        number("Desired", "spec.replicas"),
-        number("Current", "status.replicas"),
-        number("Ready", "status.readyReplicas"),
-        AGE,
+        _NAME,
+        Column("Desired", "spec.replicas", 0),
+        Column("Current", "status.replicas", 0),
+        Column("Ready", "status.readyReplicas", 0),
+        _AGE,
         *_WORKLOAD,
     ),
-    STATEFULSETS: (NAME, _of("status.readyReplicas", "spec.replicas"), AGE, *_WORKLOAD[:2]),
+    STATEFULSETS: (_NAME, _READY, _AGE, *_CONTAINERS),
     DAEMONSETS: (
-        NAME,
-        number("Desired", "status.desiredNumberScheduled"),
-        number("Current", "status.currentNumberScheduled"),
-        number("Ready", "status.numberReady"),
-        number("Up-to-date", "status.updatedNumberScheduled"),
-        number("Available", "status.numberAvailable"),
-        _map_text("Node Selector", "spec.template.spec.nodeSelector"),
-        AGE,
+        _NAME,
+        Column("Desired", "status.desiredNumberScheduled", 0),
+        Column("Current", "status.currentNumberScheduled", 0),
+        Column("Ready", "status.numberReady", 0),
+        Column("Up-to-date", "status.updatedNumberScheduled", 0),
+        Column("Available", "status.numberAvailable", 0),
+        Column("Node Selector", "spec.template.spec.nodeSelector", _NONE),
+        _AGE,
         *_WORKLOAD,
     ),
     JOBS: (
-        NAME,
+        _NAME,
         Column("Status", _job_status),
         Column("Completions", _job_completions),
         Column("Duration", _job_duration),
-        AGE,
+        _AGE,
         *_WORKLOAD,
     ),
     BUDGETS: (
-        NAME,
-        text("Min Available", "spec.minAvailable", absent="N/A"),
-        text("Max Unavailable", "spec.maxUnavailable", absent="N/A"),
-        number("Allowed Disruptions", "status.disruptionsAllowed"),
-        AGE,
+        _NAME,
+        Column("Min Available", "spec.minAvailable", "N/A"),
+        Column("Max Unavailable", "spec.maxUnavailable", "N/A"),
+        Column("Allowed Disruptions", "status.disruptionsAllowed", 0),
+        _AGE,
     ),
-    LEASES: (NAME, text("Holder", "spec.holderIdentity"), AGE),
-    CONFIGMAPS: (NAME, _count("Data", "data"), AGE),
-    SECRETS: (NAME, text("Type", "type"), _count("Data", "data"), AGE),
+    LEASES: (_NAME, Column("Holder", "spec.holderIdentity"), _AGE),
+    CONFIGMAPS: (_NAME, Column("Data", "data", 0), _AGE),
+    SECRETS: (_NAME, Column("Type", "type"), Column("Data", "data", 0), _AGE),
     SERVICES: (
-        NAME,
-        text("Type", "spec.type"),
-        text("Cluster-IP", "spec.clusterIP", absent=NONE),
-        text("External-IP", "spec.externalName", absent=NONE),
-        Column("Port(s)", _ports),
-        AGE,
-        wide(_map_text("Selector", "spec.selector")),
+        _NAME,
+        Column("Type", "spec.type"),
+        Column("Cluster-IP", "spec.clusterIP", _NONE),
+        Column("External-IP", "spec.externalName", _NONE),
+        Column("Port(s)", _ports, _NONE),
+        _AGE,
+        _wide("Selector", "spec.selector", _NONE),
     ),
     EVENTS: (
-        _event_time("Last Seen", "lastTimestamp"),
-        text("Type", "type"),
-        text("Reason", "reason"),
+        Column("Last Seen", _since("lastTimestamp", "eventTime")),
+        Column("Type", "type"),
+        Column("Reason", "reason"),
         Column("Object", _event_object),
-        wide(text("Subobject", "involvedObject.fieldPath")),
-        wide(text("Source", "source.component")),
-        text("Message", "message"),
-        wide(_event_time("First Seen", "firstTimestamp")),
-        wide(number("Count", "count")),
-        wide(NAME),
+        _wide("Subobject", "involvedObject.fieldPath"),
+        _wide("Source", "source.component"),
+        Column("Message", "message"),
+        _wide("First Seen", _since("firstTimestamp", "eventTime")),
+        _wide("Count", "count", 0),
+        _wide("Name", "metadata.name"),
     ),
     VOLUMEATTACHMENTS: (
-        NAME,
-        text("Attacher", "spec.attacher"),
-        text("PV", "spec.source.persistentVolumeName"),
-        text("Node", "spec.nodeName"),
-        Column("Attached", lambda obj, _now: bool(field_of(obj, "status.attached")), type="boolean"),
-        AGE,
+        _NAME,
+        Column("Attacher", "spec.attacher"),
+        Column("PV", "spec.source.persistentVolumeName"),
+        Column("Node", "spec.nodeName"),
+        Column("Attached", "status.attached", absent=False),
+        _AGE,
     ),
 }
 
 
 def columns_of(resource: Resource) -> tuple[Column, ...]:
     """The columns of a resource's table."""
-    return _COLUMNS.get(resource, (NAME, AGE))
+    return _COLUMNS.get(resource, (_NAME, _AGE))

@@ -1,4 +1,4 @@
-"""The columns of pods: the one table whose cells need more than a line each.
+"""The cells of pods: the one table in which they need more than a line each.
 
 The status of a pod in a table is not its phase but the most telling thing about its containers.
 """
@@ -8,29 +8,34 @@ from datetime import datetime
 
 from rollout.lab.api.durations import age
 from rollout.lab.api.store import Json
-from rollout.lab.api.table_cells import AGE, NAME, NONE, Column, text, wide
 
 
 def _containers(pod: Json, kind: str = "containerStatuses") -> list[Json]:
     return list((pod.get("status") or {}).get(kind) or ())
 
 
-def _ready(pod: Json, _now: datetime) -> str:
-    ready = sum(1 for each in _containers(pod) if each.get("ready") and "running" in (each.get("state") or {}))
-    return f"{ready}/{len(pod['spec'].get('containers') or ())}"
+def ready(pod: Json, _now: datetime) -> str:
+    """Ready containers of all containers."""
+    count = sum(1 for each in _containers(pod) if each.get("ready") and "running" in (each.get("state") or {}))
+    return f"{count}/{len(pod['spec'].get('containers') or ())}"
+
+
+def status(pod: Json, _now: datetime) -> str:
+    """What its containers are doing."""
+    return pod_status(pod)
 
 
 def pod_status(pod: Json) -> str:
     """What the STATUS column says."""
-    status = pod.get("status") or {}
-    reason = str(status.get("reason") or status.get("phase") or "Unknown")
+    about = pod.get("status") or {}
+    reason = str(about.get("reason") or about.get("phase") or "Unknown")
     initializing = _init_status(pod)
     reason = initializing or _container_status(pod, reason)
     if not pod["metadata"].get("deletionTimestamp"):
         return reason
-    if status.get("reason") == "NodeLost":
+    if about.get("reason") == "NodeLost":
         return "Unknown"
-    return reason if status.get("phase") in {"Succeeded", "Failed"} else "Terminating"
+    return reason if about.get("phase") in {"Succeeded", "Failed"} else "Terminating"
 
 
 def _init_status(pod: Json) -> str:
@@ -77,7 +82,8 @@ def _condition_ready(pod: Json) -> bool:
     return any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions)
 
 
-def _restarts(pod: Json, now: datetime) -> str:
+def restarts(pod: Json, now: datetime) -> str:
+    """How often its containers were restarted, and when last."""
     total = sum(each.get("restartCount", 0) for each in _containers(pod))
     finished = max(_last_ends(pod), default="")
     return f"{total} ({age(finished, now)} ago)" if total and finished else str(total)
@@ -90,21 +96,9 @@ def _last_ends(pod: Json) -> Iterator[str]:
             yield terminated["finishedAt"]
 
 
-def _gates(pod: Json, _now: datetime) -> str:
-    gates = [each["conditionType"] for each in pod["spec"].get("readinessGates") or ()]
+def gates(pod: Json, _now: datetime) -> str:
+    """Passed readiness gates of all of them."""
+    names = [each["conditionType"] for each in pod["spec"].get("readinessGates") or ()]
     conditions = {each["type"]: each.get("status") for each in (pod.get("status") or {}).get("conditions") or ()}
-    passed = sum(1 for gate in gates if conditions.get(gate) == "True")
-    return f"{passed}/{len(gates)}" if gates else NONE
-
-
-POD_COLUMNS = (
-    NAME,
-    Column("Ready", _ready, "Ready containers of all containers."),
-    Column("Status", lambda pod, _now: pod_status(pod), "What its containers are doing."),
-    Column("Restarts", _restarts, "How often its containers were restarted, and when last."),
-    AGE,
-    wide(text("IP", "status.podIP", "Address of the pod.", absent=NONE)),
-    wide(text("Node", "spec.nodeName", "Node it is bound to.", absent=NONE)),
-    wide(text("Nominated Node", "status.nominatedNodeName", "Node that is being made free.", absent=NONE)),
-    wide(Column("Readiness Gates", _gates, "Passed readiness gates of all of them.")),
-)
+    passed = sum(1 for name in names if conditions.get(name) == "True")
+    return f"{passed}/{len(names)}" if names else ""

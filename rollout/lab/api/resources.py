@@ -54,103 +54,52 @@ class Resource:
         return next((each for each in self.subresources if each.name == name), None)
 
 
-def _status(kind: str) -> Subresource:
-    return Subresource("status", kind)
+_SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
+_BINDING = Subresource("binding", "Binding", ("create",))
+_EVICTION = Subresource("eviction", "Eviction", ("create",), "policy", "v1")
+_FINALIZE = Subresource("finalize", "Namespace", ("update",))
 
 
-def _scale() -> Subresource:
-    return Subresource("scale", "Scale", group="autoscaling", version="v1")
+def _resource(
+    group: str,
+    plural: str,
+    kind: str,
+    short: str = "",
+    subresources: tuple[Subresource, ...] = (),
+    *,
+    status: bool = True,
+    namespaced: bool = True,
+    listed: bool = False,
+    verbs: tuple[str, ...] = ALL_VERBS,
+) -> Resource:
+    """`listed` is whether `kubectl get all` shows it; the subresource for its status comes last, as in discovery."""
+    parts = (*subresources, *((Subresource("status", kind),) if status else ()))
+    categories = ("all",) if listed else ()
+    return Resource(group, "v1", plural, kind, namespaced, (short,) if short else (), categories, parts, verbs)
 
 
-def _apps(plural: str, kind: str, short: str, *, scalable: bool = True) -> Resource:
-    subresources = (*((_scale(),) if scalable else ()), _status(kind))
-    return Resource("apps", "v1", plural, kind, True, (short,), ("all",), subresources)
-
-
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False, short_names=("no",), subresources=(_status("Node"),))
-NAMESPACES = Resource(
-    "",
-    "v1",
-    "namespaces",
-    "Namespace",
-    namespaced=False,
-    short_names=("ns",),
-    subresources=(Subresource("finalize", "Namespace", ("update",)), _status("Namespace")),
-    verbs=NAMESPACE_VERBS,
-)
-PODS = Resource(
-    "",
-    "v1",
-    "pods",
-    "Pod",
-    namespaced=True,
-    short_names=("po",),
-    categories=("all",),
-    subresources=(
-        Subresource("binding", "Binding", ("create",)),
-        Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
-        _status("Pod"),
-    ),
-)
-VOLUMES = Resource(
-    "",
-    "v1",
-    "persistentvolumes",
-    "PersistentVolume",
-    namespaced=False,
-    short_names=("pv",),
-    subresources=(_status("PersistentVolume"),),
-)
-CLAIMS = Resource(
-    "",
-    "v1",
-    "persistentvolumeclaims",
-    "PersistentVolumeClaim",
-    namespaced=True,
-    short_names=("pvc",),
-    subresources=(_status("PersistentVolumeClaim"),),
-)
-EVENTS = Resource("", "v1", "events", "Event", namespaced=True, short_names=("ev",))
-CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, short_names=("cm",))
-SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True)
-SERVICES = Resource(
-    "",
-    "v1",
-    "services",
-    "Service",
-    namespaced=True,
-    short_names=("svc",),
-    categories=("all",),
-    subresources=(_status("Service"),),
-)
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
-DAEMONSETS = _apps("daemonsets", "DaemonSet", "ds", scalable=False)
-REPLICASETS = _apps("replicasets", "ReplicaSet", "rs")
-DEPLOYMENTS = _apps("deployments", "Deployment", "deploy")
-STATEFULSETS = _apps("statefulsets", "StatefulSet", "sts")
-JOBS = Resource("batch", "v1", "jobs", "Job", namespaced=True, categories=("all",), subresources=(_status("Job"),))
-BUDGETS = Resource(
-    "policy",
-    "v1",
-    "poddisruptionbudgets",
-    "PodDisruptionBudget",
-    namespaced=True,
-    short_names=("pdb",),
-    subresources=(_status("PodDisruptionBudget"),),
-)
-VOLUMEATTACHMENTS = Resource(
-    "storage.k8s.io",
-    "v1",
-    "volumeattachments",
-    "VolumeAttachment",
-    namespaced=False,
-    subresources=(_status("VolumeAttachment"),),
-)
-ACCESS_REVIEWS = Resource(
+NODES = _resource("", "nodes", "Node", "no", namespaced=False)
+NAMESPACES = _resource("", "namespaces", "Namespace", "ns", (_FINALIZE,), namespaced=False, verbs=NAMESPACE_VERBS)
+PODS = _resource("", "pods", "Pod", "po", (_BINDING, _EVICTION), listed=True)
+VOLUMES = _resource("", "persistentvolumes", "PersistentVolume", "pv", namespaced=False)
+CLAIMS = _resource("", "persistentvolumeclaims", "PersistentVolumeClaim", "pvc")
+EVENTS = _resource("", "events", "Event", "ev", status=False)
+CONFIGMAPS = _resource("", "configmaps", "ConfigMap", "cm", status=False)
+SECRETS = _resource("", "secrets", "Secret", status=False)
+SERVICES = _resource("", "services", "Service", "svc", listed=True)
+LEASES = _resource("coordination.k8s.io", "leases", "Lease", status=False)
+DAEMONSETS = _resource("apps", "daemonsets", "DaemonSet", "ds", listed=True)
+REPLICASETS = _resource("apps", "replicasets", "ReplicaSet", "rs", (_SCALE,), listed=True)
+DEPLOYMENTS = _resource("apps", "deployments", "Deployment", "deploy", (_SCALE,), listed=True)
+STATEFULSETS = _resource("apps", "statefulsets", "StatefulSet", "sts", (_SCALE,), listed=True)
+JOBS = _resource("batch", "jobs", "Job", listed=True)
+BUDGETS = _resource("policy", "poddisruptionbudgets", "PodDisruptionBudget", "pdb")
+VOLUMEATTACHMENTS = _resource("storage.k8s.io", "volumeattachments", "VolumeAttachment", namespaced=False)
+ACCESS_REVIEWS = _resource(
     "authorization.k8s.io",
-    "v1",
     "selfsubjectaccessreviews",
     "SelfSubjectAccessReview",
+    status=False,
     namespaced=False,
     verbs=("create",),
 )

@@ -4,142 +4,128 @@ A real server decodes into typed structures before it looks at anything: a numbe
 request, whatever the rules about that field are.
 """
 
-import base64
-import binascii
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, TypedDict
+
+import msgspec
 
 from rollout.lab.api.resources import BUDGETS, CONFIGMAPS, EVENTS, LEASES, NODES, Resource
-from rollout.lab.api.statuses import StatusError, bad_request, invalid_patch
+from rollout.lab.api.statuses import bad_request, invalid_patch
 from rollout.lab.api.store import Json
 
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-_MICRO_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
+_ZONE: Final = r"(Z|[+-]\d\d:\d\d)\Z"
+_Moment = Annotated[str, msgspec.Meta(pattern=rf"^\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?{_ZONE}")] | None
+_MicroMoment = Annotated[str, msgspec.Meta(pattern=rf"^\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}{_ZONE}")] | None
+_Texts = dict[str, str | None] | None
+_List = list[Any] | None
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+class _Metadata(TypedDict, total=False):
+    name: str | None
+    generateName: str | None
+    namespace: str | None
+    uid: str | None
+    resourceVersion: str | None
+    labels: _Texts
+    annotations: _Texts
+    finalizers: _List
+    ownerReferences: _List
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+class _Spec(TypedDict, total=False):
+    taints: _List
+    containers: _List
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
+class _Status(TypedDict, total=False):
+    conditions: _List
 
 
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)
+class _Object(TypedDict, total=False):
+    metadata: _Metadata | None
+    spec: _Spec | None
+    status: _Status | None
 
 
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, dict)
+class _NodeSpec(_Spec, total=False):
+    unschedulable: bool | None
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(each is None or isinstance(each, str) for each in value.values())
+class _Node(TypedDict, total=False):
+    spec: _NodeSpec | None
 
 
-def _is_bytes(value: object) -> bool:
-    return _is_texts(value) and isinstance(value, dict) and all(map(_is_base64, value.values()))
+class _LeaseSpec(TypedDict, total=False):
+    holderIdentity: str | None
+    leaseDurationSeconds: int | None
+    leaseTransitions: int | None
+    acquireTime: _MicroMoment
+    renewTime: _MicroMoment
 
 
-def _is_base64(value: str) -> bool:
-    try:
-        base64.b64decode(value, validate=True)
-    except binascii.Error:
-        return False
-    return True
+class _Lease(TypedDict, total=False):
+    spec: _LeaseSpec | None
 
 
-def _is_moment(value: object) -> bool:
-    return isinstance(value, str) and _MOMENT.fullmatch(value) is not None
+class _ConfigMap(TypedDict, total=False):
+    data: _Texts
+    binaryData: dict[str, bytes | None] | None
+    immutable: bool | None
 
 
-def _is_micro_moment(value: object) -> bool:
-    return isinstance(value, str) and _MICRO_MOMENT.fullmatch(value) is not None
+class _Event(TypedDict, total=False):
+    involvedObject: dict[str, Any] | None
+    reason: str | None
+    message: str | None
+    type: str | None
+    reportingComponent: str | None
+    reportingInstance: str | None
+    count: int | None
+    firstTimestamp: _Moment
+    lastTimestamp: _Moment
+    eventTime: _MicroMoment
 
 
-def _is_amount(value: object) -> bool:
-    return _is_text(value) or _is_whole(value)
+class _BudgetSpec(TypedDict, total=False):
+    minAvailable: str | int | None
+    maxUnavailable: str | int | None
 
 
-Shapes = Mapping[str, Callable[[object], bool]]
+class _Budget(TypedDict, total=False):
+    spec: _BudgetSpec | None
 
-# Parents stand before their children.
-_EVERYWHERE: Final[Shapes] = {
-    "metadata": _is_mapping,
-    **{f"metadata.{name}": _is_text for name in ("name", "generateName", "namespace", "uid", "resourceVersion")},
-    "metadata.labels": _is_texts,
-    "metadata.annotations": _is_texts,
-    "metadata.finalizers": _is_list,
-    "metadata.ownerReferences": _is_list,
-    "spec": _is_mapping,
-    "spec.taints": _is_list,
-    "spec.containers": _is_list,
-    "status": _is_mapping,
-    "status.conditions": _is_list,
-}
-_OF: Final[Mapping[Resource, Shapes]] = {
-    NODES: {"spec.unschedulable": _is_flag},
-    LEASES: {
-        "spec.holderIdentity": _is_text,
-        "spec.leaseDurationSeconds": _is_whole,
-        "spec.leaseTransitions": _is_whole,
-        "spec.acquireTime": _is_micro_moment,
-        "spec.renewTime": _is_micro_moment,
-    },
-    CONFIGMAPS: {"data": _is_texts, "binaryData": _is_bytes, "immutable": _is_flag},
-    EVENTS: {
-        "involvedObject": _is_mapping,
-        **dict.fromkeys(("reason", "message", "type", "reportingComponent", "reportingInstance"), _is_text),
-        "count": _is_whole,
-        "firstTimestamp": _is_moment,
-        "lastTimestamp": _is_moment,
-        "eventTime": _is_micro_moment,
-    },
-    BUDGETS: {"spec.minAvailable": _is_amount, "spec.maxUnavailable": _is_amount},
+
+_OF: Final[Mapping[Resource, Any]] = {
+    NODES: _Node,
+    LEASES: _Lease,
+    CONFIGMAPS: _ConfigMap,
+    EVENTS: _Event,
+    BUDGETS: _Budget,
 }
 
 
 def check_shape(resource: Resource, obj: Json) -> None:
     """Raise a 400 where a part of the body is of another JSON type than it has to be."""
-    path = _misshapen(resource, obj)
-    if path:
-        raise bad_request(_undecodable(resource, path))
+    if why := _undecodable(resource, obj):
+        raise bad_request(why)
 
 
 def check_patched_shape(resource: Resource, obj: Json) -> None:
     """Raise a 422 where a patch has made such a thing of the object."""
-    path = _misshapen(resource, obj)
-    if path:
-        raise _invalid_result(resource, path)
+    if why := _undecodable(resource, obj):
+        raise invalid_patch(why)
 
 
-def _invalid_result(resource: Resource, path: str) -> StatusError:
-    return invalid_patch(_undecodable(resource, path))
-
-
-def _misshapen(resource: Resource, obj: Json) -> str:
-    """Path of the first field that cannot be decoded; empty where all can."""
-    shapes = {**_EVERYWHERE, **_OF.get(resource, {})}
-    return next((path for path, fits in shapes.items() if not _fits(_at(obj, path), fits)), "")
-
-
-def _fits(value: object, fits: Callable[[object], bool]) -> bool:
-    return value is None or fits(value)
-
-
-def _at(obj: Any, path: str) -> object:
-    for part in path.split("."):
-        obj = obj.get(part) if isinstance(obj, dict) else None
-    return obj
-
-
-def _undecodable(resource: Resource, path: str) -> str:
-    return (
-        f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: json: cannot '
-        f"unmarshal into Go struct field {resource.kind}.{path}"
-    )
+def _undecodable(resource: Resource, obj: Json) -> str:
+    """What is said of the first field that cannot be decoded; empty where all can."""
+    try:
+        msgspec.convert(obj, _Object)
+        msgspec.convert(obj, _OF.get(resource, _Object))
+    except msgspec.ValidationError as error:
+        path = re.sub(r".*`\$\.?([\w.]*).*", r"\1", str(error))
+        return (
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: json: cannot '
+            f"unmarshal into Go struct field {resource.kind}.{path}"
+        )
+    return ""

@@ -188,9 +188,12 @@ async def _set(shell: Shell, words: tuple[str, ...]) -> int:
     return 0
 
 
-async def _shift(shell: Shell, _words: tuple[str, ...]) -> int:
-    failed, shell.arguments = not shell.arguments, shell.arguments[1:]
-    return int(failed)
+async def _shift(shell: Shell, words: tuple[str, ...]) -> int:
+    count = int(words[0]) if words else 1
+    if count > len(shell.arguments):
+        return 1
+    shell.arguments = shell.arguments[count:]
+    return 0
 
 
 async def _eval(shell: Shell, words: tuple[str, ...]) -> int:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from tests.contract.cluster import Cluster, connected
+from tests.standalone_api import StandaloneApi, standalone_api
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import json
 import pytest
 import urllib3
 
-from rollout.lab.api.standalone import StandaloneApi
 from tests.contract.cluster import JSON_PATCH, MERGE, STRATEGIC, Cluster
+from tests.standalone_api import StandaloneApi
 
 NODES = "/api/v1/nodes"
 PROTOBUF = "application/vnd.kubernetes.protobuf"

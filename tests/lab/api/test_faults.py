@@ -11,8 +11,8 @@ import urllib3
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer, FaultPlan
 from rollout.lab.api.requests import parse_target
-from rollout.lab.api.standalone import StandaloneApi
 from tests.contract.cluster import Answer, Cluster
+from tests.standalone_api import StandaloneApi
 
 NODES = "/api/v1/nodes"
 BROKEN = (urllib3.exceptions.ProtocolError, urllib3.exceptions.NewConnectionError)

@@ -9,10 +9,10 @@ import pytest
 import urllib3
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.lab.lab import Lab
 from tests.conftest import StartLab
 from tests.contract.cluster import Cluster, connected
+from tests.standalone_api import StandaloneApi, standalone_api
 
 NODES = "/api/v1/nodes"
 NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "made"}}

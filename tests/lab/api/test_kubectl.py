@@ -15,8 +15,8 @@ import pytest
 from rollout.lab.api.access import Denial
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS, REPLICASETS, Resource
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
 from rollout.lab.api.store import Change, ChangeType
+from tests.standalone_api import StandaloneApi, standalone_api
 
 pytestmark = pytest.mark.kubectl
 

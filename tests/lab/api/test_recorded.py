@@ -36,7 +36,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 import urllib3
 
-from rollout.lab.api.standalone import StandaloneApi, standalone_api
+from tests.standalone_api import StandaloneApi, standalone_api
 
 Json = dict[str, Any]
 DATA = Path(__file__).parent / "data" / "apiserver-1.36.jsonl"

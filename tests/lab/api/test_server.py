@@ -6,8 +6,8 @@ import time
 from rollout.lab.api.access import Denial
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS, PODS
-from rollout.lab.api.standalone import StandaloneApi
 from tests.contract.cluster import MERGE, Cluster
+from tests.standalone_api import StandaloneApi
 
 NODES = "/api/v1/nodes"
 CONFIG = "/api/v1/namespaces/default/configmaps"

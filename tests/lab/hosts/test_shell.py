@@ -70,6 +70,7 @@ SAME = {
     "nounset": "set -u; echo ${x:-a}; echo $x; echo no",
     "eval": "x='echo a; echo b'; eval \"$x\"; eval 'y=3'; echo $y",
     "shift and set": "set -- a b c; shift; echo $1 $#; set -- x; echo $1",
+    "shift by more": "f() { shift 2; echo $1 $#; }; f a b c d",
     "unset": "x=1; unset x; echo [${x-gone}]",
     "temporary assignment": "x=1; f() { echo $x; }; x=2 f; :; echo a",
     "comments": "echo a # b\n# echo c\necho d#e",

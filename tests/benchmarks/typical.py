@@ -1,0 +1,220 @@
+"""The ordinary clusters, rolled by the real program and by hand: what each way takes, and what it does to the pods.
+
+By hand: node after node kubectl drain, ssh reboot, wait until it is Ready on another boot, kubectl uncordon. The
+program runs at each limit and with every strategy and sharing that it knows. Each way has a fresh lab, in a process
+of its own, and the journal of one run on such a lab, so that estimates have a past.
+
+`s` are simulated seconds of the whole command, `x` how many times faster than by hand, `est` the plan's estimate to
+what the run took, `ev/pod` evictions to pods that had to move, `twice` evictions of pods that had moved before,
+`broken` budgets, `away` the most nodes, `CPU s` the program's own.
+
+Run: python tests/benchmarks/typical.py [--scenario typical|typical-large] [--limits 1,2,6,10] [--speed 5]
+     [--only WORD] [--no-by-hand]; `--only` keeps the ways whose flags hold the word.
+"""
+
+import argparse
+import json
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import product
+from pathlib import Path
+
+from lab_process import LabProcess, client_environment, lab_process
+
+KUBECTL = "/usr/bin/kubectl"
+BOOT_OF = "jsonpath={.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
+# What has been built, of what may be asked for: each with the values to try.
+FLAGS: Mapping[str, Sequence[Sequence[str]]] = {
+    "--strategy": (("--strategy", "waves"), ("--strategy", "rolling")),
+    "--sharing": (("--sharing", "rate"), ("--sharing", "exclusive")),
+    "--prefer-no-schedule-taint": ((), ("--no-prefer-no-schedule-taint",)),
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to roll the cluster; no limit is by hand."""
+
+    limit: int | None
+    flags: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What stands in the table."""
+        if self.limit is None:
+            return "by hand"
+        return " ".join((f"{self.limit:>2}", *(flag.removeprefix("--") for flag in self.flags)))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of wall, of the plan's estimate and of the run in it, of CPU; and what the lab has seen."""
+
+    seconds: float
+    estimate: float
+    ran: float
+    cpu: float
+    evictions: int
+    twice: int
+    broken: int
+    away: int
+    waves: int
+
+
+def main() -> None:
+    """Measure all ways and print a row for each."""
+    asked = arguments()
+    nodes = 100 if asked.scenario == "typical-large" else 6
+    journal = trained(asked.scenario, asked.speed)
+    print(f"{asked.scenario}, {nodes} nodes, {asked.speed:g} simulated seconds in a real one")
+    print(f"{'limit':<46}{'s':>7}{'x':>6}{'est':>6}{'evict':>7}{'ev/pod':>8}", end="")
+    print(f"{'twice':>7}{'broken':>8}{'away':>6}{'waves':>7}{'CPU s':>7}", flush=True)
+    base: float | None = None
+    for way in ways([int(each) for each in asked.limits.split(",")], asked.only, by_hand=asked.by_hand):
+        measured = measure(asked.scenario, asked.speed, way, journal)
+        base = base or (measured.seconds if way.limit is None else None)
+        print(row(way, measured, asked.speed, base), flush=True)
+        assert measured.broken == 0, "a budget was broken"
+        assert measured.away <= (way.limit or 1), "too many nodes were away"
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scenario", default="typical")
+    parser.add_argument("--limits", default="1,2,6,10")
+    parser.add_argument("--speed", type=float, default=5.0)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--no-by-hand", dest="by_hand", action="store_false")
+    return parser.parse_args()
+
+
+def ways(limits: Sequence[int], only: str, *, by_hand: bool) -> Iterator[Way]:
+    """By hand, then each limit with each combination of what the program knows."""
+    if by_hand:
+        yield Way(None)
+    command = [sys.executable, "-m", "rollout", "apply", "--help"]
+    known = set(re.findall(r"--[a-z-]+", subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    values = [tried for flag, tried in FLAGS.items() if flag in known]
+    for limit, chosen in product(limits, product(*values)):
+        way = Way(limit, tuple(word for flag in chosen for word in flag))
+        if only in way.name:
+            yield way
+
+
+def row(way: Way, measured: Measured, speed: float, base: float | None) -> str:
+    """A line of the table."""
+    pods = measured.evictions - measured.twice
+    faster = f"{base / measured.seconds:.2f}" if base else ""
+    estimate = f"{measured.estimate / measured.ran:.2f}" if measured.ran else ""
+    return (
+        f"{way.name:<46}{measured.seconds * speed:>7.0f}{faster:>6}{estimate:>6}{measured.evictions:>7}"
+        f"{measured.evictions / pods:>8.2f}{measured.twice:>7}{measured.broken:>8}{measured.away:>6}"
+        f"{measured.waves:>7}{measured.cpu:>7.1f}"
+    )
+
+
+def trained(scenario: str, speed: float) -> str:
+    """The journal of a run on such a lab, of its first two nodes together."""
+    with lab_process(scenario, speed=speed) as lab:
+        path = lab.directory / "journal.jsonl"
+        few = ("--node", "worker-1", "--node", "worker-2", "--max-unavailable", "2")
+        rollout(lab, "apply", "--yes", "--journal", str(path), *few)
+        return path.read_text()
+
+
+def measure(scenario: str, speed: float, way: Way, journal: str) -> Measured:
+    """One way on a fresh lab."""
+    with lab_process(scenario, speed=speed) as lab:
+        remember(lab, journal)
+        before, began = cpu_of_children(), time.monotonic()
+        if way.limit is None:
+            waves, estimate, ran = len(roll_by_hand(lab)), 0.0, 0.0
+        else:
+            waves, estimate, ran = roll(lab, "--max-unavailable", str(way.limit), *way.flags)
+        seconds, cpu, scores = time.monotonic() - began, cpu_of_children() - before, lab.scores
+    assert set(scores["reboots"].values()) == {1}, scores["reboots"]
+    counts = (scores["evictions"], scores["moved_twice"], len(scores["budgets_broken"]), scores["most_unavailable"])
+    return Measured(seconds, estimate, ran, cpu, *counts, waves)
+
+
+def cpu_of_children() -> float:
+    """Seconds that processes which have ended have used; the labs are waited for only after this is read."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def remember(lab: LabProcess, journal: str) -> None:
+    """Let it be a run of this lab's cluster."""
+    uid = run(lab, KUBECTL, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+    first, _, rest = journal.partition("\n")
+    head = json.loads(first)
+    head["cluster"]["uid"] = uid
+    runs = lab.directory / ".local/state/rollout/runs"
+    runs.mkdir(parents=True)
+    (runs / "20200101T000000Z-training.jsonl").write_text(f"{json.dumps(head)}\n{rest}")
+
+
+def roll(lab: LabProcess, *flags: str) -> tuple[int, float, float]:
+    """The real program: how many waves, its estimate, and what the run took."""
+    lines = [json.loads(line) for line in rollout(lab, "apply", "--yes", "-o", "json", *flags).splitlines()]
+    plan = next(line["plan"] for line in lines if line["type"] == "plan")
+    acts = [line["at"] for line in lines if line["type"] in {"step", "node_finished", "summary"}]
+    ran = time_of(acts[-1]) - time_of(acts[0])
+    return plan["summary"]["waves"], plan["estimate"]["seconds"], ran
+
+
+def time_of(stamp: str) -> float:
+    """Seconds since the epoch."""
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def roll_by_hand(lab: LabProcess) -> list[str]:
+    """Node after node, as somebody would who knows kubectl and has an evening."""
+    names = run(lab, KUBECTL, "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}").split()
+    for name in names:
+        run(lab, KUBECTL, "drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=600s")
+        before = run(lab, KUBECTL, "get", "node", name, "-o", BOOT_OF)
+        ssh(lab, name)
+        while (now := run(lab, KUBECTL, "get", "node", name, "-o", BOOT_OF)) == before or not now.endswith("True"):
+            time.sleep(0.2)
+        run(lab, KUBECTL, "uncordon", name)
+    return names
+
+
+def ssh(lab: LabProcess, name: str) -> None:
+    """Ask a host to reboot; the connection may break before the answer."""
+    address = run(lab, KUBECTL, "get", "node", name, "-o", "jsonpath={.status.addresses[0].address}")
+    options = ("-o", f"UserKnownHostsFile={lab.environment['ROLLOUT_KNOWN_HOSTS']}", "-F", "none")
+    where = ("-p", lab.environment["ROLLOUT_SSH_PORT"], "-i", lab.environment["ROLLOUT_SSH_KEY"], f"core@{address}")
+    subprocess.run(
+        ["ssh", *options, *where, "sudo systemctl reboot"],
+        env=client_environment(lab),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+
+
+def rollout(lab: LabProcess, *words: str) -> str:
+    """What the real program prints, started in the lab's folder as its home."""
+    return run(lab, sys.executable, "-m", "rollout", *words)
+
+
+def run(lab: LabProcess, *words: str) -> str:
+    """What a command prints; its end is the benchmark's where it fails."""
+    environment = {**client_environment(lab), "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(words, env=environment, cwd=lab.directory, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(words)} ended with {ended.returncode}:\n{ended.stderr[-3000:]}")
+    return ended.stdout
+
+
+if __name__ == "__main__":
+    main()

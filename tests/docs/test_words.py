@@ -1,0 +1,90 @@
+"""Names in the code name the thing, and sentences for operators keep to the words of the glossary."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, ROOT
+
+# Say nothing about the value that they are bound to.
+VAGUE = frozenset({"each", "found", "made", "some", "stuff", "that", "these", "thing", "this", "those", "told"})
+# Not yet gone through name by name.
+UNREAD = ("lab/", "adapters/ssh/", "gather/inventory/")
+# Said in place of them: drop, "Type yes:", fix, temporarily, remove, again, does not define, is not a.
+PHRASES = (
+    "Leave the flags away",
+    "Leave it away",
+    "Only 'yes'",
+    "as many as may be away",
+    "for the while",
+    "Mend it",
+    "mend it",
+    "taken away",
+    "takes away",
+    "made anew",
+    "plan anew",
+    "does not tell of",
+    "do not tell of",
+    "says no with",
+    "somebody else",
+    "nobody is running",
+    "all the same:",
+    "told of at",
+    "is no URL",
+    "by somebody",
+)
+SOURCES = sorted((ROOT / "rollout").rglob("*.py"))
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def bound(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every name that is bound, with its line: variables, parameters, functions, classes, patterns."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.MatchAs(name=str(name)):
+                yield node.lineno, name
+            case _:
+                continue
+
+
+def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Every text that is no docstring, with its line; of an f-string the pieces between the values."""
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def test_no_name_is_vague() -> None:
+    read = [file for file in SOURCES if not file.relative_to(ROOT / "rollout").as_posix().startswith(UNREAD)]
+    vague = [f"{file}:{line} {name}" for file in read for line, name in bound(parsed(file)) if name in VAGUE]
+    assert len(read) > 200
+    assert not vague
+
+
+def test_no_sentence_sounds_translated() -> None:
+    said = [(file, line, text) for file in SOURCES for line, text in sentences(parsed(file))]
+    assert len(said) > 2000
+    assert not [f"{file}:{line} {text}" for file, line, text in said if any(phrase in text for phrase in PHRASES)]
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS.glob("*.md")), ROOT / "README.md"], ids=lambda page: page.name)
+def test_no_page_sounds_translated(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not [phrase for phrase in PHRASES if phrase in text]
+
+
+def test_the_check_sees_what_it_looks_for() -> None:
+    code = (
+        'def told(each):\n    """for the while"""\n    for this in each:\n        raise E(f"{this}: mend it, {this}")\n'
+    )
+    tree = ast.parse(code)
+    assert {name for _, name in bound(tree)} == {"told", "each", "this"}
+    assert [text for _, text in sentences(tree)] == [": mend it, "]

@@ -1,0 +1,182 @@
+"""A plan played on the lab's world in simulated time: what a rollout would do to the cluster, without its wire.
+
+Its nodes are cordoned, emptied by evictions that budgets may refuse, rebooted and uncordoned wave by wave, and the next
+wave waits until the workloads are as well as before, as the engine does.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+
+from rollout.errors import ApiNotFoundError
+from rollout.gather.cluster.snapshot import BUDGETS as BUDGETS_PATH
+from rollout.gather.cluster.snapshot import DAEMON_SETS, KUBE_SYSTEM, VERSION, read_snapshot
+from rollout.gather.cluster.snapshot import NODES as NODES_PATH
+from rollout.gather.cluster.snapshot import PODS as PODS_PATH
+from rollout.lab.api.evicting import Evictor
+from rollout.lab.api.requests import Target
+from rollout.lab.api.resources import BUDGETS, DAEMONSETS, NODES, PODS
+from rollout.lab.api.statuses import StatusError
+from rollout.lab.api.store import Json
+from rollout.lab.api.writing import Writer
+from rollout.lab.hosts.machine import HostTimings
+from rollout.lab.world.objects import is_daemon, is_deleting, is_ready, node_name, phase
+from rollout.model.host import HostObservation
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy, Selection
+from rollout.planning.estimates import NO_PAST, Past
+from rollout.planning.plan import PlanInputs, build_plan
+from tests.lab.world.simulation import NAMESPACE, Simulation
+from tests.planning.builders import NOW, facts
+
+STEP = 0.5
+DOWN = HostTimings().shutdown + HostTimings().boot
+_SERVED = {NODES_PATH: NODES, PODS_PATH: PODS, BUDGETS_PATH: BUDGETS, DAEMON_SETS: DAEMONSETS}
+
+
+class StoreApi:
+    """What the store holds, as the lists that planning reads."""
+
+    server = "https://127.0.0.1:6443"
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+
+    def server_time(self) -> datetime:
+        return NOW
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        """The few objects that are asked for by name."""
+        if path == VERSION:
+            return b'{"gitVersion":"v1.36.2"}'
+        if path == KUBE_SYSTEM:
+            return b'{"metadata":{"name":"kube-system","uid":"cluster-uid"}}'
+        raise ApiNotFoundError(f"no {path} {query}", status=404)
+
+    def pages(self, path: str, _query: Mapping[str, str] | None = None) -> Iterator[bytes]:
+        """One page with everything."""
+        resource = _SERVED.get(path)
+        items = list(self._sim.store.items(resource)) if resource else []
+        yield msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": items})
+
+
+@dataclass
+class Played:
+    """What a rollout took, in seconds, and the nodes that were not empty in time."""
+
+    seconds: float = 0.0
+    drains: list[float] = field(default_factory=list)
+    reboots: list[float] = field(default_factory=list)
+    settles: list[float] = field(default_factory=list)
+    stuck: set[str] = field(default_factory=set)
+
+    @property
+    def past(self) -> Past:
+        """The same as journals would tell it."""
+        return Past(tuple(self.drains), tuple(self.reboots), tuple(self.settles))
+
+
+def plan_of(sim: Simulation, policy: Policy, past: Past = NO_PAST) -> RolloutPlan:
+    """The plan for all nodes as they stand."""
+    snapshot = read_snapshot(StoreApi(sim))  # type: ignore[arg-type]
+    boots = {node.name: node for node in snapshot.nodes}
+    seen: dict[str, HostObservation] = {
+        name: facts(name, boot_id=node.boot_id, machine_id=node.machine_id) for name, node in boots.items()
+    }
+    return build_plan(PlanInputs(snapshot, seen, tuple(boots), Selection(), policy, NOW, past))
+
+
+def play(sim: Simulation, plan: RolloutPlan) -> Played:
+    """Run the plan's waves, one after another, until one cannot be finished."""
+    played, began = Played(), sim.clock.monotonic()
+    for number, wave in enumerate(plan.waves, start=1):
+        _Wave(sim, plan, [node.name for node in wave.nodes], played).run(settles=number < len(plan.waves))
+        if played.stuck:
+            break
+    played.seconds = sim.clock.monotonic() - began
+    return played
+
+
+class _Wave:
+    """The nodes of one wave, each at its own step."""
+
+    def __init__(self, sim: Simulation, plan: RolloutPlan, names: Sequence[str], played: Played) -> None:
+        self._sim, self._policy, self._played = sim, plan.policy, played
+        self._evictor = Evictor(sim.store, Writer(sim.store))
+        self._draining, self._down, self._coming = dict.fromkeys(names, 0.0), dict[str, float](), set[str]()
+        self._drained = dict[str, float]()
+        self._before = self._well()
+
+    def run(self, *, settles: bool) -> None:
+        """Take all of them through, and let the cluster settle where another wave follows."""
+        began = self._now()
+        for name in self._draining:
+            self._sim.cordon(name)
+        while self._draining or self._down or self._coming:
+            self._sim.advance(STEP)
+            self._empty(began)
+            self._boot()
+            self._give_back()
+            if self._played.stuck:
+                return
+        ended = self._now()
+        while settles and self._before - self._well():
+            self._sim.advance(STEP)
+            if self._now() - ended > self._policy.settle_timeout:
+                self._played.stuck.add(f"settling: {self._before - self._well()}")
+                return
+        self._played.settles.append(self._now() - ended)
+
+    def _now(self) -> float:
+        return self._sim.clock.monotonic()
+
+    def _well(self) -> Counter[str]:
+        """Ready pods by workload."""
+        return Counter(pod["metadata"]["labels"]["app"] for pod in self._sim.pods() if is_ready(pod))
+
+    def _empty(self, began: float) -> None:
+        for name in list(self._draining):
+            leaving = [pod for pod in self._sim.pods(node=name) if not is_daemon(pod)]
+            for pod in leaving:
+                self._evict(pod)
+            if not leaving:
+                del self._draining[name]
+                self._drained[name] = self._now()
+                self._played.drains.append(self._now() - began)
+                self._sim.switch_off(name)
+                self._down[name] = self._now()
+            elif self._now() - began > self._policy.drain.timeout:
+                self._played.stuck.add(name)
+
+    def _evict(self, pod: Json) -> None:
+        if is_deleting(pod):
+            return
+        name = pod["metadata"]["name"]
+        try:
+            target = Target("create", "", PODS, "eviction", NAMESPACE, name)
+            self._evictor.evict(target, {"metadata": {"name": name}})
+        except StatusError:
+            return
+
+    def _boot(self) -> None:
+        for name, since in list(self._down.items()):
+            if self._now() - since >= DOWN:
+                del self._down[name]
+                self._coming.add(name)
+                self._sim.switch_on(name)
+
+    def _give_back(self) -> None:
+        for name in list(self._coming):
+            reported = self._sim.node(name)["status"]["nodeInfo"]["bootID"]
+            if reported == self._sim.hosts[name].boot_id and self._sim.is_ready(name):
+                self._coming.discard(name)
+                self._sim.cordon(name, wanted=False)
+                self._played.reboots.append(self._now() - self._drained[name])
+
+
+def is_placed(sim: Simulation) -> bool:
+    """Whether every pod has a node and is Ready."""
+    return all(node_name(pod) and phase(pod) == "Running" and is_ready(pod) for pod in sim.pods())

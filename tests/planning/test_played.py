@@ -1,0 +1,101 @@
+"""Plans of random clusters, played: each without a blocker can be finished, and takes about what was estimated."""
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import strategies as st
+
+from rollout.lab.world.host import NodeSetting
+from rollout.model.plan import RolloutPlan, WarningKind
+from rollout.model.policy import Policy
+from rollout.model.quantity import Count
+from tests.lab.world.simulation import Simulation
+from tests.planning.played import Played, is_placed, plan_of, play
+
+APART = {"topologyKey": "kubernetes.io/hostname"}
+
+
+class App(NamedTuple):
+    """A workload of a random cluster; `budget` is the field of its disruption budget, if any, and what stands in it."""
+
+    stateful: bool
+    replicas: int
+    cpu: int
+    budget: tuple[str, int | str] | None
+    apart: bool
+
+
+BUDGETS = st.sampled_from(
+    (
+        None,
+        ("maxUnavailable", 1),
+        ("maxUnavailable", 2),
+        ("maxUnavailable", "50%"),
+        ("minAvailable", 1),
+        ("minAvailable", "50%"),
+        ("minAvailable", "90%"),
+    )
+)
+APPS = st.builds(
+    App,
+    stateful=st.booleans(),
+    replicas=st.integers(1, 8),
+    cpu=st.sampled_from((100, 300, 800, 1500)),
+    budget=BUDGETS,
+    apart=st.booleans(),
+)
+
+
+def cluster(nodes: int, apps: list[App]) -> Simulation:
+    """Nodes of four cores with these workloads on them, at rest."""
+    sim = Simulation()
+    for index in range(1, nodes + 1):
+        labels = {"kubernetes.io/hostname": f"n{index}"}
+        capacity = {"cpu": "4", "memory": "16Gi", "pods": "20"}
+        sim.add_node(f"n{index}", NodeSetting(capacity=capacity, labels=labels))
+    sim.daemon_set("agent")
+    for index, app in enumerate(apps):
+        name = f"app{index}"
+        term = {**APART, "labelSelector": {"matchLabels": {"app": name}}}
+        repelled = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        more = {"affinity": repelled} if app.apart else {}
+        make = sim.stateful_set if app.stateful else sim.deployment
+        make(name, app.replicas, cpu=f"{app.cpu}m", **more)
+        if app.budget:
+            sim.budget(name, **dict([app.budget]))
+    sim.begin()
+    return sim
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(nodes=st.integers(2, 8), apps=st.lists(APPS, min_size=1, max_size=4), limit=st.integers(1, 6))
+def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], limit: int) -> None:
+    sim = cluster(nodes, apps)
+    assume(is_placed(sim))
+    policy = Policy(max_unavailable=Count(limit))
+    trial = plan_of(sim, policy)
+    assume(not trial.blockers)
+    first = finished(sim, trial)
+    again = plan_of(sim, policy, first.past)
+    assume(not first.stuck and not again.blockers)
+    second = finished(sim, again)
+    scores = sim.keeper.scoreboard()
+    assert (scores.budgets_broken, scores.killed) == ((), ())
+    assert scores.most_unavailable <= limit
+    # How long a budget makes a node's pods wait for each other is reckoned with an assumed start of replacements.
+    if not second.stuck and not any("drains gradually" in wave.because for wave in again.waves):
+        assert 0.75 <= again.estimate.seconds / second.seconds <= 1.25
+
+
+def finished(sim: Simulation, plan: RolloutPlan) -> Played:
+    """The plan, played to its end, but for nodes of which it has warned that room is lacking."""
+    played = play(sim, plan)
+    for wave in plan.waves:
+        note(f"{[node.name for node in wave.nodes]}: {wave.because}")
+    note(f"{plan.estimate}, and it took {played}")
+    warned = {warning.node for warning in plan.warnings if warning.kind is WarningKind.FITS_NOWHERE}
+    assert set(played.stuck) <= warned
+    return played
