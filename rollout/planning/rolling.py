@@ -114,7 +114,11 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
     for taken in holds:
         for key, need in taken.items():
             needs[key].append(need)
-    return {key for key, each in needs.items() if len(each) > 1 and sum(nlargest(most, each)) > capacity.get(key, 0)}
+    return {
+        key
+        for key, amounts in needs.items()
+        if len(amounts) > 1 and sum(nlargest(most, amounts)) > capacity.get(key, 0)
+    }
 
 
 def _because(part: str, rules: Rolling) -> str:
