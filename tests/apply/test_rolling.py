@@ -118,7 +118,8 @@ def test_killed_in_the_middle_it_is_gone_on_with_by_anybody_and_the_order_contin
     waves = [line for line in ended.lines if line["type"] == "wave_started"]
     assert "worker-1" in under_way
     assert under_way == set(waves[0]["nodes"])
-    assert waves[-1]["in_flight"] == 3
+    # The slow one may be NotReady when the rest is planned, and uses up the limit then.
+    assert waves[-1]["in_flight"] in (2, 3)
     assert most_at_once([line for line in ended.lines if line.get("node") in waves[-1]["nodes"]]) <= 3
     assert_clean(lab, *workers(1, 8), most=3)
 
