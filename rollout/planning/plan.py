@@ -21,13 +21,16 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
+from rollout.model.quantity import LONGEST
+from rollout.planning.budgets import BudgetIndex
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
-from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, past_run, total, wave_estimate
+from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
+from rollout.planning.rates import Rates
 from rollout.planning.rivals import nodes_being_upgraded, rivals
 from rollout.planning.rolling import rolled, schedule, slow_first
 from rollout.planning.rooms import Rooms
@@ -85,10 +88,11 @@ def decide(inputs: PlanInputs) -> Decisions:
     wave_limit = _wave_limit(inputs)
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
-    limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
-    pieces = [_piece(item, owners, forecaster, inputs.policy) for item in drainable]
+    limits = _limits(max(1, wave_limit), owners, forecaster, inputs, drainable)
+    pieces = [_piece(item, owners, forecaster, inputs) for item in drainable]
     layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
-    waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits)
+    index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
+    waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
     if inputs.policy.strategy is Strategy.ROLLING:
         rooms = Rooms.of(inputs.snapshot)
         parts = rolled(waves, limits, partial(near, leaving=leaving, rooms=rooms))
@@ -144,7 +148,7 @@ def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
     for index, placed in enumerate(decisions.layout.waves, start=1):
         wave = _wave(index, placed, decisions, pace)
         if placed.rolling is not None:
-            wave = _timed(wave, placed.rolling, before, decisions, pace)
+            wave = _timed(wave, placed, before, decisions, pace)
         before += wave.estimate.seconds
         yield wave
 
@@ -152,12 +156,13 @@ def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
 def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
     items = [decisions.drainable[name] for name in placed.names]
     nodes = tuple(item.planned(decisions.foresight.arrivals.get(item.node.name, 0)) for item in items)
-    return Wave(index, nodes, placed.because, _estimate(items, decisions, pace))
+    return Wave(index, nodes, placed.because, _estimate(placed, decisions, pace))
 
 
-def _timed(wave: Wave, rules: Rolling, before: int, decisions: Decisions, pace: Pace) -> Wave:
+def _timed(wave: Wave, placed: Placed, before: int, decisions: Decisions, pace: Pace) -> Wave:
     """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
-    seconds = {node.name: _seconds(decisions.drainable[node.name], decisions, pace) for node in wave.nodes}
+    seconds = {node.name: _seconds(placed, node.name, decisions, pace) for node in wave.nodes}
+    rules = placed.rolling or Rolling(1)
     begins, whole = schedule(rules, slow_first(seconds))
     shifted = {name: before + begin for name, begin in begins.items()}
     nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
@@ -166,16 +171,19 @@ def _timed(wave: Wave, rules: Rolling, before: int, decisions: Decisions, pace: 
     )
 
 
-def _seconds(item: Drainable, decisions: Decisions, pace: Pace) -> int:
+def _seconds(placed: Placed, name: str, decisions: Decisions, pace: Pace) -> int:
     """How long a node alone is likely to take: as long as its own last run did, where that was longer."""
-    estimate = _estimate([item], decisions, pace)
-    return max(estimate.seconds, round(past_run(item.node) or 0) + estimate.settle + estimate.soak)
+    alone = replace(placed, pieces=tuple(piece for piece in placed.pieces if piece.name == name))
+    estimate = _estimate(alone, decisions, pace)
+    return max(estimate.seconds, round(past_run(decisions.drainable[name].node) or 0) + estimate.settle + estimate.soak)
 
 
-def _estimate(items: Sequence[Drainable], decisions: Decisions, pace: Pace) -> Estimate:
-    allowed, policy = decisions.limits.allowed, decisions.inputs.policy
-    drains = [drain_seconds(item.leaving, item.load, allowed, policy.drain, pace) for item in items]
-    return wave_estimate(drains, pace, policy.gates.soak, moves_pods=any(item.leaving for item in items))
+def _estimate(placed: Placed, decisions: Decisions, pace: Pace) -> Estimate:
+    policy = decisions.inputs.policy
+    most = round(policy.drain.timeout) or LONGEST
+    drains = [min(most, seconds) for seconds in decisions.limits.rates.drains(placed.pieces).values()]
+    moves_pods = any(decisions.drainable[name].leaving for name in placed.names)
+    return wave_estimate(drains, pace, policy.gates.soak, moves_pods=moves_pods)
 
 
 def unavailable_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -224,16 +232,47 @@ def _wave_limit(inputs: PlanInputs) -> int:
     return inputs.policy.max_unavailable.of(_chosen(inputs)) - len(unavailable_nodes(inputs.snapshot.nodes))
 
 
-def _limits(size: int, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Limits:
+def _limits(
+    size: int, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs, drainable: Sequence[Drainable]
+) -> Limits:
+    rates = _rates(inputs, forecaster, drainable)
     allowed = {budget.key: budget.disruptions_allowed for budget in inputs.snapshot.budgets}
-    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms))
+    if not forecaster.by_rate:
+        return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms), rates=rates)
+    allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
+    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms), rates.rounds(), rates)
 
 
-def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, policy: Policy) -> Piece:
-    name = item.node.name
-    group = item.node.labels.get(policy.spread_by, "") if policy.spread_by else ""
-    load = added((item.load, owners.loads.get(name, {})))
-    return Piece(name, group, item.node.is_control_plane, load, weight_of(item.node, item.leaving, forecaster.rooms))
+def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable]) -> Rates:
+    """How fast the budgets let the pods of these nodes go; half of `--drain-timeout` is what company may cost."""
+    policy, pace = inputs.policy, Pace.of(inputs.snapshot.nodes, inputs.past)
+    graces: dict[str, int] = {}
+    for item in drainable:
+        for key, grace in item.graces.items():
+            graces[key] = max(grace, graces.get(key, 0))
+    permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
+    rates = {key: pace.rate(permits[key], _grace(grace, policy)) for key, grace in graces.items()}
+    return Rates(rates, (policy.drain.timeout or LONGEST) / 2, pace.between(policy.gates.soak))
+
+
+def _grace(pods_own: int, policy: Policy) -> int:
+    given = policy.drain.grace_period
+    return pods_own if given is None else given
+
+
+def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Piece:
+    name, policy, own = item.node.name, inputs.policy, owners.loads.get(item.node.name, {})
+    grace = max((_grace(pod.grace_period, policy) for pod in item.leaving), default=None)
+    return Piece(
+        name,
+        item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
+        item.node.is_control_plane,
+        added((item.load, own)),
+        weight_of(item.node, item.leaving, forecaster.rooms),
+        added((item.holds, own)),
+        len(item.leaving),
+        0 if grace is None else Pace.of((), inputs.past).ending(grace),
+    )
 
 
 def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainable]) -> list[Blocker]:

@@ -185,7 +185,7 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
 
 def test_what_shares_a_budget_that_allows_one_is_never_away_together(started: Started, rollout: Rollout) -> None:
     lab = started("default", 8)
-    ended = rollout(lab, *APPLY, "--max-unavailable", "4", "--control-plane", "exclude")
+    ended = rollout(lab, *APPLY, "--max-unavailable", "4", "--control-plane", "exclude", "--sharing", "exclusive")
     assert ended.code == 0, ended.stderr
     (wave,) = ended.plan["waves"]
     begun, finished = begun_at(ended.lines), ended_at(ended.lines)

@@ -47,6 +47,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "include_cordoned": "`--include-cordoned`",
         "reboot_idle": "`--reboot-idle`",
         "skip_blocked": "`--skip-blocked`",
+        "sharing": "`--sharing`; in plans saved before there was one, `exclusive`",
         "drain": "the rules of drains",
         "reboot_timeout": "`--reboot-timeout`",
         "ready_timeout": "`--ready-timeout`",

@@ -7,7 +7,7 @@ import pytest
 
 from rollout.errors import PlanFileError
 from rollout.model.plan import Rolling, RolloutPlan
-from rollout.model.policy import Policy, Strategy
+from rollout.model.policy import Policy, Sharing, Strategy
 from rollout.model.quantity import Count
 from rollout.planning.document import decode_plan, encode_plan, sealed
 from rollout.planning.plan import PlanInputs, build_plan
@@ -59,7 +59,7 @@ def test_canary_zones_and_control_plane_are_parts_of_their_own() -> None:
 
 
 def test_those_that_share_a_budget_that_allows_one_may_not_be_away_together() -> None:
-    given = rules(planned(shared()))
+    given = rules(planned(shared(), replace(ROLLING, sharing=Sharing.EXCLUSIVE)))
     assert not may_begin(given, ("w-0",), "w-2")
     assert may_begin(given, ("w-0",), "w-1")
     assert may_begin(given, (), "w-0")

@@ -6,7 +6,7 @@ from typing import Annotated
 from rollout.cli.options import values
 from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
 from rollout.cli.options.nodes import SkipBlockedOption
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 
 _DRAIN = DrainPolicy()
@@ -38,6 +38,14 @@ class PolicyOptions:
     control_plane: Annotated[ControlPlaneOrder, Flag(WAVES, "When to reboot control-plane nodes, one at a time.")] = (
         _POLICY.control_plane
     )
+    sharing: Annotated[
+        Sharing,
+        Flag(
+            WAVES,
+            "How nodes whose pods share a disruption budget share a wave: by the rate at which it lets pods go, or "
+            "only where it lets all of them go at once.",
+        ),
+    ] = _POLICY.sharing
     include_cordoned: Annotated[
         bool, Flag(NODES, "Also reboot nodes that an operator cordoned; they stay cordoned.")
     ] = _POLICY.include_cordoned
@@ -108,6 +116,7 @@ class PolicyOptions:
             include_cordoned=self.include_cordoned,
             reboot_idle=self.reboot_idle,
             skip_blocked=self.skip_blocked,
+            sharing=self.sharing,
             drain=self._drain,
             reboot_timeout=self.reboot_timeout,
             ready_timeout=self.ready_timeout,

@@ -1,7 +1,7 @@
 """A whole rollout: take the Lease, run the waves, let the cluster settle between them, tell the end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError
@@ -10,6 +10,7 @@ from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.drain.precedence import Precedence
 from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
@@ -46,6 +47,7 @@ class _Run:
     inherited: Inheritance
     gates: Gates
     record: Record
+    precedence: Precedence = field(default_factory=Precedence)
 
 
 def execute(
@@ -254,6 +256,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         run.gates,
         run.stop,
         is_taken_up=planned.name in begun,
+        precedence=run.precedence,
     )
 
 
