@@ -15,6 +15,13 @@ class ControlPlaneOrder(StrEnum):
     EXCLUDE = "exclude"
 
 
+class Strategy(StrEnum):
+    """How nodes follow one another: wave after wave, or each as soon as another's place is free."""
+
+    WAVES = "waves"
+    ROLLING = "rolling"
+
+
 class Sharing(StrEnum):
     """How nodes whose pods share a disruption budget share a wave.
 
@@ -80,3 +87,4 @@ class Policy:
     prefer_no_schedule_taint: bool = False
     exclude_from_load_balancers: Duration = Duration(0)
     gates: GatePolicy = field(default_factory=GatePolicy)
+    strategy: Strategy = Strategy.WAVES

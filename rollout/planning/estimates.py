@@ -51,7 +51,7 @@ class Pace:
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past) -> "Pace":
         """The pace of these nodes."""
-        return cls(past, tuple(seconds for node in nodes if (seconds := _past_run(node)) is not None))
+        return cls(past, tuple(seconds for node in nodes if (seconds := past_run(node)) is not None))
 
     def ending(self, grace: int) -> int:
         """How long pods of so much grace take to end: as past drains were, or as long as the grace."""
@@ -123,7 +123,8 @@ def _of_journals(past: Sequence[float]) -> str:
     return f", the median of {len(past)} in the local journals"
 
 
-def _past_run(node: Node) -> float | None:
+def past_run(node: Node) -> float | None:
+    """Seconds that this node's last run took, as it remembers; None where that did not succeed, or is not known."""
     written = node.annotations.get(marks.LAST_RESULT)
     if not written:
         return None

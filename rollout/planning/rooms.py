@@ -67,12 +67,12 @@ class _Shape:
     rooms: list[Room]
     returns: bool = False
     minds_taint: bool = False
+    names: frozenset[str] = frozenset()
     next: int = 0
     too_much: Resources | None = None
     closing: int = 0
     untainted: "_Shape | None" = None
     known: int = 0
-    names: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -169,7 +169,6 @@ class Rooms:
             return None
         if shape.untainted is None:
             shape.untainted = _Shape([room for room in shape.rooms if room.node.name not in self._tainted])
-            shape.names = frozenset(room.node.name for room in shape.rooms)
         else:
             names = self._untainted[shape.known :]
             shape.untainted.rooms += [self.rooms[name] for name in names if name in shape.names]
@@ -187,6 +186,10 @@ class Rooms:
         """Whether some node that is not closed matches the pod, room or not."""
         rooms = self._shape(pod).rooms
         return len(rooms) > len(self.closed) or any(room.node.name not in self.closed for room in rooms)
+
+    def matching(self, pod: Pod) -> frozenset[str]:
+        """The nodes that match the pod, open or not, room or not; the same object for pods of the same demands."""
+        return self._shape(pod).names
 
     def why_nowhere(self, pod: Pod) -> str:
         """What keeps a pod that stands nowhere from every node, in a clause."""
@@ -240,7 +243,8 @@ class Rooms:
     def _shape_of(self, demand: Demand) -> _Shape:
         if demand not in self._alike:
             rooms = [room for room in self._likely(demand) if demand.admits(room.node)]
-            self._alike[demand] = _Shape(rooms, demand.tolerates_cordons, demand.minds_soft_taint)
+            names = frozenset(room.node.name for room in rooms)
+            self._alike[demand] = _Shape(rooms, demand.tolerates_cordons, demand.minds_soft_taint, names)
         return self._alike[demand]
 
     def _likely(self, demand: Demand) -> Iterable[Room]:

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Duration
 from rollout.planning.naming import natural_key
@@ -56,6 +57,7 @@ class Placed:
     `why` is the reason without its part and its price; `most` is how many nodes its part takes at once, and `rounds`
     how often one after another they were packed to use a budget up; `refused` says of nodes of later waves why there
     was no place for their pods while this one's were away.
+    `rolling` says how its nodes follow one another, None: side by side.
     """
 
     pieces: tuple[Piece, ...]
@@ -65,6 +67,7 @@ class Placed:
     rounds: int = 1
     why: str = ""
     refused: Mapping[str, str] = field(default_factory=dict)
+    rolling: Rolling | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -47,6 +47,7 @@ TUNING = frozenset(
         *("ssh-user", "ssh-port", "probe-timeout", "probe-concurrency"),
         *("max-unavailable", "max-failures", "canary", "ramp", "spread-by", "control-plane", "soak", "health-checks"),
         "sharing",
+        "strategy",
         *("reboot-idle", "skip-blocked", "require-all", "retry-failed", "delete-emptydir-data", "grace-period"),
         *("prefer-no-schedule-taint", "exclude-from-load-balancers"),
         *("drain-timeout", "reboot-timeout", "ready-timeout", "settle-timeout"),
