@@ -23,12 +23,15 @@ class Past:
     """Seconds that things took in past runs on this cluster.
 
     `drains`: from the beginning to the empty node; `reboots`: from there until it was given back; `settles`: from
-    the last node of a wave to the next wave.
+    the last node of a wave to the next wave. `endings`: from the last pod that might go to the empty node, where
+    there were pods to evict; `turns`: until a budget that was used up let the next pod go.
     """
 
     drains: tuple[float, ...] = ()
     reboots: tuple[float, ...] = ()
     settles: tuple[float, ...] = ()
+    endings: tuple[float, ...] = ()
+    turns: tuple[float, ...] = ()
 
 
 NO_PAST = Past()
@@ -55,16 +58,24 @@ class Pace:
 
     def ending(self, grace: int) -> int:
         """How long pods of so much grace take to end: as past drains were, or as long as the grace."""
-        longest = grace + _CALL_SECONDS
-        return min(longest, _slowest(self.past.drains, 1)) if self.past.drains else longest
+        longest, seen = grace + _CALL_SECONDS, self.past.endings or self.past.drains
+        return min(longest, _slowest(seen, 1)) if seen else longest
 
     def rate(self, permits: int, grace: int) -> Rate:
         """How fast a budget lets pods of so much grace go."""
         ending = self.ending(grace)
-        # No past drain that waited for a replacement was over before that was ready.
-        starting = min(_START_SECONDS, round(max(self.past.drains)) - ending) if self.past.drains else _START_SECONDS
-        starting = max(0, starting)
-        return Rate(permits, ending, starting, _START_SECONDS - starting)
+        starting = max(0, self._starting(ending))
+        return Rate(permits, ending, starting, max(0, _START_SECONDS - starting))
+
+    def _starting(self, ending: int) -> int:
+        """How long a replacement takes to be ready once the pod has ended: what a budget's turns took beside that."""
+        if self.past.turns:
+            # Of several permits that come back one after another each seems sooner than it was.
+            return _slowest(self.past.turns, 3) - ending
+        if self.past.drains:
+            # No past drain that waited for a replacement was over before that was ready.
+            return min(_START_SECONDS, round(max(self.past.drains)) - ending)
+        return _START_SECONDS
 
     def between(self, soak: float) -> int:
         """What each wave takes besides its drains."""

@@ -1,5 +1,6 @@
-"""What journals tell of how long things took: drains, reboots, and until a wave had settled."""
+"""What journals tell of how long things took: drains, reboots, the turns of budgets, and until a wave had settled."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -9,17 +10,30 @@ from rollout.planning.estimates import Past
 
 Record = Mapping[str, Any]
 
+# Permits that come back together are one turn of a budget.
+_TOGETHER = 1.0
+
 
 @dataclass(slots=True)
 class _JournalReader:
-    """One journal being read: when each node was begun and when it was empty, and when a wave's last node ended."""
+    """One journal being read: when each node was begun and when it was empty, and when a wave's last node ended.
+
+    `emptied` are nodes of which pods had to leave, `waited` is how long each waited for permits of budgets. `granted`
+    is when one of a budget was last given to a pod that had been refused it, `freed` the same by node.
+    """
 
     begun: dict[str, datetime] = field(default_factory=dict)
     drained: dict[str, datetime] = field(default_factory=dict)
+    emptied: set[str] = field(default_factory=set)
+    waited: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    granted: dict[str, datetime] = field(default_factory=dict)
+    freed: dict[str, datetime] = field(default_factory=dict)
     last_ended: datetime | None = None
     drains: list[float] = field(default_factory=list)
     reboots: list[float] = field(default_factory=list)
     settles: list[float] = field(default_factory=list)
+    endings: list[float] = field(default_factory=list)
+    turns: list[float] = field(default_factory=list)
 
     def hear(self, record: Record) -> None:
         """Take in one record."""
@@ -29,8 +43,12 @@ class _JournalReader:
         match record.get("type"):
             case "run":
                 self.begun, self.drained, self.last_ended = {}, {}, None
+                for waits in (self.waited, self.granted, self.freed):
+                    waits.clear()
             case "step":
-                self._step(str(record.get("node")), record.get("phase"), at)
+                self._step(str(record.get("node")), record, at)
+            case "released":
+                self._released(str(record.get("node")), record, at)
             case "node_finished":
                 self._finished(str(record.get("node")), record.get("outcome"), at)
             case "wave_started" | "summary":
@@ -38,11 +56,20 @@ class _JournalReader:
             case _:
                 pass
 
-    def _step(self, node: str, phase: object, at: datetime) -> None:
-        if phase == "drained":
+    def _step(self, node: str, record: Record, at: datetime) -> None:
+        if record.get("phase") == "drained":
             self.drained.setdefault(node, at)
         else:
             self.begun.setdefault(node, at)
+        if record.get("phase") == "draining" and record.get("detail"):
+            self.emptied.add(node)
+
+    def _released(self, node: str, record: Record, at: datetime) -> None:
+        budget, since = str(record.get("budget") or ""), _moment(record, "since")
+        if budget and since is not None:
+            began = max(since, self.granted.get(budget, since))
+            self.waited[node].append((at - began).total_seconds())
+            self.granted[budget] = self.freed[node] = at
 
     def _finished(self, node: str, outcome: object, at: datetime) -> None:
         began, empty = self.begun.get(node), self.drained.get(node)
@@ -50,6 +77,13 @@ class _JournalReader:
         if outcome == "succeeded" and began and empty and began < empty:
             self.drains.append((empty - began).total_seconds())
             self.reboots.append((at - empty).total_seconds())
+            self._drained_by(node, began, empty)
+
+    def _drained_by(self, node: str, began: datetime, empty: datetime) -> None:
+        """How long the turns of budgets were, and how long pods took to end once all of them might go."""
+        self.turns += [waited for waited in self.waited.pop(node, ()) if waited >= _TOGETHER]
+        if node in self.emptied:
+            self.endings.append((empty - self.freed.get(node, began)).total_seconds())
 
     def _settled(self, at: datetime) -> None:
         if self.last_ended is not None:
@@ -64,6 +98,8 @@ def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
         tuple(seconds for reader in readers for seconds in reader.drains),
         tuple(seconds for reader in readers for seconds in reader.reboots),
         tuple(seconds for reader in readers for seconds in reader.settles),
+        tuple(seconds for reader in readers for seconds in reader.endings),
+        tuple(seconds for reader in readers for seconds in reader.turns),
     )
 
 
@@ -85,8 +121,8 @@ def _waits_between_waves(policy: Record) -> bool:
     return gates.get("soak", "0s") != "0s" or bool((gates.get("windows") or {}).get("windows"))
 
 
-def _moment(record: Record) -> datetime | None:
+def _moment(record: Record, key: str = "at") -> datetime | None:
     try:
-        return datetime.fromisoformat(str(record.get("at", "")))
+        return datetime.fromisoformat(str(record.get(key, "")))
     except ValueError:
         return None

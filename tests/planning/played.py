@@ -29,6 +29,7 @@ from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.planning.plan import PlanInputs, build_plan
+from rollout.report.experience import past_of
 from tests.lab.world.simulation import NAMESPACE, Simulation
 from tests.planning.builders import NOW, facts
 
@@ -65,18 +66,16 @@ class StoreApi:
 
 @dataclass
 class Played:
-    """What a rollout took, in seconds, and the nodes that were not empty in time."""
+    """What a rollout took, in seconds, the nodes that were not empty in time, and what a journal would hold of it."""
 
     seconds: float = 0.0
-    drains: list[float] = field(default_factory=list)
-    reboots: list[float] = field(default_factory=list)
-    settles: list[float] = field(default_factory=list)
     stuck: set[str] = field(default_factory=set)
+    journal: list[dict[str, object]] = field(default_factory=list)
 
     @property
     def past(self) -> Past:
-        """The same as journals would tell it."""
-        return Past(tuple(self.drains), tuple(self.reboots), tuple(self.settles))
+        """What the journal tells."""
+        return past_of([[{"type": "run", "cluster": {"uid": "it"}}, *self.journal]], "it")
 
 
 def plan_of(sim: Simulation, policy: Policy, past: Past = NO_PAST) -> RolloutPlan:
@@ -107,14 +106,16 @@ class _Wave:
         self._sim, self._policy, self._played = sim, plan.policy, played
         self._evictor = Evictor(sim.store, Writer(sim.store))
         self._draining, self._down, self._coming = dict.fromkeys(names, 0.0), dict[str, float](), set[str]()
-        self._drained = dict[str, float]()
+        self._held = dict[str, tuple[str, str, datetime]]()
         self._before = self._well()
 
     def run(self, *, settles: bool) -> None:
         """Take all of them through, and let the cluster settle where another wave follows."""
         began = self._now()
+        self._tell("wave_started")
         for name in self._draining:
             self._sim.cordon(name)
+            self._tell("step", node=name, phase="cordoned")
         while self._draining or self._down or self._coming:
             self._sim.advance(STEP)
             self._empty(began)
@@ -128,7 +129,11 @@ class _Wave:
             if self._now() - ended > self._policy.settle_timeout:
                 self._played.stuck.add(f"settling: {self._before - self._well()}")
                 return
-        self._played.settles.append(self._now() - ended)
+        if not settles:
+            self._tell("summary")
+
+    def _tell(self, kind: str, **more: object) -> None:
+        self._played.journal.append({"type": kind, "at": self._sim.clock.now().isoformat(), **more})
 
     def _now(self) -> float:
         return self._sim.clock.monotonic()
@@ -140,12 +145,13 @@ class _Wave:
     def _empty(self, began: float) -> None:
         for name in list(self._draining):
             leaving = [pod for pod in self._sim.pods(node=name) if not is_daemon(pod)]
+            if leaving and self._now() - began <= STEP:
+                self._tell("step", node=name, phase="draining", detail=f"{len(leaving)} left")
             for pod in leaving:
                 self._evict(pod)
             if not leaving:
                 del self._draining[name]
-                self._drained[name] = self._now()
-                self._played.drains.append(self._now() - began)
+                self._tell("step", node=name, phase="drained")
                 self._sim.switch_off(name)
                 self._down[name] = self._now()
             elif self._now() - began > self._policy.drain.timeout:
@@ -159,7 +165,14 @@ class _Wave:
             target = Target("create", "", PODS, "eviction", NAMESPACE, name)
             self._evictor.evict(target, {"metadata": {"name": name}})
         except StatusError:
-            return
+            self._held.setdefault(name, (node_name(pod), pod["metadata"]["labels"]["app"], self._sim.clock.now()))
+        else:
+            self._release(name)
+
+    def _release(self, name: str) -> None:
+        if name in self._held:
+            node, budget, since = self._held.pop(name)
+            self._tell("released", node=node, pod=name, budget=budget, since=since.isoformat())
 
     def _boot(self) -> None:
         for name, since in list(self._down.items()):
@@ -174,7 +187,7 @@ class _Wave:
             if reported == self._sim.hosts[name].boot_id and self._sim.is_ready(name):
                 self._coming.discard(name)
                 self._sim.cordon(name, wanted=False)
-                self._played.reboots.append(self._now() - self._drained[name])
+                self._tell("node_finished", node=name, outcome="succeeded")
 
 
 def is_placed(sim: Simulation) -> bool:

@@ -10,7 +10,7 @@ from rollout.model.policy import Policy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.estimates import Past
 from rollout.planning.plan import build_plan
-from tests.planning.builders import inputs, node, pod
+from tests.planning.builders import budget, inputs, node, pod
 
 NODES = [node("w-1"), node("w-2")]
 PODS = [pod("web-0", "w-1", grace_period=60)]
@@ -39,6 +39,14 @@ def test_a_wave_is_as_slow_as_its_slowest_node() -> None:
 def test_a_pod_with_little_grace_is_not_slower_for_what_others_took() -> None:
     quick = [pod("web-0", "w-1", grace_period=1)]
     assert planned(PAST, pods=quick).waves[0].estimate.drain == 6
+
+
+def test_turns_that_past_drains_waited_for_go_before_what_those_drains_took() -> None:
+    """Four pods one at a time, each ending in 2 s and replaced after 6: no past drain says so, its turns do."""
+    pods = [pod(f"web-{number}", "w-1", app="web", grace_period=60) for number in range(4)]
+    past = replace(PAST, drains=(2, 20, 60), endings=(2, 2, 3), turns=(3, 8, 8, 9))
+    plan = build_plan(replace(inputs(NODES, pods=pods, budgets=[budget("web", allowed=1)]), past=past))
+    assert next(wave.estimate.drain for wave in plan.waves if wave.nodes[0].name == "w-1") == 4 * 2 + 3 * 6
 
 
 @pytest.mark.parametrize("past", [Past(), PAST])

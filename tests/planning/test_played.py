@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
 from rollout.lab.world.host import NodeSetting
@@ -70,7 +70,13 @@ def cluster(nodes: int, apps: list[App]) -> Simulation:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@settings(max_examples=40, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=40,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate),  # each play takes a second: shrinking one takes longer than reading it
+)
 @given(nodes=st.integers(2, 8), apps=st.lists(APPS, min_size=1, max_size=4), limit=st.integers(1, 6))
 def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], limit: int) -> None:
     sim = cluster(nodes, apps)
@@ -85,8 +91,7 @@ def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], li
     scores = sim.keeper.scoreboard()
     assert (scores.budgets_broken, scores.killed) == ((), ())
     assert scores.most_unavailable <= limit
-    # How long a budget makes a node's pods wait for each other is reckoned with an assumed start of replacements.
-    if not second.stuck and not any("drains gradually" in wave.because for wave in again.waves):
+    if not second.stuck:
         assert 0.75 <= again.estimate.seconds / second.seconds <= 1.25
 
 

@@ -65,3 +65,48 @@ def test_moments_that_cannot_be_read_are_passed_over() -> None:
     assert past_of([[run(), {**step("w-1", "draining", 1), "at": "soon"}, *STORY[8:]]], "here") == Past(
         (4,), (100,), (7,)
     )
+
+
+def released(node: str, seconds: int, since: int, budget: str = "shop/db") -> Record:
+    return {"type": "released", "at": at(seconds), "node": node, "pod": "p", "budget": budget, "since": at(since)}
+
+
+def emptying(node: str, seconds: int) -> Record:
+    return {**step(node, "draining", seconds), "detail": "3 pods left, 1 terminating"}
+
+
+WAITING = [
+    emptying("w-1", 1),
+    emptying("w-2", 1),
+    released("w-1", 8, since=1),
+    released("w-1", 15, since=1),
+    step("w-1", "drained", 18),
+    finished("w-1", "succeeded", 60),
+    released("w-2", 24, since=1),
+    step("w-2", "drained", 28),
+    finished("w-2", "succeeded", 90),
+    step("w-3", "drained", 95),
+]
+
+
+def test_pods_that_waited_for_a_budget_teach_its_turns_and_the_rest_of_the_drain_how_they_end() -> None:
+    past = past_of([[run(), *WAITING]], "here")
+    assert (past.drains, past.endings, past.turns) == ((17, 27), (3, 4), (7, 7, 9))
+
+
+def test_permits_that_come_back_together_are_one_turn_and_a_webhooks_delay_is_none() -> None:
+    together = [emptying("w-1", 1), released("w-1", 8, since=1), released("w-1", 8, since=1)]
+    by_others = released("w-1", 20, since=1, budget="")
+    ended = [step("w-1", "drained", 22), finished("w-1", "succeeded", 60)]
+    assert past_of([[run(), *together, by_others, *ended]], "here").turns == (7,)
+
+
+def test_a_drain_that_failed_teaches_no_turn() -> None:
+    story = [emptying("w-1", 1), released("w-1", 601, since=1), finished("w-1", "drain-failed", 601)]
+    assert past_of([[run(), *story]], "here") == Past()
+
+
+def test_a_node_that_had_nothing_to_evict_teaches_no_end_of_pods() -> None:
+    story = [step("w-1", "cordoned", 1), step("w-1", "drained", 2), finished("w-1", "succeeded", 60)]
+    past = past_of([[run(), *story]], "here")
+    assert (past.drains, past.endings) == ((1,), ())
