@@ -14,6 +14,7 @@ from rollout.planning.eligibility import Candidate
 from rollout.planning.forecast import movable, stuck_budgets, without_place
 from rollout.planning.packing import Load
 from rollout.planning.rooms import Rooms
+from rollout.planning.shortage import Shortage
 from rollout.planning.stuck_pods import StuckPods
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
 
@@ -76,6 +77,7 @@ class DrainForecaster:
     rooms: Rooms
     evicting: bool
     by_rate: bool
+    shortage: Shortage
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
@@ -84,15 +86,19 @@ class DrainForecaster:
         # by name: what is planned must not depend on the order in which the API lists
         for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
             by_node[pod.node].append(pod)
-        index = BudgetIndex.of(snapshot.budgets)
+        index, rooms = BudgetIndex.of(snapshot.budgets), Rooms.of(snapshot)
+        stuck_pods = StuckPods.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout)
+        # Pods that no drain evicts are no reason why it should not end.
+        asks_all = not policy.drain.disable_eviction and not policy.drain.pod_selector
         return cls(
             by_node,
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
             index,
-            StuckPods.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout),
-            Rooms.of(snapshot),
+            stuck_pods,
+            rooms,
             evicting=not policy.drain.disable_eviction,
             by_rate=policy.sharing is Sharing.RATE,
+            shortage=Shortage.of(snapshot, index, rooms, stuck_pods) if asks_all else Shortage(),
         )
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
@@ -101,7 +107,8 @@ class DrainForecaster:
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers = drain_blockers(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
         if self.evicting:
-            blockers += stuck_budgets(name, verdicts, self.index, self.rooms, self.stuck_pods.headcount)
+            stuck = stuck_budgets(name, verdicts, self.index, self.rooms, self.stuck_pods.headcount)
+            blockers += stuck or self.shortage.blockers(name)
         leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
         guarded = self._guarded(verdicts)
         return Drainable(

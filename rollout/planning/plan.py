@@ -144,9 +144,12 @@ def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
 
 
 def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
-    """The pods without a place for the while, without those for which a blocker says so already."""
+    """The pods without a place for the while, and their budgets, without those for which a blocker says so already."""
     blocked = {
-        (item.node.name, key) for item in decisions.drainable.values() if item.blockers for key in item.blocked_pods()
+        (item.node.name, key)
+        for item in decisions.drainable.values()
+        if item.blockers
+        for key in (*item.blocked_pods(), *(blocker.object for blocker in item.blockers))
     }
     return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
 

@@ -15,7 +15,7 @@ from rollout.planning.node_demands import Demand
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3
-_USUAL_PODS = 110
+USUAL_PODS = 110
 _PLENTY = 1 << 62
 
 
@@ -187,6 +187,14 @@ class Rooms:
         rooms = self._shape(pod).rooms
         return len(rooms) > len(self.closed) or any(room.node.name not in self.closed for room in rooms)
 
+    def lacks_room(self, pod: Pod) -> bool:
+        """Whether the open nodes that match the pod are full."""
+        return self.could_go(pod) and not self._has_room(pod, self._shape(pod))
+
+    def may_return(self, pod: Pod) -> bool:
+        """Whether what is closed takes the pod all the same."""
+        return self._shape(pod).returns
+
     def matching(self, pod: Pod) -> frozenset[str]:
         """The nodes that match the pod, open or not, room or not; the same object for pods of the same demands."""
         return self._shape(pod).names
@@ -281,7 +289,7 @@ def _empty(node: Node, counted: Iterable[str]) -> Room:
     """The room of a node without pods; what it does not offer of the resources that are counted, it has none of."""
     offered = node.allocatable
     amounts = dict.fromkeys(counted, 0) | {name: most for name, most in offered.others if name in counted}
-    return Room(node, offered.cpu_milli, offered.memory, offered.pods or _USUAL_PODS, amounts)
+    return Room(node, offered.cpu_milli, offered.memory, offered.pods or USUAL_PODS, amounts)
 
 
 def _exceeds(requests: Resources, bound: Resources | None) -> bool:

@@ -47,6 +47,9 @@ class Simulation:
         self._index = index
         self._arrivals: dict[str, int] = {}
         self._warnings: list[PlanWarning] = []
+        self._moved: list[Pod] = []
+        self._by_budget: dict[str, set[str]] = defaultdict(set)
+        self._counted = 0
 
     def take(self, part: Sequence[Placed], limits: Limits) -> list[Placed]:
         """Simulate the waves of one part of the rollout; they come back as they can be, more of them where needed."""
@@ -108,8 +111,37 @@ class Simulation:
             if crowded:
                 return crowded
             moved = self._depart(names) if homeless else moved
+        self._warn_of_waiting(moved, limits)
         self._arrive(names, moved)
         return {}
+
+    def _warn_of_waiting(self, moved: Sequence[_Move], limits: Limits) -> None:
+        """Name the budgets that may keep a node from ever being empty, where there is not room for all that leaves it.
+
+        Who finds none is chance, and as soon as it is as many pods of one budget as that lets be away, the others stay.
+        Where pods stand that have moved before is not certain either: all of them may be here.
+        """
+        short = {
+            move.node: defaultdict[str, set[str]](set)
+            for move in moved
+            if not move.to and self._rooms.lacks_room(move.pod)
+        }
+        for move in moved if short else ():
+            for key in guards(move.pod, self._index) if move.node in short else ():
+                short[move.node][key].add(move.pod.uid)
+        for name, here in short.items():
+            for key, uids in here.items():
+                number = len(uids | self._wandered(key))
+                if number > (most := limits.allowed.get(key, 0)):
+                    self._warnings.append(_waiting(name, key, most, number))
+
+    def _wandered(self, budget: str) -> set[str]:
+        """The pods of a budget that have moved before."""
+        for pod in self._moved[self._counted :]:
+            for key in guards(pod, self._index):
+                self._by_budget[key].add(pod.uid)
+        self._counted = len(self._moved)
+        return self._by_budget[budget]
 
     def _with_holds(self, pieces: Sequence[Piece], moved: Sequence[_Move]) -> list[Piece]:
         """The pieces with what comes back only with them as things are by now."""
@@ -160,6 +192,7 @@ class Simulation:
             if not move.to:
                 self._rooms.put(move.pod, move.node)
             self._residents[move.to or move.node].append(move.pod)
+        self._moved += [move.pod for move in moved]
         self._rooms.untaint(names)
 
 
@@ -185,6 +218,14 @@ def _homeless(move: _Move, rooms: Rooms) -> PlanWarning:
     why = rooms.why_nowhere(move.pod)
     message = f"down until its node returns: {why}; make room on other nodes if it must run"
     return PlanWarning(move.node, f"pod/{move.pod.key}", message, WarningKind.FITS_NOWHERE)
+
+
+def _waiting(node: str, budget: str, most: int, number: int) -> PlanWarning:
+    message = (
+        f"lets {most} be away of the {number} pods that may be here by then, and not all pods of this node fit "
+        "elsewhere: where these come last, the drain waits in vain, up to --drain-timeout; make room on other nodes"
+    )
+    return PlanWarning(node, f"pdb/{budget}", message, WarningKind.FITS_NOWHERE)
 
 
 def _returning(move: _Move) -> PlanWarning:

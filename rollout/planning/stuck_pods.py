@@ -55,6 +55,10 @@ class StuckPods:
         well = self.headcount.most_healthy(budget) - budget.desired_healthy
         return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else max(0, well))
 
+    def most_away(self, budget: Budget) -> int:
+        """How many of its pods may be away at any time: never fewer than now, nor than once all are well."""
+        return max(0, budget.disruptions_allowed, self.headcount.most_healthy(budget) - budget.desired_healthy)
+
     def stays_pending(self, pod: Pod) -> bool:
         """Whether it has long waited to run on its node. No budget is asked about such a pod, however many cover it."""
         return pod.phase is PodPhase.PENDING and pod in self.unready

@@ -56,7 +56,7 @@ _BLOCKERS = {
     BlockerKind.DAEMONSET_GONE: "the pod's DaemonSet no longer exists; `--force` evicts it",
     BlockerKind.BUDGET_UNHEALTHY: "pods unready for longer than `--drain-timeout` keep a budget from allowing anything",
     BlockerKind.STUCK_TERMINATING: "a pod should have been gone for longer than `--drain-timeout` waits",
-    BlockerKind.FITS_NOWHERE: "a budget waits for replacements that fit on no other node",
+    BlockerKind.FITS_NOWHERE: "pods that budgets keep running fit on no other node, however long one waits",
     BlockerKind.RIVAL: "another reboot coordinator runs in the cluster; `--ignore-rival` ignores it",
     BlockerKind.NODES_UNAVAILABLE: "nodes that are unavailable already use up `--max-unavailable`",
 }
@@ -64,7 +64,7 @@ _WARNINGS = {
     WarningKind.POD: "a pod goes, stays or comes back: data is lost, nothing replaces it, or the reboot ends it",
     WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
     WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
-    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node returns",
+    WarningKind.FITS_NOWHERE: "a pod fits on no other node, so that it is down until its node returns, or its budget may never open",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {
