@@ -1,13 +1,17 @@
 """A plan played on the lab's world in simulated time: what a rollout would do to the cluster, without its wire.
 
 Its nodes are cordoned, emptied by evictions that budgets may refuse, rebooted and uncordoned wave by wave, and the next
-wave waits until the workloads are as well as before, as the engine does.
+wave waits until the workloads are as well as before, as the engine does. Where nodes follow one another, each begins as
+soon as its rules let it, and keeps its place until the workloads are as well as before it. Nodes that wait are tainted
+where the policy says so.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import reduce
+from operator import or_
 
 import msgspec
 
@@ -23,12 +27,14 @@ from rollout.lab.api.statuses import StatusError
 from rollout.lab.api.store import Json
 from rollout.lab.api.writing import Writer
 from rollout.lab.hosts.machine import HostTimings
-from rollout.lab.world.objects import is_daemon, is_deleting, is_ready, node_name, phase
+from rollout.lab.world.objects import is_daemon, is_deleting, is_ready, node_name, phase, with_spec
 from rollout.model.host import HostObservation
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
+from rollout.model.soft_taint import AWAITING_REBOOT
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.rolling import candidates
 from rollout.report.experience import past_of
 from tests.lab.world.simulation import NAMESPACE, Simulation
 from tests.planning.builders import NOW, facts
@@ -91,46 +97,72 @@ def plan_of(sim: Simulation, policy: Policy, past: Past = NO_PAST) -> RolloutPla
 def play(sim: Simulation, plan: RolloutPlan) -> Played:
     """Run the plan's waves, one after another, until one cannot be finished."""
     played, began = Played(), sim.clock.monotonic()
+    if plan.policy.prefer_no_schedule_taint:
+        for node in plan.nodes:
+            taint(sim, node.name, wanted=True)
     for number, wave in enumerate(plan.waves, start=1):
-        _Wave(sim, plan, [node.name for node in wave.nodes], played).run(settles=number < len(plan.waves))
+        kind = _Wave if wave.rolling is None else _Rolling
+        kind(sim, plan, wave, played).run(settles=number < len(plan.waves))
         if played.stuck:
             break
     played.seconds = sim.clock.monotonic() - began
     return played
 
 
+def taint(sim: Simulation, name: str, *, wanted: bool) -> None:
+    """Let the node have the soft taint, and no other, or none."""
+    soft = {"key": AWAITING_REBOOT.key, "effect": AWAITING_REBOOT.effect}
+    sim.store.put(NODES, with_spec(sim.node(name), taints=[soft] if wanted else []))
+
+
 class _Wave:
     """The nodes of one wave, each at its own step."""
 
-    def __init__(self, sim: Simulation, plan: RolloutPlan, names: Sequence[str], played: Played) -> None:
-        self._sim, self._policy, self._played = sim, plan.policy, played
+    def __init__(self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played) -> None:
+        self._sim, self._policy, self._played, self._wave = sim, plan.policy, played, wave
         self._evictor = Evictor(sim.store, Writer(sim.store))
-        self._draining, self._down, self._coming = dict.fromkeys(names, 0.0), dict[str, float](), set[str]()
+        self._waiting = [node.name for node in wave.nodes]
+        self._draining, self._down, self._coming = dict[str, float](), dict[str, float](), set[str]()
         self._held = dict[str, tuple[str, str, datetime]]()
         self._before = self._well()
 
     def run(self, *, settles: bool) -> None:
         """Take all of them through, and let the cluster settle where another wave follows."""
-        began = self._now()
         self._tell("wave_started")
-        for name in self._draining:
-            self._sim.cordon(name)
-            self._tell("step", node=name, phase="cordoned")
-        while self._draining or self._down or self._coming:
+        self._admit()
+        while self._waiting or self._draining or self._down or self._coming:
             self._sim.advance(STEP)
-            self._empty(began)
+            self._empty()
             self._boot()
             self._give_back()
+            self._admit()
             if self._played.stuck:
                 return
+        if settles:
+            self._settle()
+        else:
+            self._tell("summary")
+
+    def _admit(self) -> None:
+        """Begin all that wait."""
+        self._begin(list(self._waiting))
+
+    def _begin(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._waiting.remove(name)
+            if self._policy.prefer_no_schedule_taint:
+                taint(self._sim, name, wanted=False)
+            self._sim.cordon(name)
+            self._tell("step", node=name, phase="cordoned")
+            self._draining[name] = self._now()
+
+    def _settle(self) -> None:
         ended = self._now()
-        while settles and self._before - self._well():
+        while missing := self._before - self._well():
             self._sim.advance(STEP)
             if self._now() - ended > self._policy.settle_timeout:
-                self._played.stuck.add(f"settling: {self._before - self._well()}")
+                self._played.stuck.add(f"settling: {missing}")
                 return
-        if not settles:
-            self._tell("summary")
 
     def _tell(self, kind: str, **more: object) -> None:
         self._played.journal.append({"type": kind, "at": self._sim.clock.now().isoformat(), **more})
@@ -138,12 +170,12 @@ class _Wave:
     def _now(self) -> float:
         return self._sim.clock.monotonic()
 
-    def _well(self) -> Counter[str]:
-        """Ready pods by workload."""
-        return Counter(pod["metadata"]["labels"]["app"] for pod in self._sim.pods() if is_ready(pod))
+    def _well(self, node: str = "") -> Counter[str]:
+        """Ready pods by workload, on one node or all."""
+        return Counter(pod["metadata"]["labels"]["app"] for pod in self._sim.pods(node=node) if is_ready(pod))
 
-    def _empty(self, began: float) -> None:
-        for name in list(self._draining):
+    def _empty(self) -> None:
+        for name, began in list(self._draining.items()):
             leaving = [pod for pod in self._sim.pods(node=name) if not is_daemon(pod)]
             if leaving and self._now() - began <= STEP:
                 self._tell("step", node=name, phase="draining", detail=f"{len(leaving)} left")
@@ -188,6 +220,50 @@ class _Wave:
                 self._coming.discard(name)
                 self._sim.cordon(name, wanted=False)
                 self._tell("node_finished", node=name, outcome="succeeded")
+
+
+class _Rolling(_Wave):
+    """Nodes that follow one another; `_measured` is what was well before each that is in flight, and what of it on it.
+
+    `_ended` is since when each waits for the cluster to settle.
+    """
+
+    def __init__(self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played) -> None:
+        super().__init__(sim, plan, wave, played)
+        self._order = {node.name: place for place, node in enumerate(wave.nodes)}
+        self._measured = dict[str, tuple[Counter[str], Counter[str]]]()
+        self._ended = dict[str, float]()
+
+    def _admit(self) -> None:
+        self._free()
+        walk = candidates(self._wave.rolling or Rolling(1), self._order, self._waiting, list(self._measured))
+        begun, name = list[str](), next(walk, None)
+        while name is not None:
+            begun.append(name)
+            try:
+                name = walk.send(True)
+            except StopIteration:
+                name = None
+        earlier = reduce(or_, (well for well, _ in self._measured.values()), self._well())
+        self._measured.update({name: (earlier, self._well(name)) for name in begun})
+        self._begin(begun)
+
+    def _free(self) -> None:
+        """Free the places of those that the cluster has settled from: what others have taken is not held against them.
+
+        A place that is not freed in time is a rollout that cannot be finished.
+        """
+        running = self._draining.keys() | self._down.keys() | self._coming
+        for name in self._measured.keys() - running:
+            self._ended.setdefault(name, self._now())
+        taken = Counter[str]()
+        for name in running:
+            taken += self._measured[name][1] - self._well(name)
+        for name, since in list(self._ended.items()):
+            if not (missing := self._measured[name][0] - self._well() - taken):
+                del self._ended[name], self._measured[name]
+            elif self._now() - since > self._policy.settle_timeout:
+                self._played.stuck.add(f"settling: {missing}")
 
 
 def is_placed(sim: Simulation) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rollout.lab.world.host import NodeSetting
 from rollout.model.plan import PlanWarning, RolloutPlan, WarningKind
-from rollout.model.policy import Policy
+from rollout.model.policy import Policy, Strategy
 from rollout.model.quantity import Count
 from tests.lab.world.simulation import Simulation
 from tests.planning.played import Played, is_placed, plan_of, play
@@ -47,6 +47,12 @@ APPS = st.builds(
     budget=BUDGETS,
     apart=st.booleans(),
 )
+POLICIES = st.builds(
+    Policy,
+    max_unavailable=st.integers(1, 6).map(Count),
+    strategy=st.sampled_from(Strategy),
+    prefer_no_schedule_taint=st.booleans(),
+)
 
 
 def cluster(nodes: int, apps: list[App]) -> Simulation:
@@ -79,11 +85,10 @@ def cluster(nodes: int, apps: list[App]) -> Simulation:
     suppress_health_check=list(HealthCheck),
     phases=(Phase.explicit, Phase.generate),  # each play takes a second: shrinking one takes longer than reading it
 )
-@given(nodes=st.integers(2, 8), apps=st.lists(APPS, min_size=1, max_size=4), limit=st.integers(1, 6))
-def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], limit: int) -> None:
+@given(nodes=st.integers(2, 8), apps=st.lists(APPS, min_size=1, max_size=4), policy=POLICIES)
+def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], policy: Policy) -> None:
     sim = cluster(nodes, apps)
     assume(is_placed(sim))
-    policy = Policy(max_unavailable=Count(limit))
     trial = plan_of(sim, policy)
     assume(not trial.blockers)
     first = finished(sim, trial)
@@ -93,7 +98,8 @@ def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], li
     second = finished(sim, again)
     scores = sim.keeper.scoreboard()
     assert (scores.budgets_broken, scores.killed) == ((), ())
-    assert scores.most_unavailable <= limit
+    assert scores.most_unavailable <= policy.max_unavailable.of(nodes)
+    assert scores.taints_left == ()
     if not second.stuck:
         assert 0.75 <= again.estimate.seconds / second.seconds <= 1.25
 
