@@ -170,8 +170,10 @@ class Rooms:
         if shape.untainted is None:
             shape.untainted = _Shape([room for room in shape.rooms if room.node.name not in self._tainted])
         else:
-            names = self._untainted[shape.known :]
-            shape.untainted.rooms += [self.rooms[name] for name in names if name in shape.names]
+            more = [self.rooms[name] for name in self._untainted[shape.known :] if name in shape.names]
+            if more:
+                shape.untainted.rooms += more
+                shape.untainted.too_much = None
         shape.known = len(self._untainted)
         return shape.untainted
 

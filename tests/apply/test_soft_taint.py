@@ -1,5 +1,6 @@
 """Nodes that wait carry a soft taint of ours, which goes with their turn, at the end, by abort and after a crash."""
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -90,6 +91,24 @@ def test_all_that_wait_are_tainted_before_the_first_is_begun_and_none_at_the_end
     assert lab.scoreboard().taints_left == ()
     assert TIMED in taints(lab, first)
     assert taints(lab, second) == [THEIRS]
+
+
+def test_the_plan_counts_the_pods_that_move_and_how_often_with_it_and_without(
+    started: Started, rollout: Rollout
+) -> None:
+    lab = started("typical", 6)
+    expected = {}
+    for flag in ("--prefer-no-schedule-taint", "--no-prefer-no-schedule-taint"):
+        plan = json.loads(rollout(lab, "plan", "-o", "json", "--max-unavailable", "1", flag).stdout)
+        nodes = [node for wave in plan["waves"] for node in wave["nodes"]]
+        summary = plan["summary"]
+        assert summary["pods_to_move"] == sum(node["evict"] for node in nodes) > 0
+        assert summary["expected_evictions"] == summary["pods_to_move"] + sum(node["arrivals"] for node in nodes)
+        expected[flag] = summary["expected_evictions"]
+        if flag == "--prefer-no-schedule-taint":
+            pods = [node["evict"] for node in nodes]
+            assert pods == sorted(pods)
+    assert expected["--prefer-no-schedule-taint"] < expected["--no-prefer-no-schedule-taint"]
 
 
 def test_without_it_no_node_is_tainted(started: Started, rollout: Rollout) -> None:

@@ -1,0 +1,113 @@
+"""Taints are written as a whole: those that others write meanwhile stay, and a node is tried until it is done."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from rollout.adapters.clock import SystemClock
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.node.tainting import Tainting
+from rollout.lab.api.resources import NODES
+from rollout.model.progress import Notice
+from rollout.ports import Query
+from tests.execution.conftest import Recorder
+from tests.execution.drains import Unfenced, add_node
+from tests.execution.fake_cluster import FakeCluster, FakeServer
+
+pytestmark = pytest.mark.in_memory
+
+OURS = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
+NAMES = [f"n{number}" for number in range(12)]
+
+
+class Contended(FakeCluster):
+    """Before each of the first `times` writes of a node somebody else writes a taint on it."""
+
+    def __init__(self, behind: FakeServer, times: int) -> None:
+        super().__init__(behind)
+        self._server, self._times = behind, times
+        self.written = dict.fromkeys(NAMES, 0)
+
+    @override
+    def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
+        name = path.rpartition("/")[2]
+        if self.written[name] < self._times:
+            put_taint(self._server, name, f"example.org/{self.written[name]}")
+        self.written[name] += 1
+        return super().patch(path, body, query)
+
+
+def put_taint(server: FakeServer, name: str, key: str) -> None:
+    def change() -> None:
+        node = node_of(server, name)
+        more = [*(node.get("spec", {}).get("taints") or ()), {"key": key, "effect": "NoSchedule"}]
+        server.store.put(NODES, {**node, "spec": {**node.get("spec", {}), "taints": more}})
+
+    server.call(change)
+
+
+def node_of(server: FakeServer, name: str) -> dict[str, Any]:
+    node = server.store.get(NODES, name)
+    assert node is not None
+    return node
+
+
+def taints(server: FakeServer, name: str) -> list[dict[str, str]]:
+    written = node_of(server, name).get("spec", {}).get("taints") or ()
+    cluster_own = "node.kubernetes.io/"
+    return [
+        {field: value for field, value in taint.items() if value}
+        for taint in written
+        if not taint["key"].startswith(cluster_own)
+    ]
+
+
+def others(times: int) -> list[dict[str, str]]:
+    return [{"key": f"example.org/{number}", "effect": "NoSchedule"} for number in range(times)]
+
+
+@pytest.fixture
+def tainting(server: FakeServer, recorder: Recorder) -> Callable[[int], Tainting]:
+    """One whose writes meet so many of somebody else's on each node."""
+    for name in NAMES:
+        add_node(server, name)
+
+    def made(times: int) -> Tainting:
+        clock = SystemClock()
+        report = Reporter(recorder, clock)
+        cluster = PatientApi(Contended(server, times), clock, OutageNotice(report))
+        return Tainting(cluster, Unfenced(), report, StopRequest())
+
+    return made
+
+
+def test_what_others_write_meanwhile_stays_and_ours_comes_and_goes(
+    server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder
+) -> None:
+    first = tainting(2)
+    with first.standing(NAMES, ()):
+        assert {name: taints(server, name) for name in NAMES} == {name: [*others(2), OURS] for name in NAMES}
+    assert {name: taints(server, name) for name in NAMES} == {name: others(2) for name in NAMES}
+    assert recorder.events == []
+
+
+def test_taking_it_away_meets_a_change_as_well(server: FakeServer, tainting: Callable[[int], Tainting]) -> None:
+    with tainting(0).standing(NAMES, ()):
+        assert tainting(1).clear(NAMES) == {}
+        assert {name: taints(server, name) for name in NAMES} == {name: others(1) for name in NAMES}
+
+
+def test_a_node_that_never_keeps_still_is_named_and_holds_nobody_up(
+    server: FakeServer, tainting: Callable[[int], Tainting], recorder: Recorder
+) -> None:
+    with tainting(1000).standing(NAMES, ()):
+        assert not any(OURS in taints(server, name) for name in NAMES)
+    (notice,) = recorder.events
+    assert isinstance(notice, Notice)
+    assert "no soft taint on n0; n1" in notice.message
+    assert "changes so often that nothing could be written on it" in notice.message
