@@ -1,6 +1,7 @@
 """The plan: waves, what is left out and why, and what stands in the way. Its field names are the JSON's."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import assert_never
 
@@ -131,13 +132,33 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
+class Rolling:
+    """How the nodes of a wave follow one another, in the order in which the wave names them.
+
+    At most `in_flight` are under way at once. `holds` says what each takes until it is back: budgets by namespace/name,
+    owners by kind/namespace/name, `room:` of the cluster and `place:` beside others; a node that takes nothing is left
+    out, as is what can never run short. `capacity` is how much of each there is. `begins` are the estimated seconds
+    from the beginning of the rollout, by node.
+    """
+
+    in_flight: int
+    begins: Mapping[str, int] = field(default_factory=dict)
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    holds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Wave:
-    """Nodes taken side by side, and why they are together and not with others."""
+    """Nodes taken side by side, and why they are together and not with others; or one after another, as they come back.
+
+    `rolling` is None where they are taken side by side.
+    """
 
     index: int
     nodes: tuple[PlannedNode, ...]
     because: str
     estimate: Estimate = Estimate()
+    rolling: Rolling | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,13 @@ class ControlPlaneOrder(StrEnum):
     EXCLUDE = "exclude"
 
 
+class Strategy(StrEnum):
+    """How nodes follow one another: wave after wave, or each as soon as another's place is free."""
+
+    WAVES = "waves"
+    ROLLING = "rolling"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which nodes are meant. `selector` is a label selector as the API takes it, empty for all."""
@@ -64,3 +71,4 @@ class Policy:
     reboot_command: str = ""
     ramp: tuple[Count, ...] = ()
     gates: GatePolicy = field(default_factory=GatePolicy)
+    strategy: Strategy = Strategy.WAVES

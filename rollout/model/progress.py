@@ -174,13 +174,14 @@ class PlanReady:
 
 @dataclass(frozen=True, slots=True)
 class WaveStarted:
-    """A wave begins."""
+    """A wave begins: its nodes side by side, or, following one another, at most `in_flight` of them at once."""
 
     at: datetime
     index: int
     waves: int
     nodes: tuple[str, ...]
     because: str
+    in_flight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

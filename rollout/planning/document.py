@@ -19,7 +19,7 @@ import msgspec
 from rollout.errors import PlanFileError, UsageError
 from rollout.model.json_text import json_document
 from rollout.model.names import is_object_name
-from rollout.model.plan import FORMAT_VERSION, RolloutPlan
+from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy
 from rollout.model.quantity import LONGEST, Count, Duration
 from rollout.planning.windows import Window
@@ -162,6 +162,7 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     names = Counter(node.name for node in plan.nodes)
     yield from (f"{name!r} is not a Node name" for name in names if not is_object_name(name))
     yield from (f"{name!r} is planned more than once" for name, times in names.items() if times > 1)
+    yield from (wrong for wave in plan.waves if wave.rolling for wrong in _impossible_rolling(wave, wave.rolling))
     numbers = _numbers(policy_document(plan.policy), "policy")
     yield from (f"{at} is {number}" for at, number in numbers if not 0 <= number <= LONGEST)
     for window in plan.policy.gates.windows.windows:
@@ -169,6 +170,18 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
             Window.parse(window)
         except UsageError as error:
             yield error.message
+
+
+def _impossible_rolling(wave: Wave, rules: Rolling) -> Iterator[str]:
+    """What would let nobody begin, or more than there is room for."""
+    if rules.in_flight < 1:
+        yield f"wave {wave.index} lets {rules.in_flight} nodes be in flight"
+    if strange := sorted({*rules.holds, *rules.begins} - {node.name for node in wave.nodes}):
+        yield f"wave {wave.index} rolls over {strange[0]!r}, which is none of its nodes"
+    amounts = [*rules.capacity.items(), *(held for holds in rules.holds.values() for held in holds.items())]
+    yield from (f"wave {wave.index} counts {amount} of {key!r}" for key, amount in amounts if amount < 0)
+    short = sorted({key for holds in rules.holds.values() for key in holds} - rules.capacity.keys())
+    yield from (f"wave {wave.index} does not say how much there is of {key!r}" for key in short)
 
 
 def _numbers(rules: dict[str, Any], at: str) -> Iterator[tuple[str, int]]:

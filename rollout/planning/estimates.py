@@ -52,7 +52,7 @@ class Pace:
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past) -> "Pace":
         """The pace of these nodes."""
-        return cls(past, tuple(seconds for node in nodes if (seconds := _past_run(node)) is not None))
+        return cls(past, tuple(seconds for node in nodes if (seconds := past_run(node)) is not None))
 
     def drain(self, grace: int, rounds: int) -> int:
         """How long emptying a node takes in so many rounds, each as past drains were, or as long as the grace."""
@@ -113,7 +113,8 @@ def _of_journals(past: Sequence[float]) -> str:
     return f", the median of {len(past)} in the local journals"
 
 
-def _past_run(node: Node) -> float | None:
+def past_run(node: Node) -> float | None:
+    """Seconds that this node's last run took, as it remembers; None where that did not succeed, or is not known."""
     written = node.annotations.get(marks.LAST_RESULT)
     if not written:
         return None

@@ -15,17 +15,19 @@ from rollout.model.plan import (
     ExclusionReason,
     PlanSummary,
     PlanWarning,
+    Rolling,
     RolloutPlan,
     Wave,
 )
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Policy, Selection, Strategy
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
-from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, total, wave_estimate
+from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.rivals import nodes_being_upgraded, rivals
+from rollout.planning.rolling import rolled, schedule, slow_first
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Piece, Placed, lay_out
@@ -84,6 +86,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     pieces = [_piece(item, owners, forecaster, inputs.policy) for item in drainable]
     layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits)
+    if inputs.policy.strategy is Strategy.ROLLING:
+        waves = rolled(waves, limits)
+        layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
         {item.node.name: item for item in drainable},
@@ -100,7 +105,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
     """The decisions as a plan."""
     inputs, items = decisions.inputs, decisions.drainable.values()
     pace = Pace.of(inputs.snapshot.nodes, inputs.past)
-    waves = tuple(_wave(index, placed, decisions, pace) for index, placed in enumerate(decisions.layout.waves, start=1))
+    waves = tuple(_waves(decisions, pace))
     warnings = [
         warning for item in items for warning in (*item.warnings, *decisions.owners.all_at_once(item.node.name))
     ]
@@ -129,10 +134,37 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
     return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
 
 
+def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
+    before = 0
+    for index, placed in enumerate(decisions.layout.waves, start=1):
+        wave = _wave(index, placed, decisions, pace)
+        if placed.rolling is not None:
+            wave = _timed(wave, placed.rolling, before, decisions, pace)
+        before += wave.estimate.seconds
+        yield wave
+
+
 def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
     items = [decisions.drainable[name] for name in placed.names]
     nodes = tuple(item.planned(decisions.foresight.arrivals.get(item.node.name, 0)) for item in items)
     return Wave(index, nodes, placed.because, _estimate(items, decisions, pace))
+
+
+def _timed(wave: Wave, rules: Rolling, before: int, decisions: Decisions, pace: Pace) -> Wave:
+    """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
+    seconds = {node.name: _seconds(decisions.drainable[node.name], decisions, pace) for node in wave.nodes}
+    begins, whole = schedule(rules, slow_first(seconds))
+    shifted = {name: before + begin for name, begin in begins.items()}
+    nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
+    return replace(
+        wave, nodes=nodes, rolling=replace(rules, begins=shifted), estimate=replace(wave.estimate, seconds=whole)
+    )
+
+
+def _seconds(item: Drainable, decisions: Decisions, pace: Pace) -> int:
+    """How long a node alone is likely to take: as long as its own last run did, where that was longer."""
+    estimate = _estimate([item], decisions, pace)
+    return max(estimate.seconds, round(past_run(item.node) or 0) + estimate.settle + estimate.soak)
 
 
 def _estimate(items: Sequence[Drainable], decisions: Decisions, pace: Pace) -> Estimate:

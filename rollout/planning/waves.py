@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Item, Limits, Load, Weight, budget_bound, lower_bound, pack
@@ -33,7 +34,7 @@ class Placed:
     """One wave's nodes, why the wave is as it is, and which part of the rollout it belongs to: a clause, or empty.
 
     `most` is how many nodes its part takes at once; `refused` says of nodes of later waves why there was no place for
-    their pods while this one's were away.
+    their pods while this one's were away. `rolling` says how its nodes follow one another, None: side by side.
     """
 
     pieces: tuple[Piece, ...]
@@ -41,6 +42,7 @@ class Placed:
     part: str = ""
     most: int = 1
     refused: Mapping[str, str] = field(default_factory=dict)
+    rolling: Rolling | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -86,10 +86,7 @@ def line(event: StepEvent) -> RunLine:  # noqa: PLR0911 - one return a type of e
             plan = msgspec.Raw(msgspec.json.format(encode_plan(event.plan), indent=-1))
             return PlanLine(type="plan", at=at, plan=plan)
         case WaveStarted():
-            index, waves, because = event.index, event.waves, event.because
-            return WaveStartedLine(
-                type="wave_started", at=at, index=index, waves=waves, nodes=event.nodes, because=because
-            )
+            return _wave(at, event)
         case WaveSettling():
             return WaveSettlingLine(type="wave_settling", at=at, index=event.index, waiting_for=event.waiting_for)
         case NodeStep():
@@ -109,6 +106,18 @@ def line(event: StepEvent) -> RunLine:  # noqa: PLR0911 - one return a type of e
             return SummaryLine(type="summary", at=at, **summary(event.result))
         case _:
             assert_never(event)
+
+
+def _wave(at: str, event: WaveStarted) -> WaveStartedLine:
+    return {
+        "type": "wave_started",
+        "at": at,
+        "index": event.index,
+        "waves": event.waves,
+        "nodes": event.nodes,
+        "because": event.because,
+        "in_flight": event.in_flight,
+    }
 
 
 def _blocked(at: str, event: PodBlocked) -> BlockedLine:

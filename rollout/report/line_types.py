@@ -48,6 +48,7 @@ class WaveStartedLine(TypedDict):
     waves: Annotated[int, Meta(description="how many there are")]
     nodes: Sequence[str]
     because: Annotated[str, Meta(description="why these nodes are together")]
+    in_flight: Annotated[int | None, Meta(description="the most that are under way at once; null: all, side by side")]
 
 
 class WaveSettlingLine(TypedDict):

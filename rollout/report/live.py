@@ -113,11 +113,14 @@ class LiveProgress:
     def _take(self, event: StepEvent) -> Text | None:
         match event:
             case WaveStarted():
-                self._board.wave = f"wave {event.index} of {event.waves}"
+                self._board.wave = self._board.state.wave
                 return Text(sentences.sentence(event), style="bold")
             case WaveSettling():
                 self._board.wave = sentences.sentence(event)
-            case NodeStep() | PlanReady():
+            case NodeStep():
+                # A node that goes on says that whatever had to settle before it has settled.
+                self._board.wave = self._board.state.wave
+            case PlanReady():
                 return None
             case PodBlocked():
                 self._board.held.setdefault(event.node, {})[event.pod] = Held(event, self._monotonic())

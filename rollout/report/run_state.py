@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from rollout.model.progress import NodeFinished, NodeStep, Phase, PlanReady, RunFinished, StepEvent, WaveStarted
 from rollout.model.text import counted, elapsed, printable
+from rollout.report.sentences import wave_title
 
 _ORDER = {phase: place for place, phase in enumerate(Phase)}
 
@@ -38,7 +39,7 @@ class RunState:
             case PlanReady():
                 self.planned, self.estimate = event.plan.summary.nodes, event.plan.estimate.seconds
             case WaveStarted():
-                self.wave = f"wave {event.index} of {event.waves}"
+                self.wave = wave_title(event)
             case NodeStep():
                 self._step(event, now)
             case NodeFinished():

@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Strategy
 from rollout.model.progress import (
     NodeFinished,
     NodeResult,
@@ -22,12 +24,10 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
     """What happened, safe to print."""
     match event:
         case PlanReady():
-            summary = event.plan.summary
-            nodes, waves = counted(summary.nodes, "node"), counted(summary.waves, "wave")
-            return f"plan {printable(event.plan.plan_id)}: {nodes} in {waves}"
+            return f"plan {printable(event.plan.plan_id)}: {extent(event.plan)}"
         case WaveStarted():
             names = shortened(event.nodes, most=8)
-            return f"wave {event.index} of {event.waves}: {names} ({printable(event.because)})"
+            return f"{wave_title(event)}: {names} ({printable(event.because)})"
         case WaveSettling():
             return f"wave {event.index} settles: {printable(event.waiting_for)}"
         case NodeStep():
@@ -44,6 +44,20 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
             return ended(event)
         case _:
             assert_never(event)
+
+
+def extent(plan: RolloutPlan) -> str:
+    """How large a plan is: `12 nodes in 4 waves`, or, rolling, `12 nodes in 2 parts, rolling`."""
+    is_rolling = plan.policy.strategy is Strategy.ROLLING
+    parts = counted(plan.summary.waves, "part" if is_rolling else "wave")
+    return f"{counted(plan.summary.nodes, 'node')} in {parts}{', rolling' if is_rolling else ''}"
+
+
+def wave_title(event: WaveStarted) -> str:
+    """`wave 1 of 2`, or `part 1 of 2, 3 in flight at most`."""
+    if event.in_flight is None:
+        return f"wave {event.index} of {event.waves}"
+    return f"part {event.index} of {event.waves}, {event.in_flight} in flight at most"
 
 
 def _detail(detail: str) -> str:

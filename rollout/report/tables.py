@@ -1,20 +1,25 @@
 """Status and plan as text that is read at a glance."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
 from textwrap import fill
 
 from tabulate import tabulate
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
+from rollout.model.policy import Strategy
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.planning.status import NodeStatus
 from rollout.report.findings import findings
+from rollout.report.sentences import extent
 from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
 _WAVE_HEADERS = ("WAVE", "TAKES", "NODES", "ZONE", "EVICT", "STAY", "VERSION", "WHY")
+_PART_HEADERS = ("PART", "BEGINS", *_WAVE_HEADERS[2:])
 _LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
 _NARROWEST = 40
 _COUNTABLE = 8
@@ -88,10 +93,11 @@ def _heading(plan: RolloutPlan) -> str:
 
 
 def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    rows = [_wave_row(wave, zones) for wave in plan.waves]
+    is_rolling = plan.policy.strategy is Strategy.ROLLING
+    rows = [row for wave in plan.waves for row in (_part_rows(wave, zones) if is_rolling else [_wave_row(wave, zones)])]
     return tabulate(
         rows,
-        headers=_WAVE_HEADERS,
+        headers=_PART_HEADERS if is_rolling else _WAVE_HEADERS,
         tablefmt="plain",
         disable_numparse=True,
         colalign=("right", "right", "left", "left", "right", "right", "left", "left"),
@@ -125,6 +131,14 @@ def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
         "\n".join(_distinct(_planned_version(node) for node in wave.nodes)),
         printable(wave.because),
     )
+
+
+def _part_rows(wave: Wave, zones: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """A row for the nodes that are likely to begin together, with when; why they follow one another, once."""
+    begins = wave.rolling.begins if wave.rolling else {}
+    for number, (at, nodes) in enumerate(groupby(wave.nodes, key=lambda node: begins.get(node.name, 0))):
+        index, _, *rest, why = _wave_row(replace(wave, nodes=tuple(nodes)), zones)
+        yield ("" if number else index, f"+{elapsed(at)}" if wave.rolling else NOTHING, *rest, "" if number else why)
 
 
 def _names(wave: Wave) -> str:
@@ -169,7 +183,7 @@ def _sum(plan: RolloutPlan) -> str:
     missing = excluded_by_trouble(plan.excluded)
     if not summary.nodes:
         return _nobody(plan, missing)
-    text = f"{counted(summary.nodes, 'node')} in {counted(summary.waves, 'wave')}"
+    text = extent(plan)
     if summary.waves_lower_bound < summary.waves:
         text += f" (under these rules no plan has fewer than {summary.waves_lower_bound})"
     text = f"{text}; {_left_out_count(plan, missing)}."

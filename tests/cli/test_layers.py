@@ -18,7 +18,7 @@ from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import Executor, HostKeys, PlaybookOptions, SshOptions
 from rollout.errors import UsageError
-from rollout.model.policy import ControlPlaneOrder, Policy
+from rollout.model.policy import ControlPlaneOrder, Policy, Strategy
 from rollout.model.quantity import Count, Duration
 
 Groups = tuple[
@@ -75,6 +75,7 @@ SAMPLES = [
     sample("exclude", "a b c", (["a"], ["b"], ["c"])),
     sample("max-unavailable", "1 25% 3", (Count(1), Count(25, percent=True), Count(3)), "3"),
     number("canary"),
+    sample("strategy", "rolling waves rolling", tuple(Strategy(w) for w in ("rolling", "waves", "rolling"))),
     word("spread-by"),
     sample("control-plane", "first exclude last", tuple(ControlPlaneOrder(w) for w in ("first", "exclude", "last"))),
     sample("max-failures", "1 2 10%", (Count(1), Count(2), Count(10, percent=True))),

@@ -7,17 +7,18 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from tests.crash.conftest import Machine
-from tests.crash.test_kill import BOUNDARIES, LIMIT, Trigger, command, lab, watching
+from tests.crash.test_kill import BOUNDARIES, LIMIT, STRATEGIES, Trigger, command, lab, watching
 
 WHERE = [boundary for boundary in BOUNDARIES if boundary != "quiet"]
 
 
 @pytest.mark.timeout(300)
-def test_whenever_it_was_killed_an_abort_leaves_nothing_of_it(machine: Machine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_whenever_it_was_killed_an_abort_leaves_nothing_of_it(machine: Machine, tmp_path: Path, strategy: str) -> None:
     with lab(tmp_path / "lab") as running:
         for boundary in WHERE:
-            killed_at(boundary, running, machine)
-            _verb, *flags = command(running)
+            killed_at(boundary, running, machine, strategy)
+            _verb, *flags = command(running, strategy)
             number = machine.next_number()
             process = machine.start(number, ("abort", "--wait", "5s", *unlocking(flags)), running.environment)
             process.join(60)
@@ -30,8 +31,8 @@ def unlocking(flags: list[str]) -> list[str]:
     return flags[flags.index("--yes") :]
 
 
-def killed_at(boundary: str, running: Lab, machine: Machine) -> None:
-    number, arguments = machine.next_number(), command(running)
+def killed_at(boundary: str, running: Lab, machine: Machine, strategy: str) -> None:
+    number, arguments = machine.next_number(), command(running, strategy)
     assert arguments[0] == "apply"
     with watching(running, Trigger(boundary)) as trigger:
         trigger.process = process = machine.start(number, arguments, running.environment)

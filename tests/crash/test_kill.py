@@ -27,6 +27,7 @@ NODES_IN_ALL = 12
 LIMIT = 3
 KILLS = 21
 SEEDS = range(10)
+STRATEGIES = ("waves", "rolling")
 RUN, PHASE = "node-rollout.dev/run", "node-rollout.dev/phase"
 # Boundaries that the cluster sees; after `quiet` comes a random moment.
 BOUNDARIES = (
@@ -102,7 +103,7 @@ def test_whenever_it_is_killed_somebody_else_finishes_it(seed: int, machine: Mac
     while fate.kills.total() < KILLS:
         fate.labs += 1
         with lab(tmp_path / f"lab-{fate.labs}") as running:
-            until_done(running, machine, rng, fate)
+            until_done(running, machine, rng, fate, rng.choice(STRATEGIES))
             judge(running, seed)
     seconds = time.monotonic() - started
     assert set(fate.kills) == set(BOUNDARIES)
@@ -115,13 +116,13 @@ def lab(directory: Path) -> Iterator[Lab]:
         yield running
 
 
-def until_done(running: Lab, machine: Machine, rng: random.Random, fate: Fate) -> None:
+def until_done(running: Lab, machine: Machine, rng: random.Random, fate: Fate, strategy: str) -> None:
     """Kill one command after another; those that live to their end are not begun again."""
     while True:
         fate.commands += 1
         number = fate.commands
         boundary = fate.next_boundary(rng)
-        arguments = command(running)
+        arguments = command(running, strategy)
         with watching(running, Trigger(boundary)) as trigger:
             process = machine.start(number, arguments, running.environment)
             trigger.process = process
@@ -138,7 +139,7 @@ def until_done(running: Lab, machine: Machine, rng: random.Random, fate: Fate) -
         return
 
 
-def command(running: Lab) -> tuple[str, ...]:
+def command(running: Lab, strategy: str) -> tuple[str, ...]:
     """What the next operator types: there is a run, or there is none yet."""
     lease = running.call(lambda: running.store.get(LEASES, "node-rollout", "kube-system"))
     record = running.call(lambda: running.store.get(CONFIGMAPS, "node-rollout", "kube-system"))
@@ -147,7 +148,7 @@ def command(running: Lab) -> tuple[str, ...]:
     flags = ("--yes", "--lease-duration", "30s", "-o", "json", *(("--force-unlock", unlock) if unlock else ()))
     if record or marked:
         return ("resume", *flags)
-    return ("apply", "--max-unavailable", str(LIMIT), "--health-checks", "1", *flags)
+    return ("apply", "--max-unavailable", str(LIMIT), "--health-checks", "1", "--strategy", strategy, *flags)
 
 
 def annotations(obj: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:

@@ -55,6 +55,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "reboot_command": "a digest of `--reboot-command`; empty where there is none",
         "ramp": "`--ramp`",
         "gates": "the gates that belong to the plan",
+        "strategy": "`--strategy`",
     },
     "DrainPolicy": {
         "timeout": "`--drain-timeout`",
@@ -90,9 +91,16 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     },
     "Wave": {
         "index": "from 1",
-        "nodes": "taken side by side",
+        "nodes": "taken side by side, or one after another where `rolling` says how",
         "because": "why these nodes are together",
         "estimate": "how long it is likely to take",
+        "rolling": "how its nodes follow one another; null: side by side",
+    },
+    "Rolling": {
+        "in_flight": "the most nodes that are under way at once",
+        "begins": "by node: seconds from the beginning of the rollout, estimated",
+        "capacity": "how much there is of what nodes hold",
+        "holds": "by node: what it takes until it is back, of what can run short",
     },
     "PlannedNode": {
         "name": _NODE,

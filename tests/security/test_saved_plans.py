@@ -215,6 +215,7 @@ WEAKER: dict[str, Any] = {
     "max_failures": Count(100, percent=True),
     "reboot_command": None,
     "ramp": None,
+    "strategy": None,
     "gates.windows.windows": None,
     "gates.windows.fit": None,
     "gates.windows.wait": None,

@@ -106,17 +106,18 @@ class Misfortunes(RuleBasedStateMachine):
         sick=st.dictionaries(NODE, st.sampled_from(sorted(SICKNESSES)), max_size=2),
         cordoned=st.sets(NODE, max_size=1),
         stop=st.sampled_from(("finish", "revert")),
+        strategy=st.sampled_from(("waves", "rolling")),
         pace=st.integers(min_value=0, max_value=1000),
     )
     @kept
-    def begin(self, limit: int, sick: dict[str, str], cordoned: set[str], stop: str, pace: int) -> None:
+    def begin(self, limit: int, sick: dict[str, str], cordoned: set[str], stop: str, strategy: str, pace: int) -> None:
         self.done["examples"] += 1
         self.pace = random.Random(pace)  # noqa: S311 - repeatable on purpose
-        self.note(f"begin({limit=}, {sick=}, {cordoned=}, {stop=})")
+        self.note(f"begin({limit=}, {sick=}, {cordoned=}, {stop=}, {strategy=})")
         self.lab = lab = Lab.start(scale(load_scenario("default"), WORKERS + 1), directory=self.directory, speed=SPEED)
         self.witness = Witness(lab, limit)
         self.trouble = Trouble(lab, self.witness)
-        flags = ("--stop", stop)
+        flags = ("--stop", stop, "--strategy", strategy)
         self.operators = Operators(lab, self.machine, limit, flags)
         for node in cordoned:
             self.trouble.set_cordon(node, cordoned=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 from rollout.cli.options import values
 from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
 from rollout.cli.options.nodes import SkipBlockedOption
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 
 _DRAIN = DrainPolicy()
@@ -27,6 +27,10 @@ class PolicyOptions:
         ),
     ] = _POLICY.max_unavailable
     canary: Annotated[int, Flag(WAVES, "Reboot this many nodes first, one at a time.", "N", least=0)] = _POLICY.canary
+    strategy: Annotated[
+        Strategy,
+        Flag(WAVES, "Wave after wave; or rolling: begin the next node as soon as one is back and its pods are."),
+    ] = _POLICY.strategy
     spread_by: Annotated[
         str,
         Flag(WAVES, "Keep a wave within one value of this label: one zone at a time.", "LABEL", read=values.label_name),
@@ -109,6 +113,7 @@ class PolicyOptions:
             ready_timeout=self.ready_timeout,
             settle_timeout=self.settle_timeout,
             max_failures=self.max_failures,
+            strategy=self.strategy,
         )
 
     @property

@@ -45,7 +45,17 @@ TUNING = frozenset(
     {
         *("context", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
         *("ssh-user", "ssh-port", "probe-timeout", "probe-concurrency"),
-        *("max-unavailable", "max-failures", "canary", "ramp", "spread-by", "control-plane", "soak", "health-checks"),
+        *(
+            "max-unavailable",
+            "max-failures",
+            "canary",
+            "ramp",
+            "spread-by",
+            "strategy",
+            "control-plane",
+            "soak",
+            "health-checks",
+        ),
         *("reboot-idle", "skip-blocked", "require-all", "retry-failed", "delete-emptydir-data", "grace-period"),
         *("drain-timeout", "reboot-timeout", "ready-timeout", "settle-timeout"),
         *("window", "reboot-window-start", "reboot-window-length", "window-fit", "wait-window"),

@@ -53,7 +53,8 @@ class Reporter:
     def wave(self, wave: Wave, waves: int) -> None:
         """A wave that begins."""
         names = tuple(node.name for node in wave.nodes)
-        self._observer.notify(WaveStarted(self.now, wave.index, waves, names, wave.because))
+        in_flight = wave.rolling.in_flight if wave.rolling else None
+        self._observer.notify(WaveStarted(self.now, wave.index, waves, names, wave.because, in_flight))
 
     def settling(self, index: int, waiting_for: str) -> None:
         """What keeps the next wave waiting."""

@@ -10,10 +10,14 @@ from rollout.model.plan import PlannedNode, Wave
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why a node may not begin, empty where it may; `final` where no waiting will change that."""
+    """Why a node may not begin, empty where it may; `final` where no waiting will change that.
+
+    `is_general`: it holds any other node as well, so that there is no use in asking about as many as there are.
+    """
 
     why: str = ""
     final: bool = False
+    is_general: bool = False
 
 
 OPEN = Hold()

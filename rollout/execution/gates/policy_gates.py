@@ -1,7 +1,7 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from rollout.errors import BlockedError, GateError, InterruptedRunError
@@ -77,8 +77,10 @@ class PolicyGates:
         shut = self._window(node)
         if shut.why:
             return self._report_once("", shut)
-        if why := self._blocking_pods(node) or self._alert():
+        if why := self._blocking_pods(node):
             return self._report_once(node.name, self._bounded(node, why))
+        if why := self._alert():
+            return self._report_once(node.name, replace(self._bounded(node, why), is_general=True))
         self._held.pop(node.name, None)
         return OPEN
 
@@ -138,6 +140,7 @@ class PolicyGates:
         opening = current(self._windows, now)
         if opening and (opening.end - now).total_seconds() >= needed:
             return OPEN
+        is_general = self._policy.windows.wait
         if opening:
             remaining = round((opening.end - now).total_seconds())
             why = (
@@ -145,7 +148,7 @@ class PolicyGates:
             )
         else:
             why = "outside the maintenance window"
-        return Hold(f"{why}; the next opens {self._next_opening(now)}", final=not self._policy.windows.wait)
+        return Hold(f"{why}; the next opens {self._next_opening(now)}", final=not is_general, is_general=is_general)
 
     def _next_opening(self, now: datetime) -> str:
         upcoming = following(self._windows, now)

@@ -1,6 +1,6 @@
 """What was well before a wave: measured between waves, and kept on the record for whoever goes on after a crash."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rollout.gather.cluster.workloads import Workload
@@ -12,6 +12,14 @@ class Health:
 
     workloads: Mapping[str, Workload]
     ready_nodes: frozenset[str]
+
+    @classmethod
+    def of_all(cls, several: "Iterable[Health]") -> "Health":
+        """Whatever was well by any of these, the first to name a workload saying how well."""
+        whole = cls({}, frozenset())
+        for health in several:
+            whole = whole.joined(health)
+        return whole
 
     def joined(self, later: "Health") -> "Health":
         """This one, with what was well later: whatever was well at either time."""

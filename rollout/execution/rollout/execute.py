@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rollout.errors import ApiError, RolloutError
 from rollout.execution.base.guard import Guard
@@ -21,6 +22,7 @@ from rollout.execution.record.health import Health
 from rollout.execution.record.record import NoRecord, Record, RunRecord
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
+from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
@@ -156,12 +158,21 @@ def _run_wave(run: _Run, runner: WaveRunner, settler: Settler, wave: Wave, *, se
             return why
         wave, settle = replace(wave, nodes=begun), False
     run.report.wave(wave, len(run.plan.waves))
-    before = _baseline(run, settler, wave)
+    rolling = _rolling(run, settler, wave, runner.ledger)
+    before = Health({}, frozenset()) if rolling else _baseline(run, settler, wave)
     with run.ports.shell.attending(run.hosts[node.name] for node in wave.nodes):
-        runner.run(wave)
-    if not settle or runner.reason_to_stop():
+        runner.run(wave, rolling)
+    why = why or (rolling.why if rolling else "")
+    if why or not settle or runner.reason_to_stop():
         return why
-    return _settle(run, settler, before, wave, runner.ledger)
+    return rolling.settle(run.stop) if rolling else _settle(run, settler, before, wave, runner.ledger)
+
+
+def _rolling(run: _Run, settler: Settler, wave: Wave, ledger: Ledger) -> RollingAdmission | None:
+    """Who may begin in a wave whose nodes follow one another; None where they are taken side by side."""
+    if wave.rolling is None:
+        return None
+    return RollingAdmission(wave, wave.rolling, settler, ledger, partial(_keep, run))
 
 
 def _baseline(run: _Run, settler: Settler, wave: Wave) -> Health:
@@ -169,9 +180,13 @@ def _baseline(run: _Run, settler: Settler, wave: Wave) -> Health:
     health = settler.baseline([node.name for node in wave.nodes])
     if run.inherited.health and any(node.name in run.inherited.begun for node in wave.nodes):
         health = run.inherited.health.joined(health)
+    _keep(run, health)
+    return health
+
+
+def _keep(run: _Run, health: Health) -> None:
     if _may_act(run.guard):
         run.record.keep(health)
-    return health
 
 
 def _unaccounted(wave: Wave, ledger: Ledger) -> list[PlannedNode]:

@@ -1,7 +1,9 @@
 """Between waves: the owners of the moved pods are as available as before, and no healthy node has become unhealthy."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -18,8 +20,42 @@ _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """What was well before a node began. `pods` counts those of its pods that were ready, by the UID of their owner."""
+
+    health: Health
+    pods: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The cluster at one moment: the nodes that are not Ready; ready pods on a node, by owner; a workload."""
+
+    unready: frozenset[str]
+    ready_on: Callable[[str], Counter[str]]
+    current: Callable[[Workload], Workload | None]
+
+    def missing(self, before: Before, expected_away: frozenset[str], in_flight: Mapping[str, Before]) -> str:
+        """What is not as well as before a node that has ended; what others in flight have taken is not held against it.
+
+        Empty where it has settled.
+        """
+        short = (self._shortage(was, in_flight) for was in before.health.workloads.values())
+        return _in_words([text for text in short if text], (before.health.ready_nodes - expected_away) & self.unready)
+
+    def _shortage(self, was: Workload, in_flight: Mapping[str, Before]) -> str:
+        now = self.current(was)
+        wanted = min(was.ready, now.desired) if now else 0
+        if now is None or now.ready >= wanted:
+            return ""
+        sharing = {node: before.pods[was.uid] for node, before in in_flight.items() if before.pods.get(was.uid)}
+        taken = sum(count - min(count, self.ready_on(node)[was.uid]) for node, count in sharing.items())
+        return "" if now.ready + taken >= wanted else f"{was.key} has {now.ready} of {wanted} pods ready"
+
+
+@dataclass(frozen=True, slots=True)
 class Settler:
-    """Measures health before a wave and waits for it afterwards."""
+    """Measures health before a wave, or a node, and waits for it afterwards."""
 
     cluster: PatientApi
     report: Reporter
@@ -34,6 +70,33 @@ class Settler:
         return Health(
             {uid: workloads[uid] for uid in owners if uid in workloads},
             frozenset(node.name for node in ready if node.is_ready),
+        )
+
+    def measured(self, nodes: Sequence[str], in_flight: Mapping[str, Before]) -> Mapping[str, Before]:
+        """What is well before each of these nodes begins.
+
+        A workload that has pods on others in flight was as ready as before those: what they took comes back.
+        """
+        deadline = self.cluster.deadline()
+        pods = {node: self.cluster.ask(partial(_ready_on, node=node), deadline) for node in nodes}
+        earlier = Health.of_all(before.health for before in in_flight.values())
+        workloads = {**self.cluster.ask(read_workloads, deadline), **earlier.workloads}
+        ready = frozenset(node.name for node in self.cluster.ask(read_nodes, deadline) if node.is_ready)
+        return {
+            node: Before(
+                Health({uid: workloads[uid] for uid in owned if uid in workloads}, ready | in_flight.keys()), owned
+            )
+            for node, owned in pods.items()
+        }
+
+    def look(self) -> Look:
+        """How the cluster stands now, for all who ask it together."""
+        deadline = self.cluster.deadline()
+        unready = self.cluster.ask(lambda _api: self._unready_now(), deadline)
+        return Look(
+            unready,
+            cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), deadline)),
+            lambda was: self.cluster.ask(partial(read_workload, known=was), deadline),
         )
 
     def wait(self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest) -> str:
@@ -58,8 +121,7 @@ class Settler:
 
     def _missing(self, before: Health, open_workloads: dict[str, Workload], expected_away: frozenset[str]) -> str:
         short = [text for was in list(open_workloads.values()) if (text := self._shortage(was, open_workloads))]
-        unready = sorted((before.ready_nodes - expected_away) & self._unready_now())
-        return listed(short + [f"node {name} is no longer Ready" for name in unready], _NAMED)
+        return _in_words(short, (before.ready_nodes - expected_away) & self._unready_now())
 
     def _shortage(self, was: Workload, open_workloads: dict[str, Workload]) -> str:
         """What a workload lacks; one that lacks nothing is not asked for again."""
@@ -73,6 +135,16 @@ class Settler:
     def _unready_now(self) -> frozenset[str]:
         """A Node that is not there any more was taken out of the cluster, which is no sickness."""
         return frozenset(node.name for node in read_nodes(self.cluster.api) if not node.is_ready)
+
+
+def _in_words(short: Sequence[str], gone: Iterable[str]) -> str:
+    return listed([*short, *(f"node {name} is no longer Ready" for name in sorted(gone))], _NAMED)
+
+
+def _ready_on(api: ClusterApi, node: str) -> Counter[str]:
+    """How many ready pods of each owner, by its UID, are on a node and stay there."""
+    pods = read_node_pods(api, node).pods
+    return Counter(pod.owner.uid for pod in pods if pod.owner is not None and pod.ready and not pod.terminating)
 
 
 def _owners_on(api: ClusterApi, nodes: Sequence[str]) -> frozenset[str]:

@@ -1,7 +1,9 @@
-"""One wave: its nodes side by side, never more away than the limit allows, none begun after a reason to stop."""
+"""One wave: its nodes, side by side or following one another, none begun after a reason to stop.
 
-from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+Never are more away than the limit allows.
+"""
+
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -9,14 +11,15 @@ from rollout.errors import ApiError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import Gates, NoGates
+from rollout.execution.rollout.admission import Admission, SideBySide
+from rollout.execution.rollout.lanes import Lanes, ThreadLanes
 from rollout.execution.rollout.ledger import Ledger
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.ports import Clock
 
-Running = dict[Future[NodeResult], PlannedNode]
-
 _LOOK_AGAIN = 2.0
+_LOOK_AGAIN_AT_HEALTH = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +51,26 @@ class WaveRunner:
     notice: Callable[[str], None]
     begun: frozenset[str] = frozenset()
     gates: Gates = field(default_factory=NoGates)
+    lanes: Callable[[Callable[[PlannedNode], NodeResult], int], Lanes] = ThreadLanes
 
-    def run(self, wave: Wave) -> None:
+    def run(self, wave: Wave, admission: Admission | None = None) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
-        waiting, running = list(wave.nodes), Running()
+        admission, waiting = admission or SideBySide(), list(wave.nodes)
         patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
-        with ThreadPoolExecutor(max_workers=len(waiting), thread_name_prefix="node") as pool:
-            while waiting or running:
-                for node in self._next(waiting, running):
+        with self.lanes(self.run_one, len(waiting)) as running:
+            while waiting or running.nodes:
+                for node in self._next(waiting, running.nodes, admission):
                     waiting.remove(node)
-                    running[pool.submit(self.run_one, node)] = node
-                if running:
-                    self._collect(running, more=bool(waiting))
-                    patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
-                elif waiting:
+                    running.begin(node)
+                if running.nodes:
+                    self._collect(running, admission, more=bool(waiting))
+                elif waiting and not admission.unsettled:
                     has_reported = has_reported or self._report_limit()
                     self._be_patient(waiting, patience)
+                    continue
+                elif waiting:
+                    self.stop.wait(_LOOK_AGAIN_AT_HEALTH)
+                patience, has_reported = Deadline(self.clock, self.allowance.settle_timeout), False
 
     def reason_to_halt(self) -> str:
         """Why not even nodes that were begun before may be taken on; empty where they may."""
@@ -79,47 +86,63 @@ class WaveRunner:
             return f"{self.ledger.failures} failed, and --max-failures is {self.allowance.failures}"
         return ""
 
-    def _next(self, waiting: list[PlannedNode], running: Running) -> list[PlannedNode]:
+    def _next(self, waiting: list[PlannedNode], running: frozenset[str], admission: Admission) -> Sequence[PlannedNode]:
         """The nodes that may begin now under the limit; `waiting` is emptied where none ever may."""
         if not waiting:
             return []
         taken_up = [node for node in waiting if node.name in self.begun]
         if taken_up and not self.reason_to_halt():
             return taken_up
-        if why := self.reason_to_stop():
-            self._give_up(waiting, why)
-            return []
-        mine = {node.name for node in running.values()} | self.ledger.away
         try:
-            foreign = self.unavailable() - mine
-            return self._admitted(waiting, self.allowance.nodes - len(mine) - len(foreign))
+            if why := self.reason_to_stop() or admission.look(running):
+                self._give_up(waiting, why)
+                return []
+            in_flight = running | admission.unsettled
+            if self._unasked(waiting, in_flight, admission, ()) is None:
+                return []
+            if admitted := self._admitted(waiting, in_flight, admission):
+                admission.begin(admitted)
         except ApiError as error:
             self._give_up(waiting, f"the API server is unavailable: {error.message}")
             return []
+        return admitted
 
-    def _admitted(self, waiting: list[PlannedNode], room: int) -> list[PlannedNode]:
+    def _admitted(
+        self, waiting: list[PlannedNode], in_flight: frozenset[str], admission: Admission
+    ) -> list[PlannedNode]:
         """As many as there is room for of those that no gate holds; those that are held for good leave `waiting`."""
+        mine = in_flight | self.ledger.away
+        room = self.allowance.nodes - len(mine) - len(self.unavailable() - mine)
         admitted: list[PlannedNode] = []
-        for node in list(waiting):
-            if len(admitted) >= room:
-                break
+        asked = set[str]()
+        while room > 0 and (node := self._unasked(waiting, in_flight, admission, asked)):
+            asked.add(node.name)
             hold = self.gates.hold(node)
             if not hold.why:
                 admitted.append(node)
+                in_flight |= {node.name}
             elif hold.final:
                 waiting.remove(node)
                 self.ledger.give_up([node], hold.why)
+            room -= not hold.why or hold.is_general
         return admitted
+
+    def _unasked(
+        self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], admission: Admission, asked: Container[str]
+    ) -> PlannedNode | None:
+        """The next that may begin and that no gate was asked about yet."""
+        left = [node for node in waiting if node.name not in in_flight]
+        return next((node for node in admission.candidates(left, in_flight) if node.name not in asked), None)
 
     def _give_up(self, waiting: list[PlannedNode], why: str) -> None:
         self.ledger.give_up(waiting, why)
         waiting.clear()
 
-    def _collect(self, running: Running, *, more: bool) -> None:
-        finished, _still = wait(running, timeout=_LOOK_AGAIN if more else None, return_when=FIRST_COMPLETED)
-        for future in finished:
-            del running[future]
-            self.ledger.take(future.result())
+    def _collect(self, running: Lanes, admission: Admission, *, more: bool) -> None:
+        pause = _LOOK_AGAIN_AT_HEALTH if admission.unsettled else _LOOK_AGAIN
+        for result in running.ended(pause if more else None):
+            self.ledger.take(result)
+            admission.end(result)
 
     def _report_limit(self) -> bool:
         """Say who uses up the limit; what gates hold is told by them."""

@@ -1,0 +1,136 @@
+"""Rolling on: a part of the rollout as one wave whose nodes begin as soon as others are back.
+
+Waves say which nodes may be away together by listing them; here any set may come about that holds no more of anything
+than there is. What each node holds stands in the plan, so that whoever carries it out, from whatever machine, lets the
+same sets be in flight.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush, nlargest
+from itertools import groupby
+from statistics import median
+
+from rollout.model.plan import Rolling
+from rollout.planning.packing import Limits
+from rollout.planning.waves import Placed
+
+_ROOM = ("room:cpu", "room:memory", "room:pods")
+# So many times as long as the median takes a slow node.
+_SLOW = 2
+_NOTHING: Mapping[str, int] = {}
+
+
+def may_begin(rules: Rolling, in_flight: Collection[str], node: str) -> bool:
+    """Whether a node may be away beside those in flight. One that holds too much alone goes alone."""
+    needs = rules.holds.get(node, _NOTHING)
+    return len(in_flight) < rules.in_flight and not _is_barred(rules, _used(rules, in_flight), needs)
+
+
+def candidates(
+    rules: Rolling, order: Mapping[str, int], waiting: Sequence[str], in_flight: Collection[str]
+) -> Iterator[str]:
+    """Those of the waiting that may begin beside those in flight, in the plan's order; `order` has all by place.
+
+    A node that may not begin holds nobody up, until as many as may be in flight have passed it: then all that it needs
+    is kept for it.
+    """
+    if len(in_flight) >= rules.in_flight:
+        return
+    used, kept, begun = _used(rules, in_flight), set[str](), len(order) - len(waiting)
+    for place, node in enumerate(waiting):
+        needs = rules.holds.get(node, _NOTHING)
+        if kept.isdisjoint(needs) and not _is_barred(rules, used, needs):
+            yield node
+        elif begun - (order[node] - place) >= rules.in_flight:
+            kept.update(needs)
+
+
+def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:
+    used: Counter[str] = Counter()
+    for node in in_flight:
+        used.update(rules.holds.get(node, _NOTHING))
+    return used
+
+
+def _is_barred(rules: Rolling, used: Mapping[str, int], needs: Mapping[str, int]) -> bool:
+    """Whether there is too little left of anything that others have taken of."""
+    return any(used[key] and used[key] + need > rules.capacity.get(key, 0) for key, need in needs.items())
+
+
+def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
+    """The waves of each part of the rollout as one whose nodes follow one another, in the order of those waves."""
+    parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
+    return tuple(_rolled(part, limits) for part in parts)
+
+
+def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
+    first, pieces = part[0], tuple(piece for wave in part for piece in wave.pieces)
+    holds, capacity = _company(part)
+    for piece in pieces:
+        room = zip(_ROOM, piece.weight, strict=False)
+        holds[piece.name].update({**piece.load, **{key: need for key, need in room if need}})
+    capacity = {**limits.allowed, **dict(zip(_ROOM, limits.room, strict=False)), **capacity}
+    scarce = _scarce(holds.values(), capacity, first.most)
+    kept = {name: {key: taken[key] for key in taken.keys() & scarce} for name, taken in holds.items()}
+    rules = Rolling(
+        min(first.most, len(pieces)),
+        capacity={key: capacity.get(key, 0) for key in sorted(scarce)},
+        holds={name: dict(sorted(taken.items())) for name, taken in kept.items() if taken},
+    )
+    refused = {name: why for wave in part for name, why in wave.refused.items()}
+    return replace(first, pieces=pieces, because=_because(first.part, rules), refused=refused, rolling=rules)
+
+
+def _company(part: Sequence[Placed]) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """What keeps nodes whose pods would find no place apart from those beside which they would not."""
+    holds: dict[str, dict[str, int]] = {piece.name: {} for wave in part for piece in wave.pieces}
+    capacity: dict[str, int] = {}
+    for number, wave in enumerate(part, start=1):
+        if wave.refused:
+            capacity[f"place:{number}"] = len(wave.pieces)
+            for name in wave.names:
+                holds[name][f"place:{number}"] = 1
+            for name in wave.refused:
+                holds[name][f"place:{number}"] = len(wave.pieces)
+    return holds, capacity
+
+
+def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], most: int) -> set[str]:
+    """What so many nodes could take too much of."""
+    needs: dict[str, list[int]] = defaultdict(list)
+    for taken in holds:
+        for key, need in taken.items():
+            needs[key].append(need)
+    return {key for key, each in needs.items() if len(each) > 1 and sum(nlargest(most, each)) > capacity.get(key, 0)}
+
+
+def _because(part: str, rules: Rolling) -> str:
+    how = f"the next begins as soon as one of {rules.in_flight} is back" if rules.in_flight > 1 else "one at a time"
+    return f"{part}: {how}" if part and how not in part else part or how
+
+
+def slow_first(seconds: Mapping[str, int]) -> Mapping[str, int]:
+    """The same, those first that take much longer than most: begun last, one of them would run on alone."""
+    if not seconds:
+        return seconds
+    much = _SLOW * median(seconds.values())
+    return dict(sorted(seconds.items(), key=lambda item: -item[1] if item[1] >= much else 0))
+
+
+def schedule(rules: Rolling, seconds: Mapping[str, int]) -> tuple[Mapping[str, int], int]:
+    """When each node begins, and when the last is back, where each is away for so many seconds; in the plan's order."""
+    order, waiting = {name: place for place, name in enumerate(seconds)}, list(seconds)
+    begins: dict[str, int] = {}
+    away: list[tuple[int, str]] = []
+    now = 0
+    while waiting:
+        flying = {name for _, name in away}
+        while (node := next(candidates(rules, order, waiting, flying), None)) is not None:
+            waiting.remove(node)
+            begins[node] = now
+            flying.add(node)
+            heappush(away, (now + seconds[node], node))
+        now, _ = heappop(away)
+    return begins, max((end for end, _ in away), default=now)

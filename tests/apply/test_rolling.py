@@ -1,0 +1,212 @@
+"""Rolling on, through the real program: who begins while whom is away, judged by the cluster and by what was told."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import NodeGroup, Role, Scenario, load_scenario
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_gates import window
+
+Started = Callable[[Scenario | str, int], Lab]
+Line = dict[str, Any]
+ZONE = "topology.kubernetes.io/zone"
+ROLLING = ("--strategy", "rolling", "--health-checks", "1")
+APPLY = ("apply", "--yes", "-o", "json", *ROLLING)
+
+
+def roomy(workers: int, masters: int = 0) -> Scenario:
+    """A cluster whose pods keep no two nodes apart."""
+    default = load_scenario("default")
+    kept = tuple(one for one in default.workloads if one.name in {"cilium", "frontend", "thumbnails"})
+    zones = ("eu-1a", "eu-1b", "eu-1c")
+    groups = [NodeGroup(prefix="worker", count=workers, zones=zones)]
+    groups += [NodeGroup(prefix="cp", count=masters, role=Role.CONTROL_PLANE, zones=zones)] if masters else []
+    return msgspec.structs.replace(default, nodes=tuple(groups), workloads=kept)
+
+
+def inflict(lab: Lab, node: str, faults: HostFaults) -> None:
+    lab.call(lambda: lab.machines[node].inflict(faults))
+
+
+def begun_at(lines: Iterable[Line]) -> dict[str, int]:
+    """By node, the place of the line that tells of its cordon."""
+    return {
+        line["node"]: place
+        for place, line in enumerate(lines)
+        if line["type"] == "step" and line["phase"] == "cordoned" and not line["detail"]
+    }
+
+
+def ended_at(lines: Iterable[Line]) -> dict[str, int]:
+    return {line["node"]: place for place, line in enumerate(lines) if line["type"] == "node_finished"}
+
+
+def most_at_once(lines: list[Line]) -> int:
+    begun, ended = begun_at(lines), ended_at(lines)
+    return max(sum(begun[node] <= at < ended[node] for node in begun) for at in range(len(lines)))
+
+
+def assert_clean(lab: Lab, *nodes: str, most: int) -> None:
+    score = lab.scoreboard()
+    assert {node: score.reboots[node] for node in nodes} == dict.fromkeys(nodes, 1)
+    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == ((), {}, (), ())
+    assert score.most_unavailable <= most
+    assert lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
+
+
+def workers(first: int, last: int) -> tuple[str, ...]:
+    return tuple(f"worker-{number}" for number in range(first, last + 1))
+
+
+def test_the_next_begins_while_a_slow_one_is_away_and_never_are_more_away_than_the_limit(
+    started: Started, rollout: Rollout
+) -> None:
+    lab = started(roomy(12), 12)
+    inflict(lab, "worker-1", HostFaults(boot_seconds=400))
+    ended = rollout(lab, *APPLY, "--max-unavailable", "3")
+    assert ended.code == 0, ended.stderr
+    (wave,) = (line for line in ended.lines if line["type"] == "wave_started")
+    assert (wave["in_flight"], len(wave["nodes"])) == (3, 12)
+    begun, slow = begun_at(ended.lines), ended_at(ended.lines)["worker-1"]
+    # In waves, two others would have been.
+    assert sum(at < slow for at in begun.values()) >= 7
+    assert most_at_once(ended.lines) == 3
+    assert_clean(lab, *workers(1, 12), most=3)
+
+
+def marked(lab: Lab) -> set[str]:
+    """Nodes that carry our marks."""
+    nodes = lab.call(lambda: [node["metadata"] for node in lab.store.items(NODES)])
+    return {node["name"] for node in nodes if "node-rollout.dev/phase" in node.get("annotations", {})}
+
+
+def killed_once(process: subprocess.Popen[str], number: signal.Signals, *, finished: int) -> list[Line]:
+    """What it told up to a signal that comes once so many have finished, and others are under way."""
+    assert process.stdout is not None
+    lines = []
+    for written in process.stdout:
+        lines.append(json.loads(written))
+        if len(ended_at(lines)) >= finished and len(begun_at(lines)) > len(ended_at(lines)):
+            break
+    process.send_signal(number)
+    rest = process.communicate(timeout=60)[0]
+    return lines + [json.loads(written) for written in rest.splitlines() if written.endswith("}")]
+
+
+def test_killed_in_the_middle_it_is_gone_on_with_by_anybody_and_the_order_continues(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started(roomy(8), 8)
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "3", "--lease-duration", "2s")
+    killed_once(process, signal.SIGKILL, finished=2)
+    under_way = marked(lab)
+    ended = rollout(lab, "resume", "--yes", "-o", "json")
+    assert ended.code == 0, ended.stderr
+    waves = [line for line in ended.lines if line["type"] == "wave_started"]
+    assert under_way
+    assert under_way == set(waves[0]["nodes"])
+    assert waves[-1]["in_flight"] == 3
+    assert most_at_once([line for line in ended.lines if line.get("node") in waves[-1]["nodes"]]) <= 3
+    assert_clean(lab, *workers(1, 8), most=3)
+
+
+def test_killed_in_the_middle_it_is_undone(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started(roomy(6), 6)
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "2", "--lease-duration", "2s")
+    lines = killed_once(process, signal.SIGKILL, finished=1)
+    ended = rollout(lab, "abort", "--yes", "-o", "json", "--wait", "20s")
+    assert ended.code == 0, ended.stderr
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.annotations_left) == ((), {})
+    untouched = set(workers(1, 6)) - set(begun_at(lines))
+    assert sum(score.reboots[node] for node in untouched) <= 1
+
+
+def test_asked_to_stop_it_finishes_those_in_flight_and_begins_no_other(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started(roomy(8), 8)
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "3")
+    lines = killed_once(process, signal.SIGINT, finished=2)
+    assert process.returncode == 130
+    begun, summary = begun_at(lines), lines[-1]
+    assert set(summary["succeeded"]) == set(begun)
+    assert set(summary["not_started"]) == set(workers(1, 8)) - set(begun)
+    assert summary["not_started"]
+    assert rollout(lab, "resume", "--yes").code == 0
+    assert_clean(lab, *workers(1, 8), most=3)
+
+
+def test_after_a_failure_none_begins_and_those_in_flight_finish(started: Started, rollout: Rollout) -> None:
+    lab = started(roomy(8), 8)
+    inflict(lab, "worker-2", HostFaults(reboot=RebootFault.IGNORED))
+    inflict(lab, "worker-1", HostFaults(boot_seconds=200))
+    ended = rollout(lab, *APPLY, "--max-unavailable", "2", "--reboot-timeout", "4s")
+    assert ended.code == 4
+    failed = ended_at(ended.lines)["worker-2"]
+    assert [node for node, at in begun_at(ended.lines).items() if at > failed] == []
+    assert "worker-1" in ended.outcomes
+    assert set(ended.summary["reasons"].values()) == {"1 failed, and --max-failures is 1"}
+
+
+def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started(roomy(7, masters=2), 9)
+    flags = ("--canary", "1", "--spread-by", ZONE, "--max-unavailable", "2", *ROLLING)
+    planned = rollout(lab, "plan", "--out", str(tmp_path / "my.plan"), *flags)
+    assert planned.code == 0, planned.stderr
+    assert "BEGINS" in planned.stdout
+    assert "in 5 parts, rolling" in planned.stdout
+    ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json")
+    assert ended.code == 0, ended.stderr
+    begun, finished = begun_at(ended.lines), ended_at(ended.lines)
+    parts = [[node["name"] for node in wave["nodes"]] for wave in ended.plan["waves"]]
+    assert (parts[0], sorted(parts[-1])) == (["worker-1"], ["cp-1", "cp-2"])
+    for earlier, later in pairwise(parts):
+        assert max(finished[node] for node in earlier) < min(begun[node] for node in later)
+    assert begun[parts[-1][1]] > finished[parts[-1][0]]
+    assert_clean(lab, *(node for part in parts for node in part), most=2)
+
+
+def test_what_shares_a_budget_that_allows_one_is_never_away_together(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 8)
+    ended = rollout(lab, *APPLY, "--max-unavailable", "4", "--control-plane", "exclude")
+    assert ended.code == 0, ended.stderr
+    (wave,) = ended.plan["waves"]
+    begun, finished = begun_at(ended.lines), ended_at(ended.lines)
+    holders = [node for node, holds in wave["rolling"]["holds"].items() if "shop/db" in holds]
+    assert len(holders) > 1
+    for one in holders:
+        assert not any(begun[one] < begun[other] < finished[one] for other in holders)
+    assert_clean(lab, *begun, most=4)
+
+
+@pytest.mark.parametrize(("lasts", "not_started"), [("2m", 4), ("30m", 0)])
+def test_none_begins_that_the_window_has_no_room_for(
+    started: Started, rollout: Rollout, lasts: str, not_started: int
+) -> None:
+    lab = started(roomy(4), 4)
+    flags = ("--window", window(timedelta(minutes=-1), lasts), "--window-fit", "--max-unavailable", "2")
+    ended = rollout(lab, *APPLY, *flags)
+    assert len(ended.summary["not_started"]) == not_started
+    assert ended.code == (4 if not_started else 0), ended.stderr
+
+
+def test_the_board_tells_how_many_lanes_there_are(started: Started, rollout: Rollout) -> None:
+    lab = started(roomy(4), 4)
+    ended = rollout(lab, "apply", "--yes", *ROLLING, "--max-unavailable", "2")
+    assert ended.code == 0, ended.stderr
+    assert "part 1 of 1, 2 in flight at most: worker-" in ended.stderr

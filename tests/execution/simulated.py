@@ -1,0 +1,146 @@
+"""The real dispatcher of a wave in simulated time: nodes that take as long as they are told to, and a cluster that
+settles from each after a while."""
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Self
+
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.record.health import Health
+from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.rolling import RollingAdmission
+from rollout.execution.rollout.settle import Before
+from rollout.execution.rollout.waves import Allowance, WaveRunner
+from rollout.model.plan import PlannedNode, Rolling, Wave
+from rollout.model.policy import Policy
+from rollout.model.progress import NodeResult, Outcome, Phase, StepEvent
+
+LONGEST = 10_000_000.0
+
+
+class SimulatedClock:
+    """Passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+
+class SimulatedStop(StopRequest):
+    """Waiting lets simulated time pass."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__()
+        self._world = world
+
+    def wait(self, seconds: float) -> bool:
+        self._world.pass_time(seconds)
+        return self.requested
+
+
+@dataclass
+class World(AbstractContextManager["World"]):
+    """Nodes that are away for so many seconds, and settle in so many; `failing` ones stay cordoned.
+
+    It stands in for the threads of nodes, and for what measures health.
+    """
+
+    seconds: Mapping[str, float]
+    settling: Mapping[str, float] = field(default_factory=dict)
+    failing: frozenset[str] = frozenset()
+    policy: Policy = field(default_factory=Policy)
+    idle: Callable[["World"], None] = lambda _world: None
+    clock: SimulatedClock = field(default_factory=SimulatedClock)
+    begun: dict[str, float] = field(default_factory=dict)
+    ended_at: dict[str, float] = field(default_factory=dict)
+    most_in_flight: int = 0
+    notices: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._under_way: list[tuple[float, str]] = []
+        self.cluster = PatientApi(None, self.clock)  # type: ignore[arg-type]
+        self.report = Reporter(self, self.clock)
+        self.ledger = Ledger()
+        self.stop = SimulatedStop(self)
+
+    def notify(self, event: StepEvent) -> None:
+        pass
+
+    def pass_time(self, seconds: float) -> None:
+        assert self.clock.seconds < LONGEST, "it does not end"
+        self.idle(self)
+        self.clock.seconds += seconds
+
+    # Lanes
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        return frozenset(name for _, name in self._under_way)
+
+    def begin(self, node: PlannedNode) -> None:
+        self.begun[node.name] = self.clock.seconds
+        heapq.heappush(self._under_way, (self.clock.seconds + self.seconds[node.name], node.name))
+        self.most_in_flight = max(self.most_in_flight, len(self._under_way))
+
+    def ended(self, seconds: float | None) -> Sequence[NodeResult]:
+        first = self._under_way[0][0] - self.clock.seconds
+        self.pass_time(max(0.0, first if seconds is None else min(first, seconds)))
+        results = []
+        while self._under_way and self._under_way[0][0] <= self.clock.seconds:
+            _, name = heapq.heappop(self._under_way)
+            self.ended_at[name] = self.clock.seconds
+            outcome = Outcome.NOT_BACK if name in self.failing else Outcome.SUCCEEDED
+            results.append(NodeResult(name, outcome, Phase.DONE, 1.0, left_cordoned=name in self.failing))
+        return results
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    # Settler
+
+    def measured(self, nodes: Sequence[str], _in_flight: Mapping[str, Before]) -> Mapping[str, Before]:
+        return {node: Before(Health({}, frozenset()), {node: 1}) for node in nodes}
+
+    def look(self) -> Self:
+        return self
+
+    def missing(self, before: Before, _expected: frozenset[str], _in_flight: Mapping[str, Before]) -> str:
+        (name,) = before.pods
+        return "" if self.clock.seconds >= self.ended_at[name] + self.settling.get(name, 0) else f"{name} settles"
+
+    # The run
+
+    @property
+    def makespan(self) -> float:
+        return max(self.ended_at.values())
+
+    def run(self, rules: Rolling | None, *, limit: int, failures: int = 1) -> None:
+        nodes = tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.seconds)
+        wave = Wave(1, nodes, "", rolling=rules)
+        rolling = None
+        if rules is not None:
+            rolling = RollingAdmission(wave, rules, self, self.ledger, lambda _health: None)  # type: ignore[arg-type]
+        runner = WaveRunner(
+            run_one=lambda _node: NodeResult("", Outcome.FAILED, Phase.FAILED, 0),
+            unavailable=frozenset,
+            clock=self.clock,
+            stop=self.stop,
+            allowance=Allowance(nodes=limit, failures=failures, settle_timeout=float(self.policy.settle_timeout)),
+            ledger=self.ledger,
+            notice=self.notices.append,
+            lanes=lambda _run_one, _most: self,
+        )
+        runner.run(wave, rolling)

@@ -1,0 +1,195 @@
+"""Rolling on, by the real dispatcher in simulated time: who begins when, beside whom, and how long it takes in all."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollout.model.gates import GatePolicy
+from rollout.model.plan import Rolling
+from rollout.model.policy import Policy
+from rollout.model.quantity import Duration
+from rollout.planning.rolling import may_begin, schedule, slow_first
+from tests.execution.simulated import World
+
+KEYS = ("shop/web", "shop/db", "replicaset/shop/api", "room:cpu")
+
+
+def named(seconds: Iterable[float]) -> dict[str, float]:
+    return {f"node-{number}": each for number, each in enumerate(seconds, start=1)}
+
+
+def quick(**named_rules: int) -> Policy:
+    """A cluster that is asked once whether it has settled."""
+    return Policy(gates=GatePolicy(health_checks=1), **named_rules)  # type: ignore[arg-type]
+
+
+MIXED = [30, 30, 30, 600] * 15
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 15])
+def test_slow_hosts_and_quick_ones_side_by_side_take_no_longer_than_their_work_asks_for(limit: int) -> None:
+    """In the order of a plan whose nodes remember their last runs: the slow ones first."""
+    seconds = named(MIXED)
+    plan_order = slow_first({name: int(each) for name, each in seconds.items()})
+    world = World(plan_order, policy=quick())
+    world.run(Rolling(limit), limit=limit)
+    ideal = max(sum(MIXED) / limit, *MIXED)
+    assert world.begun.keys() == seconds.keys()
+    assert world.most_in_flight == limit
+    assert world.makespan / ideal <= 1.05
+
+
+@pytest.mark.parametrize("limit", [2, 3, 5, 10])
+def test_where_nobody_knows_who_is_slow_the_last_of_them_alone_may_come_on_top(limit: int) -> None:
+    world = World(named(MIXED), policy=quick())
+    world.run(Rolling(limit), limit=limit)
+    assert world.makespan <= sum(MIXED) / limit + max(MIXED)
+
+
+def test_two_of_which_only_one_may_be_away_take_as_long_as_their_chain() -> None:
+    seconds = named([600, 600, *[30] * 12])
+    holds = {"node-1": {"shop/db": 1}, "node-2": {"shop/db": 1}}
+    world = World(seconds, policy=quick())
+    world.run(Rolling(3, capacity={"shop/db": 1}, holds=holds), limit=3)
+    assert world.makespan / 1200 <= 1.05
+
+
+def test_the_next_begins_once_the_cluster_has_settled_from_one_and_not_before() -> None:
+    world = World(named([10, 500, 10]), settling={"node-1": 40}, policy=quick())
+    world.run(Rolling(2), limit=2)
+    assert 50 <= world.begun["node-3"] <= 52
+    assert world.begun["node-3"] < world.ended_at["node-2"]
+
+
+def test_a_node_that_soaks_keeps_its_place() -> None:
+    policy = Policy(gates=GatePolicy(health_checks=1, soak=Duration(100)))
+    world = World(named([10, 10]), policy=policy)
+    world.run(Rolling(1), limit=1)
+    assert 110 <= world.begun["node-2"] <= 113
+
+
+def test_good_looks_have_to_follow_one_another_in_time() -> None:
+    world = World(named([10, 10]), policy=Policy(gates=GatePolicy(health_checks=5)))
+    world.run(Rolling(1), limit=1)
+    assert 14 <= world.begun["node-2"] <= 16
+
+
+def test_what_does_not_settle_in_its_time_ends_it_once_those_in_flight_have_finished() -> None:
+    world = World(named([10, 500, 10]), settling={"node-1": 10_000}, policy=quick(settle_timeout=Duration(60)))  # type: ignore[arg-type]
+    world.run(Rolling(2), limit=2)
+    assert {result.node for result in world.ledger.finished} == {"node-1", "node-2"}
+    (left,) = world.ledger.not_started
+    assert (left.node, left.message) == (
+        "node-3",
+        "after node-1 the cluster did not settle within 1m: node-1 settles",
+    )
+
+
+def test_a_failure_that_ends_it_lets_no_further_node_begin() -> None:
+    world = World(named([10, 500, 10, 10]), failing=frozenset({"node-1"}), policy=quick())
+    world.run(Rolling(2), limit=2)
+    assert world.begun.keys() == {"node-1", "node-2"}
+    assert {entry.message for entry in world.ledger.not_started} == {"1 failed, and --max-failures is 1"}
+
+
+def test_one_that_failed_and_is_away_uses_up_the_limit() -> None:
+    world = World(named([10] * 6), failing=frozenset({"node-1"}), policy=quick())
+    world.run(Rolling(2), limit=2, failures=9)
+    assert world.begun.keys() == {f"node-{number}" for number in range(1, 7)}
+    ends = {name: world.ended_at[name] for name in world.begun}
+    later = [name for name in world.begun if world.begun[name] >= ends["node-1"]]
+    assert all(sum(world.begun[other] <= world.begun[name] < ends[other] for other in later) == 1 for name in later)
+
+
+def test_one_that_needs_all_there_is_gets_its_turn_before_the_end() -> None:
+    """Others take of it all the time, so that it is never free by itself."""
+    seconds = named([10, 15, 100, *[10, 15] * 20])
+    holds = {name: {"room:cpu": 1} for name in seconds} | {"node-3": {"room:cpu": 2}}
+    world = World(seconds, policy=quick())
+    world.run(Rolling(2, capacity={"room:cpu": 2}, holds=holds), limit=2)
+    order = sorted(world.begun, key=world.begun.__getitem__)
+    assert order.index("node-3") <= 4
+
+
+Cases = tuple[dict[str, float], Rolling, dict[str, float]]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Cases:
+    seconds = named(draw(st.lists(st.integers(1, 600), min_size=1, max_size=14)))
+    capacity = {key: draw(st.integers(0, 6)) for key in KEYS}
+    loads = st.dictionaries(st.sampled_from(KEYS), st.integers(1, 4), max_size=3)
+    holds = {name: load for name in seconds if (load := draw(loads))}
+    settling = {name: float(draw(st.integers(0, 60))) for name in seconds}
+    return seconds, Rolling(draw(st.integers(1, 5)), capacity=capacity, holds=holds), settling
+
+
+class Watching:
+    """What must hold whenever time passes: no set that is not allowed, and nobody waits who might begin."""
+
+    def __init__(self, rules: Rolling, order: list[str]) -> None:
+        self.rules, self.order = rules, order
+
+    def __call__(self, world: World) -> None:
+        flying = world.nodes
+        self.check_allowed(flying)
+        settling = {
+            name for name, at in world.ended_at.items() if world.clock.seconds < at + world.settling.get(name, 0) + 2
+        }
+        waiting = [name for name in self.order if name not in world.begun]
+        idle = [name for name in waiting if may_begin(self.rules, flying | settling, name)]
+        assert all(self.is_kept_for_another(name, waiting) for name in idle), f"{idle} wait beside {flying | settling}"
+
+    def check_allowed(self, flying: frozenset[str]) -> None:
+        assert len(flying) <= self.rules.in_flight
+        used, takers = Counter[str](), Counter[str]()
+        for name in flying:
+            used.update(self.rules.holds.get(name, {}))
+            takers.update(self.rules.holds.get(name, {}).keys())
+        assert all(used[key] <= self.rules.capacity[key] or takers[key] == 1 for key in used), used
+
+    def is_kept_for_another(self, name: str, waiting: list[str]) -> bool:
+        """Whether one before it, passed by as many as may be in flight, needs something that it needs."""
+        needs = self.rules.holds.get(name, {}).keys()
+        before = waiting[: waiting.index(name)]
+        return any(needs & self.rules.holds.get(other, {}).keys() and self.passed(other, waiting) for other in before)
+
+    def passed(self, name: str, waiting: list[str]) -> bool:
+        later = self.order[self.order.index(name) :]
+        return sum(other not in waiting for other in later) >= self.rules.in_flight
+
+
+@settings(max_examples=300, deadline=None)
+@given(cases())
+def test_whatever_is_held_no_set_is_too_much_nobody_idles_and_all_get_their_turn(case: Cases) -> None:
+    seconds, rules, settling = case
+    world = World(seconds, settling, policy=quick(), idle=Watching(rules, list(seconds)))
+    world.run(rules, limit=rules.in_flight)
+    assert {result.node for result in world.ledger.finished} == set(seconds)
+    assert_none_is_passed_too_often(rules, list(seconds), world.begun)
+
+
+def assert_none_is_passed_too_often(rules: Rolling, order: list[str], begun: Mapping[str, float]) -> None:
+    """Of those that need something it needs, no more pass a node than may be in flight."""
+    for place, name in enumerate(order):
+        needs = rules.holds.get(name, {}).keys()
+        passing = [
+            other
+            for other in order[place + 1 :]
+            if begun[other] < begun[name] and needs & rules.holds.get(other, {}).keys()
+        ]
+        assert len(passing) <= rules.in_flight, f"{passing} went before {name}"
+
+
+@settings(max_examples=200, deadline=None)
+@given(cases())
+def test_the_estimate_is_what_the_dispatcher_does_where_nodes_take_as_long_as_estimated(case: Cases) -> None:
+    seconds, rules, _ = case
+    begins, whole = schedule(rules, {name: int(each) for name, each in seconds.items()})
+    world = World(seconds, policy=quick())
+    world.run(rules, limit=rules.in_flight)
+    assert begins == world.begun
+    assert whole == world.makespan
