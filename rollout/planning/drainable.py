@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy
+from rollout.model.quantity import Duration
 from rollout.planning.blockers import drain_blockers, drain_warnings
 from rollout.planning.budgets import BudgetIndex, drain_load
 from rollout.planning.eligibility import Candidate
@@ -41,7 +42,7 @@ class Drainable:
             if any(f"pdb/{budget.key}" in blocked for budget in self.index.covering(verdict.pod)):
                 yield f"pod/{verdict.pod.key}"
 
-    def planned(self, arrivals: int) -> PlannedNode:
+    def planned(self, arrivals: int, pool: str) -> PlannedNode:
         """The node as the plan names it."""
         update = self.facts.update
         return PlannedNode(
@@ -56,6 +57,7 @@ class Drainable:
             staged=update.needs_reboot,
             arrivals=arrivals,
             machine_id=self.facts.machine_id,
+            pool=pool,
         )
 
 
@@ -85,6 +87,10 @@ class DrainForecaster:
             Rooms.of(snapshot),
             evicting=not policy.drain.disable_eviction,
         )
+
+    def waiting(self, snapshot: ClusterSnapshot, timeout: Duration) -> "DrainForecaster":
+        """The same for nodes whose drains may take that long."""
+        return replace(self, stuck_pods=StuckPods.of(snapshot.pods, snapshot.read_at, timeout))
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
         """One node's drain."""

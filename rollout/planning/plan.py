@@ -1,6 +1,6 @@
 """From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -19,18 +19,21 @@ from rollout.model.plan import (
     RolloutPlan,
     Wave,
 )
-from rollout.model.policy import Policy, Selection, Strategy
+from rollout.model.policy import Policy, Selection
+from rollout.model.quantity import Duration
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
+from rollout.planning.pool_layout import Quota, lay_out_pools, rolled_where_asked
+from rollout.planning.pools import Pools, own_limits, pools_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import rolled, schedule, slow_first
+from rollout.planning.rolling import schedule, slow_first
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
-from rollout.planning.waves import Layout, Piece, Placed, lay_out
+from rollout.planning.waves import Layout, Piece, Placed, pool_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,11 @@ class PlanInputs:
     policy: Policy
     created_at: datetime
     past: Past = NO_PAST
+
+    @property
+    def pools(self) -> Pools:
+        """Whose rules hold for which node."""
+        return pools_of(self.policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +79,42 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 def decide(inputs: PlanInputs) -> Decisions:
     """Everything that a plan says, before it is put in its form."""
-    upgraded = nodes_being_upgraded(inputs.snapshot.pods)
-    candidates = [_candidate(node, inputs, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
+    upgraded, pools = nodes_being_upgraded(inputs.snapshot.pods), inputs.pools
+    candidates = [_candidate(node, inputs, pools, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
     exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster)
+    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs.snapshot)
     if inputs.policy.skip_blocked:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
-    wave_limit = _wave_limit(inputs)
+    wave_limit, own_limits = _wave_limit(inputs), _own_limits(inputs, pools)
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
     limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
-    pieces = [_piece(item, owners, forecaster, inputs.policy) for item in drainable]
-    layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
+    limits = replace(limits, allowed={**limits.allowed, **_pool_room(own_limits)})
+    pieces = [_in_pool(_piece(item, owners, forecaster, pools), item, pools, own_limits) for item in drainable]
+    layout = lay_out_pools(pieces, limits, pools, _quotas(inputs, pools, limits.size, own_limits))
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits)
-    if inputs.policy.strategy is Strategy.ROLLING:
-        waves = rolled(waves, limits)
+    waves = rolled_where_asked(waves, limits, pools)
+    if any(wave.rolling for wave in waves):
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
         {item.node.name: item for item in drainable},
-        tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
-        tuple(_start_blockers(inputs, wave_limit, drainable)),
+        _in_pools(exclusions, candidates, pools),
+        (*_start_blockers(inputs, wave_limit, drainable), *_pool_blockers(inputs, pools, own_limits, pieces)),
         limits,
         replace(layout, waves=waves),
         owners,
         foresight,
     )
+
+
+def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], pools: Pools) -> tuple[Exclusion, ...]:
+    """The exclusions by node, each with its pool."""
+    labels = {candidate.node.name: candidate.node.labels for candidate in candidates}
+    named = (replace(entry, pool=pools.of(labels[entry.node])) for entry in exclusions)
+    return tuple(sorted(named, key=lambda entry: natural_key(entry.node)))
 
 
 def assemble(decisions: Decisions) -> RolloutPlan:
@@ -146,7 +162,10 @@ def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
 
 def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
     items = [decisions.drainable[name] for name in placed.names]
-    nodes = tuple(item.planned(decisions.foresight.arrivals.get(item.node.name, 0)) for item in items)
+    arrivals = decisions.foresight.arrivals
+    nodes = tuple(
+        item.planned(arrivals.get(piece.name, 0), piece.pool) for item, piece in zip(items, placed.pieces, strict=True)
+    )
     return Wave(index, nodes, placed.because, _estimate(items, decisions, pace))
 
 
@@ -169,7 +188,10 @@ def _seconds(item: Drainable, decisions: Decisions, pace: Pace) -> int:
 
 def _estimate(items: Sequence[Drainable], decisions: Decisions, pace: Pace) -> Estimate:
     allowed, policy = decisions.limits.allowed, decisions.inputs.policy
-    drains = [drain_seconds(item.leaving, item.load, allowed, policy.drain, pace) for item in items]
+    pools = decisions.inputs.pools
+    drains = [
+        drain_seconds(item.leaving, item.load, allowed, pools.rules_for(item.node.labels).drain, pace) for item in items
+    ]
     return wave_estimate(drains, pace, policy.gates.soak, moves_pods=any(item.leaving for item in items))
 
 
@@ -186,16 +208,24 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
     )
 
 
-def _candidate(node: Node, inputs: PlanInputs, upgraded_by: str) -> Candidate:
-    return Candidate(node, inputs.observations.get(node.name), inputs.policy, inputs.selection, upgraded_by)
+def _candidate(node: Node, inputs: PlanInputs, pools: Pools, upgraded_by: str) -> Candidate:
+    rules = pools.rules_for(node.labels)
+    return Candidate(node, inputs.observations.get(node.name), rules, inputs.selection, upgraded_by)
 
 
-def _forecasts(candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster) -> list[Drainable]:
+def _forecasts(
+    candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, snapshot: ClusterSnapshot
+) -> list[Drainable]:
+    waiting = {timeout: forecaster.waiting(snapshot, timeout) for timeout in _timeouts(candidates)}
     return [
-        forecaster.forecast(candidate, candidate.facts)
+        waiting[candidate.policy.drain.timeout].forecast(candidate, candidate.facts)
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
     ]
+
+
+def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:
+    return dict.fromkeys(candidate.policy.drain.timeout for candidate in candidates)
 
 
 def _skipped(item: Drainable) -> Exclusion:
@@ -205,13 +235,39 @@ def _skipped(item: Drainable) -> Exclusion:
     )
 
 
-def _ramp(inputs: PlanInputs) -> tuple[int, ...]:
-    return tuple(count.of(_chosen(inputs)) for count in inputs.policy.ramp)
-
-
 def _chosen(inputs: PlanInputs) -> int:
     """How many nodes percentages are of."""
     return sum(1 for name in inputs.selected if not excluded_by_name(name, inputs.selection))
+
+
+def _sizes(inputs: PlanInputs, pools: Pools) -> Mapping[str, int]:
+    """How many nodes the percentages of each pool are of."""
+    if not inputs.policy.pools:
+        return {"": _chosen(inputs)}
+    return pools.sizes(node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection))
+
+
+def _own_limits(inputs: PlanInputs, pools: Pools) -> Mapping[str, int]:
+    """How many nodes the pools with a limit of their own let go at once, less those of them that are away already."""
+    away = pools.sizes(unavailable_nodes(inputs.snapshot.nodes))
+    return {name: most - away.get(name, 0) for name, most in own_limits(inputs.policy, _sizes(inputs, pools)).items()}
+
+
+def _pool_room(own_limits: Mapping[str, int]) -> Mapping[str, int]:
+    return {pool_key(name): max(1, most) for name, most in own_limits.items()}
+
+
+def _quotas(inputs: PlanInputs, pools: Pools, most: int, own_limits: Mapping[str, int]) -> Mapping[str, Quota]:
+    return {
+        name: Quota(max(1, own_limits.get(name, most)), tuple(step.of(size) for step in pools.rules(name).ramp))
+        for name, size in _sizes(inputs, pools).items()
+    }
+
+
+def _in_pool(piece: Piece, item: Drainable, pools: Pools, own_limits: Mapping[str, int]) -> Piece:
+    pool = pools.of(item.node.labels)
+    load = {**piece.load, pool_key(pool): 1} if pool in own_limits else piece.load
+    return replace(piece, pool=pool, load=load)
 
 
 def _wave_limit(inputs: PlanInputs) -> int:
@@ -224,8 +280,8 @@ def _limits(size: int, owners: Owners, forecaster: DrainForecaster, inputs: Plan
     return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms))
 
 
-def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, policy: Policy) -> Piece:
-    name = item.node.name
+def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, pools: Pools) -> Piece:
+    name, policy = item.node.name, pools.rules_for(item.node.labels)
     group = item.node.labels.get(policy.spread_by, "") if policy.spread_by else ""
     load = added((item.load, owners.loads.get(name, {})))
     return Piece(name, group, item.node.is_control_plane, load, weight_of(item.node, item.leaving, forecaster.rooms))
@@ -247,3 +303,16 @@ def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainabl
         )
         for node in unavailable_nodes(inputs.snapshot.nodes)
     ]
+
+
+def _pool_blockers(
+    inputs: PlanInputs, pools: Pools, own_limits: Mapping[str, int], pieces: Sequence[Piece]
+) -> Iterator[Blocker]:
+    """Nodes that are away, and use up the limit of a pool that has nodes to take."""
+    planned = {piece.pool for piece in pieces}
+    for node in unavailable_nodes(inputs.snapshot.nodes):
+        pool = pools.of(node.labels)
+        if pool in planned and own_limits.get(pool, 1) < 1:
+            most = pools.rules(pool).max_unavailable
+            why = f"is not Ready and uses up max-unavailable {most} of the pool {pool}: fix it, or raise the limit"
+            yield Blocker(node.name, BlockerKind.NODES_UNAVAILABLE, f"node/{node.name}", why)

@@ -15,18 +15,24 @@ from rollout.planning.naming import natural_key
 from rollout.planning.packing import Item, Limits, Load, Weight, budget_bound, lower_bound, pack
 from rollout.planning.sharing import is_owner
 
+_POOL = "pool:"
+CANARY = "canary"
 NO_ROOM = "with more nodes, their pods would not fit on the others"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets."""
+    """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets.
+
+    A pool with a limit of its own is like a budget of which each of its nodes takes one: see `pool_key`.
+    """
 
     name: str
     group: str
     control_plane: bool
     load: Load
     weight: Weight = ()
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +102,15 @@ def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str,
     return tuple(reasons)
 
 
+def pool_key(pool: str) -> str:
+    """What stands for a pool's own limit among budgets and owners, whose keys have a slash."""
+    return f"{_POOL}{pool}"
+
+
 def _in_words(key: str, limits: Limits) -> str:
     allowed = limits.allowed.get(key, 0)
+    if key.startswith(_POOL):
+        return f"at most {allowed} at once of the pool {key.removeprefix(_POOL)}"
     if is_owner(key):
         return f"with more nodes, {key} would lose all its {allowed + 1} pods at once"
     return f"with more nodes, {key} would lose more pods at once than its budget allows ({allowed})"
@@ -215,7 +228,7 @@ def _ramped(
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
     first, remaining = _split_canary(pieces, policy.canary)
     alone = replace(limits, size=1)
-    waves = [_placed((piece,), "one at a time", "canary", alone) for piece in first]
+    waves = [_placed((piece,), "one at a time", CANARY, alone) for piece in first]
     bound = len(first)
     for part, selected, narrower in _ramped(remaining, limits, ramp):
         groups: dict[str, list[Piece]] = defaultdict(list)

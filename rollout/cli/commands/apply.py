@@ -14,6 +14,7 @@ from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionO
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import ProcessOptions, YesOption
+from rollout.cli.settings import pools
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.model.text import counted
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
-    intent = plan.load_intent(file, selection.selection, process.reboot.added_to(gates.added_to(policy.policy)))
+    rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
+    intent = plan.load_intent(file, selection.selection, rules)
     refuse_rules_beside_plan(call, intent, process.reboot, gates.prometheus_url)
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)

@@ -3,6 +3,7 @@
     max-unavailable = "25%"      # for every command that has the flag
     [apply]
     yes = true                   # for apply alone
+    [[pool]]                     # nodes with rules of their own: see `settings.pools`
 
 The file is the lowest layer: the environment goes before it, flags go before both. A key that no command knows
 is an error, not a silent default. A file that nobody named may only tune: see `settings.reserved`.
@@ -15,6 +16,7 @@ from typing import Any
 
 import typer
 
+from rollout.cli.settings import pools
 from rollout.cli.settings.file import SettingsFile, file_here, named_file
 from rollout.cli.settings.reserved import refuse_reserved
 from rollout.cli.terminal import say
@@ -32,10 +34,12 @@ def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
     file = named_file(value) if value else file_here()
     if file is None:
         return value
-    tables = _flags_by_command(context)
-    defaults = settings_for(context.info_name or "", file.settings, tables, origin=str(file.path))
+    tables, origin = _flags_by_command(context), str(file.path)
+    flags = {key: value for key, value in file.settings.items() if key != pools.KEY}
+    defaults = settings_for(context.info_name or "", flags, tables, origin=origin)
     if not file.named:
         refuse_reserved(file.settings, str(file.path))
+    pools.keep(context, pools.read_pools(file.settings.get(pools.KEY, []), origin))
     _tell(file, by_flag=_is_given_by_flag(context))
     context.meta[SETTINGS_FILE] = str(file.path)
     context.default_map = defaults

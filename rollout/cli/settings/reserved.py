@@ -63,7 +63,7 @@ TUNING = frozenset(
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
-        *("run", "list", "host", "output", "verbose"),
+        *("pool", "run", "list", "host", "output", "verbose"),
     }
 )
 

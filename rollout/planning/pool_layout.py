@@ -1,0 +1,103 @@
+"""Pools laid out one by one under their own rules, then put in order.
+
+A pool begins once those in its `after` have ended. Pools that need not wait for one another go side by side: the next
+wave of the first takes along of the next waves of the others whatever limits, budgets and room admit beside it. Canary
+and control-plane nodes go alone whatever other pools do, and pools of different strategies share no wave.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from rollout.model.policy import Strategy
+from rollout.planning.packing import Limits
+from rollout.planning.pools import Pools, predecessors
+from rollout.planning.rolling import rolled
+from rollout.planning.waves import CANARY, Layout, Piece, Placed, lay_out, obstacles
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a pool may take at once: `size` nodes, at first as many as the steps of its `ramp` say."""
+
+    size: int
+    ramp: tuple[int, ...] = ()
+
+
+def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
+    """All pieces in waves; `limits` are the rollout's, `quotas` by pool."""
+    layouts = {
+        name: lay_out(
+            [piece for piece in pieces if piece.pool == name],
+            replace(limits, size=min(limits.size, quota.size)),
+            pools.rules(name),
+            quota.ramp,
+        )
+        for name, quota in quotas.items()
+    }
+    if not pools.policy.pools:
+        return layouts[""]
+    before = predecessors(pools.policy.pools)
+    queues = {name: [_named(wave, name) for wave in layouts[name].waves] for name in before if name in layouts}
+    waves = tuple(_in_order(queues, before, limits, pools))
+    return Layout(waves, _bound(layouts, before))
+
+
+def _named(wave: Placed, pool: str) -> Placed:
+    """The wave with its pool in its part and its reason."""
+    title = f"pool {pool}"
+    part = f"{title}, {wave.part}" if wave.part else title
+    return replace(wave, part=part, because=f"{title}{', ' if wave.part else ': '}{wave.because}")
+
+
+def _bound(layouts: Mapping[str, Layout], before: Mapping[str, frozenset[str]]) -> int:
+    """The longest chain of pools that wait for one another."""
+    ends: dict[str, int] = {}
+    for name, earlier in before.items():
+        own = layouts[name].lower_bound if name in layouts else 0
+        ends[name] = own + max((ends[other] for other in earlier), default=0)
+    return max(ends.values(), default=0)
+
+
+def _in_order(
+    queues: Mapping[str, list[Placed]], before: Mapping[str, frozenset[str]], limits: Limits, pools: Pools
+) -> Iterator[Placed]:
+    """The waves of all queues, which end empty."""
+    while waiting := [name for name, queue in queues.items() if queue]:
+        free = [name for name in waiting if before[name].isdisjoint(waiting)]
+        first = next((name for name in free if _goes_alone(queues[name][0])), free[0])
+        wave = queues[first].pop(0)
+        strategy = pools.rules(first).strategy
+        others = [queues[name] for name in free if name != first and pools.rules(name).strategy is strategy]
+        for queue in others if not _goes_alone(wave) else ():
+            wave = _with_company(wave, queue, limits)
+        yield wave
+
+
+def _goes_alone(wave: Placed) -> bool:
+    return wave.part.endswith(f", {CANARY}") or any(piece.control_plane for piece in wave.pieces)
+
+
+def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
+    """The wave with those nodes of another pool's next that may be away beside it; the others stay in the queue."""
+    if not queue or _goes_alone(queue[0]):
+        return wave
+    head, pieces = queue.pop(0), list(wave.pieces)
+    staying: list[Piece] = []
+    for piece in head.pieces:
+        (staying if obstacles(pieces, piece, limits) else pieces).append(piece)
+    if staying:
+        queue.insert(0, replace(head, pieces=tuple(staying)))
+    if len(staying) == len(head.pieces):
+        return wave
+    because = f"{wave.because}; {head.because}"
+    return replace(wave, pieces=tuple(pieces), because=because, part=f"{wave.part}; {head.part}", most=limits.size)
+
+
+def rolled_where_asked(waves: Sequence[Placed], limits: Limits, pools: Pools) -> tuple[Placed, ...]:
+    """The waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
+    result: list[Placed] = []
+    for strategy, alike in groupby(waves, key=lambda wave: pools.rules(wave.pieces[0].pool).strategy):
+        group = list(alike)
+        result += rolled(group, limits) if strategy is Strategy.ROLLING else group
+    return tuple(result)
