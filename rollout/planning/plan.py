@@ -91,9 +91,10 @@ def decide(inputs: PlanInputs) -> Decisions:
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
     limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
-    limits = replace(limits, allowed={**limits.allowed, **_pool_room(own_limits)})
-    pieces = [_in_pool(_piece(item, owners, forecaster, pools), item, pools, own_limits) for item in drainable]
-    layout = lay_out_pools(pieces, limits, pools, _quotas(inputs, pools, limits.size, own_limits))
+    quotas = _quotas(inputs, pools, limits.size, own_limits)
+    limits = replace(limits, allowed={**limits.allowed, **_scarce_pools(quotas, limits.size)})
+    pieces = [_in_pool(_piece(item, owners, forecaster, pools), item, pools, limits) for item in drainable]
+    layout = lay_out_pools(pieces, limits, pools, quotas)
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits)
     waves = rolled_where_asked(waves, limits, pools)
     if any(wave.rolling for wave in waves):
@@ -253,8 +254,9 @@ def _own_limits(inputs: PlanInputs, pools: Pools) -> Mapping[str, int]:
     return {name: most - away.get(name, 0) for name, most in own_limits(inputs.policy, _sizes(inputs, pools)).items()}
 
 
-def _pool_room(own_limits: Mapping[str, int]) -> Mapping[str, int]:
-    return {pool_key(name): max(1, most) for name, most in own_limits.items()}
+def _scarce_pools(quotas: Mapping[str, Quota], most: int) -> Mapping[str, int]:
+    """What stands for the pools of which fewer may go at once than of all nodes together."""
+    return {pool_key(name): quota.most for name, quota in quotas.items() if name and quota.most < most}
 
 
 def _quotas(inputs: PlanInputs, pools: Pools, most: int, own_limits: Mapping[str, int]) -> Mapping[str, Quota]:
@@ -264,9 +266,9 @@ def _quotas(inputs: PlanInputs, pools: Pools, most: int, own_limits: Mapping[str
     }
 
 
-def _in_pool(piece: Piece, item: Drainable, pools: Pools, own_limits: Mapping[str, int]) -> Piece:
+def _in_pool(piece: Piece, item: Drainable, pools: Pools, limits: Limits) -> Piece:
     pool = pools.of(item.node.labels)
-    load = {**piece.load, pool_key(pool): 1} if pool in own_limits else piece.load
+    load = {**piece.load, pool_key(pool): 1} if pool and pool_key(pool) in limits.allowed else piece.load
     return replace(piece, pool=pool, load=load)
 
 

@@ -1,8 +1,9 @@
 """Pools laid out one by one under their own rules, then put in order.
 
 A pool begins once those in its `after` have ended. Pools that need not wait for one another go side by side: the next
-wave of the first takes along of the next waves of the others whatever limits, budgets and room admit beside it. Canary
-and control-plane nodes go alone whatever other pools do, and pools of different strategies share no wave.
+wave of the first takes along of the next parts of the others whatever limits, budgets and room admit beside it; pools
+that roll share one part instead, in which nodes of all follow one another. Canary and control-plane nodes go alone
+whatever other pools do, and pools of different strategies share no wave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,11 @@ class Quota:
 
     size: int
     ramp: tuple[int, ...] = ()
+
+    @property
+    def most(self) -> int:
+        """How many of its nodes may ever be away at once."""
+        return min(self.size, self.ramp[-1]) if self.ramp else self.size
 
 
 def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:
@@ -65,33 +71,65 @@ def _in_order(
     """The waves of all queues, which end empty."""
     while waiting := [name for name, queue in queues.items() if queue]:
         free = [name for name in waiting if before[name].isdisjoint(waiting)]
-        first = next((name for name in free if _goes_alone(queues[name][0])), free[0])
-        wave = queues[first].pop(0)
+        first = next((name for name in free if _goes_alone(queues[name])), free[0])
         strategy = pools.rules(first).strategy
-        others = [queues[name] for name in free if name != first and pools.rules(name).strategy is strategy]
-        for queue in others if not _goes_alone(wave) else ():
-            wave = _with_company(wave, queue, limits)
-        yield wave
+        together = [queues[name] for name in free if name != first and pools.rules(name).strategy is strategy]
+        others = [] if _goes_alone(queues[first]) else [queue for queue in together if not _goes_alone(queue)]
+        if strategy is Strategy.ROLLING:
+            yield from _common_part([_taken_part(queue) for queue in (queues[first], *others)], limits)
+        else:
+            yield _common_wave(queues[first], others, limits)
 
 
-def _goes_alone(wave: Placed) -> bool:
+def _goes_alone(queue: Sequence[Placed]) -> bool:
+    """Whether its next wave is of canaries or the control plane."""
+    wave = queue[0]
     return wave.part.endswith(f", {CANARY}") or any(piece.control_plane for piece in wave.pieces)
 
 
+def _taken_part(queue: list[Placed]) -> list[Placed]:
+    """The waves of the part that is next, taken off the queue."""
+    part = _part_ahead(queue)
+    del queue[: len(part)]
+    return part
+
+
+def _common_part(parts: Sequence[list[Placed]], limits: Limits) -> Iterator[Placed]:
+    """The parts as one, in which nodes of all follow one another."""
+    if len(parts) > 1:
+        title = "; ".join(part[0].part for part in parts)
+        parts = [[replace(wave, part=title, most=limits.size) for wave in part] for part in parts]
+    while filled := [part for part in parts if part]:
+        yield _common_wave(filled[0], filled[1:], limits)
+
+
+def _common_wave(queue: list[Placed], others: Sequence[list[Placed]], limits: Limits) -> Placed:
+    """The next wave of the queue with those nodes of the others' next that may be away beside it."""
+    wave = queue.pop(0)
+    for other in others:
+        wave = _with_company(wave, other, limits)
+    return wave
+
+
 def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
-    """The wave with those nodes of another pool's next that may be away beside it; the others stay in the queue."""
-    if not queue or _goes_alone(queue[0]):
+    """The wave with those nodes of the queue's next part that may be away beside it; the others stay in the queue."""
+    title, pieces = queue[0], list(wave.pieces)
+    for place, head in enumerate(_part_ahead(queue)):
+        staying: list[Piece] = []
+        for piece in head.pieces:
+            (staying if obstacles(pieces, piece, limits) else pieces).append(piece)
+        queue[place] = replace(head, pieces=tuple(staying))
+    queue[:] = [other for other in queue if other.pieces]
+    if len(pieces) == len(wave.pieces):
         return wave
-    head, pieces = queue.pop(0), list(wave.pieces)
-    staying: list[Piece] = []
-    for piece in head.pieces:
-        (staying if obstacles(pieces, piece, limits) else pieces).append(piece)
-    if staying:
-        queue.insert(0, replace(head, pieces=tuple(staying)))
-    if len(staying) == len(head.pieces):
-        return wave
-    because = f"{wave.because}; {head.because}"
-    return replace(wave, pieces=tuple(pieces), because=because, part=f"{wave.part}; {head.part}", most=limits.size)
+    if title.part == wave.part:
+        return replace(wave, pieces=tuple(pieces))
+    because, part = f"{wave.because}; {title.because}", f"{wave.part}; {title.part}"
+    return replace(wave, pieces=tuple(pieces), because=because, part=part, most=limits.size)
+
+
+def _part_ahead(queue: Sequence[Placed]) -> list[Placed]:
+    return [wave for wave in queue if wave.part == queue[0].part]
 
 
 def rolled_where_asked(waves: Sequence[Placed], limits: Limits, pools: Pools) -> tuple[Placed, ...]:
