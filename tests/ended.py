@@ -88,12 +88,12 @@ def assert_well_said(text: str) -> None:
 class HeardProcess(subprocess.Popen[AnyStr]):
     """Every process that tests start: where it was the program, what was heard from it has to be well said."""
 
-    def communicate(self, input: AnyStr | None = None, timeout: float | None = None) -> tuple[AnyStr, AnyStr]:  # noqa: A002 - its name
-        """As of any process."""
-        heard = super().communicate(input, timeout)
+    def communicate(self, input: Any = None, timeout: float | None = None) -> Any:  # noqa: A002 - its name
+        """As of any process: text or bytes of what it said, None for streams that are not heard."""
+        heard: Any = super().communicate(input, timeout)
         if is_program(self.args):
-            for text in heard:
-                assert_well_said(text if isinstance(text, str) else (text or b"").decode(errors="replace"))
+            for said in filter(None, heard):
+                assert_well_said(said if isinstance(said, str) else said.decode(errors="replace"))
         return heard
 
 

@@ -19,7 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from lab_process import Cost, LabProcess, lab_process, measured
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.benchmarks.lab_process import Cost, LabProcess, lab_process, measured
 
 LISTS = ("/api/v1/nodes", "/api/v1/pods", "/apis/policy/v1/poddisruptionbudgets")
 PAGE = 500

@@ -25,7 +25,9 @@ from datetime import datetime
 from itertools import product
 from pathlib import Path
 
-from lab_process import LabProcess, client_environment, lab_process
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.benchmarks.lab_process import LabProcess, client_environment, lab_process
 
 KUBECTL = "/usr/bin/kubectl"
 BOOT_OF = "jsonpath={.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
@@ -126,7 +128,7 @@ def trained(scenario: str, speed: float) -> str:
         path = lab.directory / "journal.jsonl"
         few = ("--node", "worker-1", "--node", "worker-2", "--max-unavailable", "2")
         rollout(lab, "apply", "--yes", "--journal", str(path), *few)
-        return path.read_text()
+        return Path(path).read_text(encoding="utf-8")
 
 
 def measure(scenario: str, speed: float, way: Way, journal: str) -> Measured:

@@ -133,13 +133,17 @@ def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
 
 def test_no_large_room_goes_without_saying_what_users_would_lose() -> None:
     section = text_of(DOCS / "architecture.md").partition("## What users would lose\n")[2].partition("\n## ")[0]
-    named = {
-        room for row in re.findall(r"^\| (`.*?) \| ", section, re.MULTILINE) for room in re.findall(r"`(.+?)`", row)
-    }
-    folders = {path for path in (ROOT / "rollout").rglob("*") if path.is_dir()}
-    rooms = {str(path.relative_to(ROOT / "rollout")): lines_in(path) for path in folders}
-    assert named <= rooms.keys()
-    assert {room for room, lines in rooms.items() if lines > LARGE_ROOM} <= named
+    package, named = ROOT / "rollout", set[Path]()
+    for row in re.findall(r"^\| (`.*?) \| ", section, re.MULTILINE):
+        first, *others = re.findall(r"`(.+?)`", row)
+        beside = first.rpartition("/")[0] if "*" in first else ""
+        for room in (first, *(name if "/" in name or not beside else f"{beside}/{name}" for name in others)):
+            # files of a room are named without their ending
+            places = [*package.glob(room), *package.glob(f"{room}.py")]
+            assert places, room
+            named.update(places)
+    large = {path for path in package.rglob("*") if path.is_dir() and lines_in(path) > LARGE_ROOM}
+    assert large <= named
 
 
 def lines_in(folder: Path) -> int:

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rollout.lab.api.resources import BUDGETS, NODES
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.lab import Lab
 from rollout.lab.world.host import HostState
 from rollout.lab.world.objects import is_daemon, is_mirror, is_ready, labels_of, phase, spec_of
-from rollout.lab.world.selectors import matches
 
 PREFIX = "node-rollout.dev/"
 RUN, PHASE, CORDONED_BY_US = PREFIX + "run", PREFIX + "phase", PREFIX + "cordoned-by-us"

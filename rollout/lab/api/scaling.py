@@ -2,7 +2,6 @@
 
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import Resource
-from rollout.lab.api.selectors import selector_of
 from rollout.lab.api.statuses import bad_request
 from rollout.lab.api.store import Json
 
@@ -38,5 +37,9 @@ def scaled(target: Target, resource: Resource, obj: Json, scale: Json) -> Json:
 
 
 def _selector_text(selector: Json | None) -> str:
-    terms = selector_of(selector) or ()
-    return ",".join(f"{term.key}={value}" for term in terms for value in sorted(term.values))
+    chosen = selector or {}
+    terms = [*(chosen.get("matchLabels") or {}).items()]
+    terms += [
+        (each["key"], value) for each in chosen.get("matchExpressions") or () for value in each.get("values") or ()
+    ]
+    return ",".join(f"{key}={value}" for key, value in terms)

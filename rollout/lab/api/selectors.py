@@ -4,10 +4,9 @@ The grammar and its complaints are those of a real server, so that a client's ty
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import assert_never
+from typing import Final
 
 from rollout.lab.api.content import label_number, label_value_problems, qualified_name_problems
 from rollout.lab.api.resources import EVENTS, JOBS, NAMESPACES, NODES, PODS, REPLICASETS, SECRETS, Resource
@@ -17,83 +16,57 @@ from rollout.lab.api.store import Json
 _TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s=!(),<>]+)")
 
 
-class Operator(StrEnum):
-    """How a requirement compares."""
+_SIGNS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn"}
+_COMPARISONS = {">": "Gt", "<": "Lt"}
 
-    IN = "In"
-    NOT_IN = "NotIn"
-    EXISTS = "Exists"
-    ABSENT = "DoesNotExist"
-    GREATER = "Gt"
-    LESS = "Lt"
-
-
-_SIGNS = {"=": Operator.IN, "==": Operator.IN, "!=": Operator.NOT_IN, "in": Operator.IN, "notin": Operator.NOT_IN}
-_COMPARISONS = {">": Operator.GREATER, "<": Operator.LESS}
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One term of a label selector."""
-
-    key: str
-    operator: Operator
-    values: frozenset[str] = frozenset()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels satisfy this term."""
-        value = labels.get(self.key)
-        match self.operator:
-            case Operator.IN:
-                return value in self.values
-            case Operator.NOT_IN:
-                return value not in self.values
-            case Operator.EXISTS:
-                return value is not None
-            case Operator.ABSENT:
-                return value is None
-            case Operator.GREATER | Operator.LESS:
-                return self._compares(value)
-            case _:
-                assert_never(self.operator)
-
-    def _compares(self, value: str | None) -> bool:
-        number, limit = label_number(value), label_number(next(iter(self.values)))
-        if number is None or limit is None:
-            return False
-        return number > limit if self.operator is Operator.GREATER else number < limit
-
-
-LabelSelector = tuple[Requirement, ...]
+# Each term as an object's matchExpressions write it: key, operator, values.
+LabelSelector = tuple[Json, ...]
 
 
 def matches_labels(selector: LabelSelector, obj: Json) -> bool:
     """Whether an object's labels satisfy all terms."""
     labels = obj["metadata"].get("labels") or {}
-    return all(requirement.matches(labels) for requirement in selector)
+    return all(holds(term, labels) for term in selector)
 
 
-def selector_of(spec: Json | None) -> LabelSelector | None:
-    """A LabelSelector object (`matchLabels`, `matchExpressions`) as terms; None, which matches nothing, for None."""
-    if spec is None:
-        return None
-    exact = (
-        Requirement(key, Operator.IN, frozenset({value})) for key, value in (spec.get("matchLabels") or {}).items()
-    )
-    expressions = (
-        Requirement(each["key"], Operator(each["operator"]), frozenset(each.get("values") or ()))
-        for each in spec.get("matchExpressions") or ()
-    )
-    return (*exact, *expressions)
-
-
-def selects(spec: Json | None, obj: Json) -> bool:
-    """Whether a LabelSelector object selects the object; an empty one selects everything, a broken one nothing."""
-    try:
-        selector = selector_of(spec)
-    except (KeyError, ValueError):
+def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
+    """Whether a LabelSelector picks these labels: an empty one picks all, an absent one none."""
+    if selector is None:
         return False
-    return selector is not None and matches_labels(selector, obj)
+    wanted: Json = selector.get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items()) and all(
+        holds(each, labels) for each in selector.get("matchExpressions") or ()
+    )
+
+
+def selects(selector: Json | None, obj: Json) -> bool:
+    """Whether a LabelSelector selects the object; a broken one selects nothing."""
+    try:
+        return matches(selector, obj["metadata"].get("labels") or {})
+    except KeyError:
+        return False
+
+
+def holds(term: Json, labels: Mapping[str, str]) -> bool:
+    """Whether one term (key, operator, values) holds; an unknown operator never does."""
+    decide = _OPERATORS.get(term["operator"])
+    return decide is not None and decide(labels.get(term["key"]), term.get("values") or ())
+
+
+def _compared(value: str | None, values: Sequence[str]) -> int:
+    """The order of two whole numbers; 0 where either is none."""
+    left, right = label_number(value), label_number(next(iter(values), None))
+    return 0 if left is None or right is None else (left > right) - (left < right)
+
+
+_OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
+    "In": lambda value, values: value is not None and value in values,
+    "NotIn": lambda value, values: value is None or value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: _compared(value, values) > 0,
+    "Lt": lambda value, values: _compared(value, values) < 0,
+}
 
 
 def parse_labels(text: str) -> LabelSelector:
@@ -117,18 +90,18 @@ class _LabelParser:
             found.append(self._requirement())
         return tuple(found)
 
-    def _requirement(self) -> Requirement:
+    def _requirement(self) -> Json:
         if self._peek() == "!":
             self._next()
-            return Requirement(self._key(), Operator.ABSENT)
+            return {"key": self._key(), "operator": "DoesNotExist"}
         key = self._key()
         if self._peek() in {"", ","}:
-            return Requirement(key, Operator.EXISTS)
+            return {"key": key, "operator": "Exists"}
         sign = self._expect({*_SIGNS, *_COMPARISONS}, "in, notin, =, ==, !=, gt, lt")
         if sign in _COMPARISONS:
-            return Requirement(key, _COMPARISONS[sign], frozenset({self._number()}))
+            return {"key": key, "operator": _COMPARISONS[sign], "values": [self._number()]}
         values = self._set() if sign in {"in", "notin"} else frozenset({self._value()})
-        return Requirement(key, _SIGNS[sign], values)
+        return {"key": key, "operator": _SIGNS[sign], "values": values}
 
     def _set(self) -> frozenset[str]:
         self._expect({"("}, "'('")

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.world.objects import Key, key, spec_of
-from rollout.lab.world.selectors import matches
 
 _Shelf = tuple[str, str, str]
 

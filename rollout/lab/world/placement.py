@@ -6,10 +6,11 @@ A refusal is the phrase that a real scheduler counts in its message ("0/3 nodes 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Json
 from rollout.lab.world.objects import is_deleting, labels_of, spec_of, status_of
 from rollout.lab.world.quantities import milli, whole
-from rollout.lab.world.selectors import any_term_holds, matches, node_affinity_holds, required_node_terms
+from rollout.lab.world.selectors import any_term_holds, node_affinity_holds, required_node_terms
 from rollout.lab.world.tolerations import UNSCHEDULABLE, untolerated
 
 _UNSCHEDULABLE_TAINT = {"key": UNSCHEDULABLE, "effect": "NoSchedule"}

@@ -6,9 +6,9 @@ With tens of thousands of pods nobody can afford to scan them all for each Repli
 from collections.abc import Iterable
 from typing import TypeVar
 
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.world.objects import Key, key, labels_of
-from rollout.lab.world.selectors import matches
 
 _Label = tuple[str, str, str]
 _Entry = TypeVar("_Entry", str, _Label)

@@ -6,10 +6,10 @@ carry, so that a pod is compared only with the terms that can concern it.
 
 from collections.abc import Iterable, Iterator
 
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Json
 from rollout.lab.world.objects import Key, labels_of
 from rollout.lab.world.placement import anti_affinity_terms, term_namespaces, term_selector
-from rollout.lab.world.selectors import matches
 
 _Shelf = tuple[str, str, str]
 

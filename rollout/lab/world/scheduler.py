@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rollout.lab.api.resources import NAMESPACES, PODS
+from rollout.lab.api.selectors import matches
 from rollout.lab.api.store import Change, ChangeType, Json
 from rollout.lab.world.cluster import Cluster
 from rollout.lab.world.objects import (
@@ -35,7 +36,6 @@ from rollout.lab.world.placement import (
     term_selector,
 )
 from rollout.lab.world.repulsion import Repulsion
-from rollout.lab.world.selectors import matches
 from rollout.lab.world.volumes import volume_terms
 
 # Like a real scheduler, which on large clusters stops looking once it has found enough feasible nodes.

@@ -1,42 +1,9 @@
-"""Label selectors and node affinity, as the fields of objects write them (matchLabels, matchExpressions)."""
+"""Node affinity, as the fields of objects write it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
 
-from rollout.lab.api.content import label_number
+from rollout.lab.api.selectors import holds
 from rollout.lab.api.store import Json
-
-
-def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector picks these labels: an empty one picks all, an absent one none."""
-    if selector is None:
-        return False
-    wanted: Json = selector.get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        holds(each, labels) for each in selector.get("matchExpressions") or ()
-    )
-
-
-def holds(expression: Json, labels: Mapping[str, str]) -> bool:
-    """Whether one requirement (key, operator, values) holds; an unknown operator never does."""
-    decide = _OPERATORS.get(expression["operator"])
-    return decide is not None and decide(labels.get(expression["key"]), expression.get("values") or ())
-
-
-def _compared(value: str | None, values: Sequence[str]) -> int:
-    """The order of two whole numbers; 0 where either is none."""
-    left, right = label_number(value), label_number(next(iter(values), None))
-    return 0 if left is None or right is None else (left > right) - (left < right)
-
-
-_OPERATORS: Final[Mapping[str, Callable[[str | None, Sequence[str]], bool]]] = {
-    "In": lambda value, values: value is not None and value in values,
-    "NotIn": lambda value, values: value is None or value not in values,
-    "Exists": lambda value, _: value is not None,
-    "DoesNotExist": lambda value, _: value is None,
-    "Gt": lambda value, values: _compared(value, values) > 0,
-    "Lt": lambda value, values: _compared(value, values) < 0,
-}
 
 
 def node_affinity_holds(pod: Json, node_name: str, labels: Mapping[str, str]) -> bool:
