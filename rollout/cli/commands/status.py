@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.ssh import SshOptions
+from rollout.cli.settings import pools
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
@@ -17,6 +20,7 @@ RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, 
 
 
 def status(
+    call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
     ssh: SshOptions,
@@ -47,7 +51,7 @@ def status(
     shown = [
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]
-    statuses = node_statuses(shown, targets.hosts, targets.observations)
+    statuses = node_statuses(shown, targets.hosts, targets.observations, pools.given(call))
     if general.as_json:
         show_bytes(json_document(statuses))
     else:
