@@ -104,7 +104,7 @@ def _readers() -> Mapping[str, Callable[[Any], Any]]:
         "after": _names,
         "max-unavailable": _text(values.at_least_one),
         "canary": _whole,
-        "ramp": _text(lambda text: tuple(map(Count.parse, values.ramp(text).split(",")))),
+        "ramp": _text(lambda text: _counts(values.ramp(text))),
         "strategy": _text(_strategy),
         "spread-by": _text(values.label_name),
         "reboot-idle": _truth,
@@ -121,6 +121,10 @@ def _text(read: Callable[[str], Any]) -> Callable[[Any], Any]:
         return read(str(value))
 
     return read_text
+
+
+def _counts(text: str) -> tuple[Count, ...]:
+    return tuple(map(Count.parse, text.split(","))) if text else ()
 
 
 def _whole(value: Any) -> int:
