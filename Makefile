@@ -30,7 +30,7 @@ fast: ## tests that are pure, and take no time
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
 test: ## all tests
-	$(BIN)/pytest -q -n 4 --dist worksteal
+	$(BIN)/pytest -q -n 8 --dist worksteal
 
 docs: ## generated parts anew, and the site into site/
 	$(BIN)/python -m tests.docs.pages

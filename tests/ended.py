@@ -4,11 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, AnyStr
+
+from tests.warm import PROGRAM, Start, Warm
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,42 @@ class Ended:
 def start(
     home: Path, environment: Mapping[str, str], arguments: Sequence[str], stdin: int = subprocess.DEVNULL
 ) -> subprocess.Popen[str]:
-    """The real program in an empty home, with nothing of this machine's settings."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "rollout", *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **environment},
+    """The real program in an empty home, with nothing of this machine's settings.
+
+    It is forked from one that has been loaded, where that makes no difference (`tests/warm.py`); with `COLD_STARTS=1`
+    in the environment of pytest no program is.
+    """
+    variables = _variables(home, environment)
+    if os.environ.get("COLD_STARTS") or not Start(arguments, variables, str(home)).can_be_warm:
+        return start_cold(home, environment, arguments, stdin)
+    return HeardWarm(
+        [*PROGRAM, *arguments],
+        env=variables,
         cwd=home,
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def start_cold(
+    home: Path, environment: Mapping[str, str], arguments: Sequence[str], stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[str]:
+    """The same, from a Python that begins with nothing: for whatever may depend on how the program is loaded."""
+    return subprocess.Popen(
+        [*PROGRAM, *arguments],
+        env=_variables(home, environment),
+        cwd=home,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _variables(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home), **environment}
 
 
 def end_of(process: subprocess.Popen[str], seconds: float = 100) -> Ended:
@@ -101,3 +128,7 @@ def is_program(command: object) -> bool:
     """Whether a command line, or a line for a shell in it, starts the program."""
     words = command if isinstance(command, list | tuple) else [command]
     return re.search(r"-m\W+rollout\b", " ".join(map(str, words))) is not None
+
+
+class HeardWarm(Warm, HeardProcess[str]):
+    """The same of the program, started warm."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ended import end_of, start
+from tests.ended import end_of, start, start_cold
+from tests.warm import Warm
 
 BUG = "this is a bug in rollout"
 # What `python -m rollout` finds in the folder that it is started in.
@@ -21,7 +22,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def test_a_process_that_is_ended_in_our_way(home: Path) -> None:
     with pytest.raises(AssertionError, match=rf"Traceback|{BUG}"):
-        end_of(start(home, {}, ("plan",)))
+        end_of(start_cold(home, {}, ("plan",)))
 
 
 @pytest.mark.parametrize("line", [False, True])
@@ -29,6 +30,15 @@ def test_one_that_is_run_in_any_other_way(home: Path, line: bool) -> None:  # no
     command = f"{sys.executable} -m rollout plan" if line else [sys.executable, "-m", "rollout", "plan"]
     with pytest.raises(AssertionError, match=rf"Traceback|{BUG}"):
         subprocess.run(command, cwd=home, shell=line, capture_output=True, check=False)
+
+
+def test_one_that_is_started_warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr("tests.ended.assert_well_said", heard.append)
+    with start(tmp_path, {"KUBECONFIG": "/nowhere"}, ("plan",)) as process:
+        assert isinstance(process, Warm)
+        assert process.communicate(timeout=100)[1] in heard
+    assert "/nowhere" in "".join(heard)
 
 
 @pytest.mark.traceback

@@ -31,6 +31,8 @@ from rollout.lab.world.world import World
 
 OUR_PREFIX = "node-rollout.dev/"
 # What a rollout may leave behind for the reader.
+_SOFT_TAINT = (OUR_PREFIX + "awaiting-reboot", "PreferNoSchedule")
+_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 _MAY_STAY = frozenset({"node-rollout.dev/last-result"})
 
 
@@ -58,7 +60,9 @@ class Scoreboard:
     `reboots` counts boots with a new boot id; hosts that are down now stand in `hosts_down`. `killed` are
     pods whose containers died with their host. `deletions` are pods that clients deleted without evicting
     them. `moved_twice` are evictions of pods that came after the start: mostly replacements of pods that were evicted
-    before. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start.
+    before. `most_unavailable` counts nodes that were not Ready, off, or cordoned since the start. `taints_left` and
+    `exclusions_left` are nodes that have rollout's soft taint, or have since the start got the label that keeps them
+    out of load balancers.
     """
 
     reboots: dict[str, int]
@@ -74,11 +78,14 @@ class Scoreboard:
     annotations_left: dict[str, tuple[str, ...]]
     versions: dict[str, HostVersions]
     rebooted_undrained: tuple[str, ...]
+    taints_left: tuple[str, ...] = ()
+    exclusions_left: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
-        """Nothing was harmed and nothing is left: no pod killed, no budget broken, no cordon left."""
-        return not (self.killed or self.budgets_broken or self.cordons_left)
+        """Nothing was harmed and nothing is left: no pod killed, no budget broken, no cordon, taint or label left."""
+        left = (*self.cordons_left, *self.taints_left, *self.exclusions_left)
+        return not (self.killed or self.budgets_broken or left)
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain values."""
@@ -101,6 +108,7 @@ class _Tally:
     deletions: int = 0
     # The pods of the start, by UID.
     at_start: frozenset[str] = frozenset()
+    excluded_before: set[str] = field(default_factory=set)
     cordoned_before: set[str] = field(default_factory=set)
     # Those of them that were never uncordoned: their nodes count as available.
     scenario_cordons: set[str] = field(default_factory=set)
@@ -133,6 +141,9 @@ class ScoreKeeper:
             node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_cordoned(node)
         }
         self._tally.scenario_cordons = set(self._tally.cordoned_before)
+        self._tally.excluded_before = {
+            node["metadata"]["name"] for node in self._cluster.store.items(NODES) if _is_excluded(node)
+        }
         self._tally.at_start = frozenset(map(uid, self._cluster.store.items(PODS)))
         for node in self._cluster.store.items(NODES):
             self._judge(node)
@@ -162,6 +173,12 @@ class ScoreKeeper:
                 for name, host in sorted(hosts.items())
             },
             rebooted_undrained=tuple(self._tally.undrained),
+            taints_left=tuple(node["metadata"]["name"] for node in nodes if _has_soft_taint(node)),
+            exclusions_left=tuple(
+                node["metadata"]["name"]
+                for node in nodes
+                if _is_excluded(node) and node["metadata"]["name"] not in self._tally.excluded_before
+            ),
         )
 
     def host_joined(self, host: HostState) -> None:
@@ -276,6 +293,15 @@ class ScoreKeeper:
 
 def _is_cordoned(node: Json) -> bool:
     return bool(spec_of(node).get("unschedulable"))
+
+
+def _is_excluded(node: Json) -> bool:
+    return _BALANCERS in labels_of(node)
+
+
+def _has_soft_taint(node: Json) -> bool:
+    taints = spec_of(node).get("taints") or ()
+    return any((taint["key"], taint["effect"]) == _SOFT_TAINT and not taint.get("value") for taint in taints)
 
 
 def _left_on(node: Json) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ BOOT_ID_BEFORE = PREFIX + "boot-id-before"
 MACHINE_ID = PREFIX + "machine-id"
 STAGED_VERSION = PREFIX + "staged-version"
 CORDONED_BY_US = PREFIX + "cordoned-by-us"
+EXCLUDED_BY_US = PREFIX + "excluded-by-us"
 LAST_RESULT = PREFIX + "last-result"
 PAUSED = PREFIX + "paused"
 # The label that asks for checks around the reboot, where we have set one.
@@ -20,10 +21,18 @@ STARTED_AT = PREFIX + "started-at"
 ENDED = PREFIX + "ended"
 
 # What goes once a node is done; the last result stays.
-TRANSIENT = (RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, CORDONED_BY_US, HOOK_LABEL)
+TRANSIENT = (
+    *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION),
+    *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL),
+)
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
 ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED)
 ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED)
+
+# The key of the soft taint on nodes that still wait for their turn.
+AWAITING_REBOOT = PREFIX + "awaiting-reboot"
+# Kubernetes' own label, by whose presence external load balancers leave a node out.
+EXCLUDED_FROM_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"

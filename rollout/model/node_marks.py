@@ -87,6 +87,7 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.PHASE: _is_phase,
         marks.BOOT_ID_BEFORE: _is_boot_id,
         marks.CORDONED_BY_US: _is_yes,
+        marks.EXCLUDED_BY_US: _is_yes,
         marks.HOOK_LABEL: _is_check,
     }
 )

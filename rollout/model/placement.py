@@ -1,7 +1,7 @@
 """Where a pod may run: what its specification, and the volumes it uses, demand of a node and of the pods there."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator, compared
 
@@ -11,11 +11,12 @@ _KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+    """A taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute, `time_added` as the API wrote it, or empty."""
 
     key: str
     value: str
     effect: str
+    time_added: str = field(default="", compare=False)
 
 
 CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

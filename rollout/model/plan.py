@@ -206,11 +206,17 @@ class PlanWarning:
 
 @dataclass(frozen=True, slots=True)
 class PlanSummary:
-    """Figures of the plan; no layout under the same rules has fewer than `waves_lower_bound` waves."""
+    """Figures of the plan; no layout under the same rules has fewer than `waves_lower_bound` waves.
+
+    `pods_to_move` are the pods that stand on the planned nodes and have to go; `expected_evictions` counts as well
+    those that are likely to be evicted again, from another planned node that they had moved to.
+    """
 
     nodes: int
     waves: int
     waves_lower_bound: int
+    pods_to_move: int = 0
+    expected_evictions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,16 @@ class Strategy(StrEnum):
     ROLLING = "rolling"
 
 
+class Sharing(StrEnum):
+    """How nodes whose pods share a disruption budget share a wave.
+
+    By rate: pods leave as the budget lets them go, one after another. Exclusive: all at once, or not together.
+    """
+
+    RATE = "rate"
+    EXCLUSIVE = "exclusive"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which nodes are meant. `selector` is a label selector as the API takes it, empty for all."""
@@ -75,6 +85,9 @@ class Policy:
 
     `reboot_command` is a digest of the operator's own command, empty where there is none. The command itself stands in
     no plan and no cluster: what runs on hosts as root is never read from there.
+
+    `prefer_no_schedule_taint` is off where a document does not speak of it: its operator saw a plan without it.
+    `exclude_from_load_balancers` is how long a node is out of them before its drain, in seconds; 0: it stays in them.
     """
 
     max_unavailable: Count = Count(1)
@@ -84,6 +97,7 @@ class Policy:
     include_cordoned: bool = False
     reboot_idle: bool = False
     skip_blocked: bool = False
+    sharing: Sharing = Sharing.RATE
     drain: DrainPolicy = DrainPolicy()
     reboot_timeout: Duration = Duration(900)
     ready_timeout: Duration = Duration(600)
@@ -91,6 +105,8 @@ class Policy:
     max_failures: Count = Count(1)
     reboot_command: str = ""
     ramp: tuple[Count, ...] = ()
+    prefer_no_schedule_taint: bool = False
+    exclude_from_load_balancers: Duration = Duration(0)
     gates: GatePolicy = field(default_factory=GatePolicy)
     strategy: Strategy = Strategy.WAVES
     pools: tuple[Pool, ...] = ()

@@ -6,7 +6,7 @@ from rollout.model.cluster import Budget, Pod
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning, WarningKind
 from rollout.model.quantity import Duration
 from rollout.model.text import shortened
-from rollout.planning.budgets import BudgetIndex, bypasses, can_never_allow, in_words
+from rollout.planning.budgets import BudgetIndex, Headcount, bypasses, counts_pods, in_words
 from rollout.planning.stuck_pods import StuckPods
 from rollout.planning.verdicts import Action, PodVerdict, VerdictReason
 
@@ -66,21 +66,29 @@ def _budget_blockers(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pod
     for budget in budgets:
         if bypasses(pod, budget):
             continue
-        if can_never_allow(budget):
-            yield Blocker(node, BlockerKind.BUDGET_NEVER, f"pdb/{budget.key}", _never(budget))
+        if stuck_pods.can_never_allow(budget):
+            message = _never(budget, stuck_pods.headcount)
+            yield Blocker(node, BlockerKind.BUDGET_NEVER, f"pdb/{budget.key}", message)
         elif unready := _in_the_way(budget, stuck_pods):
             message = _unhealthy(budget, unready, itself=pod in unready)
             yield Blocker(node, BlockerKind.BUDGET_UNHEALTHY, f"pdb/{budget.key}", message)
 
 
-def _never(budget: Budget) -> str:
+def _never(budget: Budget, headcount: Headcount) -> str:
     if budget.sync_error:
         return (
             f"allows no eviction because its controller cannot count its pods ({budget.sync_error}): give it an "
             "absolute minAvailable, let it cover only pods of scalable controllers, or use --disable-eviction"
         )
+    if headcount.lacks_scale(budget):
+        return (
+            f"{in_words(budget)} never allows an eviction because it goes by the scale of its pods' controllers, and "
+            "they have none: give it an absolute minAvailable, or use --disable-eviction"
+        )
+    ended = headcount.ended.get(budget.key, 0) if counts_pods(budget) else 0
+    counted = f"{budget.expected_pods} pods" + (f", {ended} of which ended," if ended else "")
     return (
-        f"{in_words(budget)} of {budget.expected_pods} pods never allows an eviction: "
+        f"{in_words(budget)} of {counted} never allows an eviction: "
         "add a replica, relax the budget temporarily, or use --disable-eviction"
     )
 
@@ -90,7 +98,7 @@ def _in_the_way(budget: Budget, stuck_pods: StuckPods) -> tuple[Pod, ...]:
     if budget.disruptions_allowed > 0:
         return ()
     unready = stuck_pods.unready_under(budget)
-    return unready if budget.expected_pods - len(unready) <= budget.desired_healthy else ()
+    return () if stuck_pods.is_held_open_by(budget, unready) else unready
 
 
 def _unhealthy(budget: Budget, unready: tuple[Pod, ...], *, itself: bool) -> str:
@@ -132,7 +140,7 @@ def _leaving(node: str, pod: Pod, stuck_pods: StuckPods) -> Iterator[PlanWarning
 
 def _budget_warnings(node: str, pod: Pod, budgets: tuple[Budget, ...], stuck_pods: StuckPods) -> Iterator[PlanWarning]:
     for budget in budgets:
-        if bypasses(pod, budget) or can_never_allow(budget) or budget.disruptions_allowed > 0:
+        if bypasses(pod, budget) or stuck_pods.can_never_allow(budget) or budget.disruptions_allowed > 0:
             continue
         if not _in_the_way(budget, stuck_pods):
             yield PlanWarning(

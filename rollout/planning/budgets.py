@@ -1,13 +1,11 @@
 """Disruption budgets as a planner meets them: who is covered, what a node's drain costs, what can never be."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rollout.model.cluster import Budget, Pod, PodPhase, Requirement
 from rollout.model.selectors import first_naming_values
-from rollout.planning.packing import Load
-from rollout.planning.verdicts import PodVerdict
 
 _Bucket = tuple[str, str, str]
 
@@ -74,19 +72,53 @@ def bypasses(pod: Pod, budget: Budget) -> bool:
     return budget.always_allow_unhealthy or budget.current_healthy >= budget.desired_healthy > 0
 
 
-def drain_load(evictions: Iterable[PodVerdict], index: BudgetIndex) -> Load:
-    """How many disruptions each budget must allow for these evictions."""
-    load: Counter[str] = Counter()
-    for verdict in evictions:
-        for budget in index.covering(verdict.pod):
-            if not bypasses(verdict.pod, budget):
-                load[budget.key] += 1
-    return load
+def guards(pod: Pod, index: BudgetIndex) -> Iterator[str]:
+    """The keys of the budgets that are asked before this pod is evicted."""
+    return (budget.key for budget in index.covering(pod) if not bypasses(pod, budget))
 
 
-def can_never_allow(budget: Budget) -> bool:
-    """Whether it leaves no disruption even when every pod is healthy, or its controller cannot count its pods."""
-    return bool(budget.sync_error) or 0 < budget.expected_pods <= budget.desired_healthy
+@dataclass(frozen=True, slots=True)
+class Headcount:
+    """How many pods under each budget, by its key, are counted otherwise than they serve.
+
+    Source: the disruption controller of Kubernetes (`getExpectedPodCount`, `getExpectedScale`). A plain number of
+    `minAvailable` expects every pod that the selector picks, those that have ended too. All else goes by the scale of
+    the pods' controllers, to which a pod without one adds nothing, though it counts where it is healthy.
+    """
+
+    ended: Mapping[str, int]
+    unowned: Mapping[str, int]
+
+    @classmethod
+    def of(cls, pods: Iterable[Pod], index: BudgetIndex) -> "Headcount":
+        """Of these pods; only few of a cluster's are looked up."""
+        ended: Counter[str] = Counter()
+        unowned: Counter[str] = Counter()
+        for pod in pods:
+            if pod.finished or pod.owner is None:
+                (ended if pod.finished else unowned).update(budget.key for budget in index.covering(pod))
+        return cls(ended, unowned)
+
+    def most_healthy(self, budget: Budget) -> int:
+        """How many of its pods can be healthy at most, as long as nobody changes their number."""
+        if counts_pods(budget):
+            return budget.expected_pods - self.ended.get(budget.key, 0)
+        return budget.expected_pods + self.unowned.get(budget.key, 0)
+
+    def lacks_scale(self, budget: Budget) -> bool:
+        """Whether it goes by a scale that none of its pods has: its controller expects none, and allows none."""
+        return not budget.expected_pods and not counts_pods(budget) and self.unowned.get(budget.key, 0) > 0
+
+    def can_never_allow(self, budget: Budget) -> bool:
+        """Whether it leaves no disruption even when every pod is healthy, or its controller cannot count its pods."""
+        if budget.sync_error or self.lacks_scale(budget):
+            return True
+        return budget.expected_pods > 0 and self.most_healthy(budget) <= budget.desired_healthy
+
+
+def counts_pods(budget: Budget) -> bool:
+    """Whether it expects the pods that its selector picks, rather than the scale of their controllers."""
+    return not budget.max_unavailable and not budget.min_available.endswith("%")
 
 
 def in_words(budget: Budget) -> str:

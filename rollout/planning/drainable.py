@@ -1,29 +1,33 @@
 """The nodes that take part, each with all that is known of its drain beforehand."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
-from rollout.model.policy import Policy
+from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Duration
 from rollout.planning.blockers import drain_blockers, drain_warnings
-from rollout.planning.budgets import BudgetIndex, drain_load
+from rollout.planning.budgets import BudgetIndex, guards
 from rollout.planning.eligibility import Candidate
-from rollout.planning.forecast import movable, stuck_budgets
+from rollout.planning.forecast import movable, stuck_budgets, without_place
 from rollout.planning.packing import Load
 from rollout.planning.rooms import Rooms
 from rollout.planning.stuck_pods import StuckPods
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
+
+_Guarded = list[tuple[Pod, tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Drainable:
     """An eligible node with the forecast of its drain.
 
-    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them.
+    `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `load` is what the drain
+    takes of each budget, `holds` the part of it that comes back only with the node, and `graces` are the seconds that
+    the slowest of a budget's pods here has to end.
     """
 
     node: Node
@@ -34,6 +38,8 @@ class Drainable:
     load: Load
     leaving: tuple[Pod, ...]
     index: BudgetIndex
+    holds: Load
+    graces: Mapping[str, int]
 
     def blocked_pods(self) -> Iterator[str]:
         """The pods, as findings name them, whose budget a blocker is about."""
@@ -71,6 +77,7 @@ class DrainForecaster:
     stuck_pods: StuckPods
     rooms: Rooms
     evicting: bool
+    by_rate: bool
 
     @classmethod
     def of(cls, snapshot: ClusterSnapshot, policy: Policy) -> "DrainForecaster":
@@ -79,18 +86,20 @@ class DrainForecaster:
         # by name: what is planned must not depend on the order in which the API lists
         for pod in sorted(snapshot.pods, key=lambda pod: (pod.namespace, pod.name)):
             by_node[pod.node].append(pod)
+        index = BudgetIndex.of(snapshot.budgets)
         return cls(
             by_node,
             DrainRules.of(policy.drain, snapshot.daemon_sets, now=snapshot.read_at),
-            BudgetIndex.of(snapshot.budgets),
-            StuckPods.of(snapshot.pods, snapshot.read_at, policy.drain.timeout),
+            index,
+            StuckPods.of(snapshot.pods, index, snapshot.read_at, policy.drain.timeout),
             Rooms.of(snapshot),
             evicting=not policy.drain.disable_eviction,
+            by_rate=policy.sharing is Sharing.RATE,
         )
 
     def waiting(self, snapshot: ClusterSnapshot, timeout: Duration) -> "DrainForecaster":
         """The same for nodes whose drains may take that long."""
-        return replace(self, stuck_pods=StuckPods.of(snapshot.pods, snapshot.read_at, timeout))
+        return replace(self, stuck_pods=StuckPods.of(snapshot.pods, self.index, snapshot.read_at, timeout))
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
         """One node's drain."""
@@ -98,14 +107,40 @@ class DrainForecaster:
         verdicts = judge_all(self.pods.get(name, ()), self.rules)
         blockers = drain_blockers(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting)
         if self.evicting:
-            blockers += stuck_budgets(name, verdicts, self.index, self.rooms)
+            blockers += stuck_budgets(name, verdicts, self.index, self.rooms, self.stuck_pods.headcount)
+        leaving = () if having(Action.REFUSE, verdicts) else movable(verdicts)
+        guarded = self._guarded(verdicts)
         return Drainable(
             candidate.node,
             facts,
             verdicts,
             blockers,
             drain_warnings(name, verdicts, self.index, self.stuck_pods, evicting=self.evicting),
-            drain_load(having(Action.EVICT, verdicts), self.index) if self.evicting else {},
-            () if having(Action.REFUSE, verdicts) else movable(verdicts),
+            Counter(key for _, keys in guarded for key in keys),
+            leaving,
             self.index,
+            self._holds(name, leaving, guarded) if guarded and self.by_rate else {},
+            _graces(guarded),
         )
+
+    def _guarded(self, verdicts: Sequence[PodVerdict]) -> _Guarded:
+        """The pods that budgets are asked about, each with their keys."""
+        if not self.evicting:
+            return []
+        candidates = (
+            (verdict.pod, tuple(guards(verdict.pod, self.index))) for verdict in having(Action.EVICT, verdicts)
+        )
+        return [(pod, keys) for pod, keys in candidates if keys]
+
+    def _holds(self, node: str, leaving: Sequence[Pod], guarded: _Guarded) -> Load:
+        """What comes back only with the node: pods that nothing replaces, or that find no other place."""
+        moving = {pod.uid for pod in leaving} - without_place(node, leaving, self.rooms)
+        return Counter(key for pod, keys in guarded if pod.uid not in moving for key in keys)
+
+
+def _graces(guarded: _Guarded) -> Mapping[str, int]:
+    longest: dict[str, int] = {}
+    for pod, keys in guarded:
+        for key in keys:
+            longest[key] = max(pod.grace_period, longest.get(key, 0))
+    return longest

@@ -1,18 +1,17 @@
 """How long waves are likely to take: from what the pods say, what past runs took here, and stated assumptions."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from rollout.errors import UsageError
 from rollout.model import marks
-from rollout.model.cluster import Node, Pod
+from rollout.model.cluster import Node
 from rollout.model.plan import Estimate, TimeEstimate
-from rollout.model.policy import DrainPolicy
 from rollout.model.quantity import Duration
-from rollout.planning.packing import Load
+from rollout.planning.rates import Rate
 
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30
@@ -54,11 +53,22 @@ class Pace:
         """The pace of these nodes."""
         return cls(past, tuple(seconds for node in nodes if (seconds := past_run(node)) is not None))
 
-    def drain(self, grace: int, rounds: int) -> int:
-        """How long emptying a node takes in so many rounds, each as past drains were, or as long as the grace."""
+    def ending(self, grace: int) -> int:
+        """How long pods of so much grace take to end: as past drains were, or as long as the grace."""
         longest = grace + _CALL_SECONDS
-        typical = min(longest, _slowest(self.past.drains, 1)) if self.past.drains else longest
-        return rounds * typical + (rounds - 1) * _START_SECONDS
+        return min(longest, _slowest(self.past.drains, 1)) if self.past.drains else longest
+
+    def rate(self, permits: int, grace: int) -> Rate:
+        """How fast a budget lets pods of so much grace go."""
+        ending = self.ending(grace)
+        # No past drain that waited for a replacement was over before that was ready.
+        starting = min(_START_SECONDS, round(max(self.past.drains)) - ending) if self.past.drains else _START_SECONDS
+        starting = max(0, starting)
+        return Rate(permits, ending, starting, _START_SECONDS - starting)
+
+    def between(self, soak: float) -> int:
+        """What each wave takes besides its drains."""
+        return self.reboot(0, 1) + self.settle + round(soak)
 
     def reboot(self, drain: int, nodes: int) -> int:
         """How long the slowest of so many reboots takes; `drain` is how long emptying the nodes takes before.
@@ -124,19 +134,6 @@ def past_run(node: Node) -> float | None:
     except (msgspec.MsgspecError, RecursionError, UsageError):
         return None
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
-
-
-def drain_seconds(
-    leaving: Sequence[Pod], load: Load, allowed: Mapping[str, int], policy: DrainPolicy, pace: Pace
-) -> int:
-    """How long emptying a node takes: in rounds where a budget lets only some pods go at a time."""
-    if not leaving:
-        return 0
-    override = policy.grace_period
-    grace = max(pod.grace_period if override is None else override for pod in leaving)
-    rounds = max((-(-need // max(1, allowed.get(key, 0))) for key, need in load.items()), default=1)
-    seconds = pace.drain(grace, rounds)
-    return min(seconds, round(policy.timeout)) if policy.timeout else seconds
 
 
 def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, *, moves_pods: bool) -> Estimate:

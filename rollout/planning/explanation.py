@@ -1,6 +1,6 @@
 """Why one node is where it is in the plan, and what its drain will do, pod by pod."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rollout.errors import UsageError
 from rollout.model.plan import Blocker, PlanWarning
@@ -94,7 +94,7 @@ def _not_earlier(layout: Layout, index: int, name: str, limits: Limits) -> tuple
 
 def _reasons(wave: Placed, piece: Piece, limits: Limits) -> tuple[str, ...]:
     refused = wave.refused.get(piece.name)
-    reasons = obstacles(wave.pieces, piece, replace(limits, size=wave.most))
+    reasons = obstacles(wave.pieces, piece, wave.own(limits))
     reasons = (*reasons, refused) if refused else reasons
     return reasons or ("it could go there too, but that would not save a wave",)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rollout.model.cluster import Budget, Pod
 from rollout.model.plan import Blocker, BlockerKind
-from rollout.planning.budgets import BudgetIndex, bypasses
+from rollout.planning.budgets import BudgetIndex, Headcount, bypasses
 from rollout.planning.rooms import Rooms
 from rollout.planning.verdicts import Action, PodVerdict
 
@@ -22,7 +22,9 @@ def movable(verdicts: Iterable[PodVerdict]) -> tuple[Pod, ...]:
     return tuple(verdict.pod for verdict in verdicts if verdict.action is Action.EVICT and is_replaced(verdict.pod))
 
 
-def stuck_budgets(node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, rooms: Rooms) -> tuple[Blocker, ...]:
+def stuck_budgets(
+    node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex, rooms: Rooms, headcount: Headcount
+) -> tuple[Blocker, ...]:
     """Budgets that will hold this node's drain up for ever, because the replacements they wait for fit nowhere else.
 
     A budget that allows fewer evictions than the node needs lets the rest follow as replacements become ready; those
@@ -34,7 +36,9 @@ def stuck_budgets(node: str, verdicts: Iterable[PodVerdict], index: BudgetIndex,
         budget = _only(index.covering(pod))
         if budget is not None and not bypasses(pod, budget) and budget.disruptions_allowed > 0:
             covered[budget].append(pod)
-    blockers = (_stuck(node, budget, pods, moving, rooms) for budget, pods in covered.items())
+    blockers = (
+        _stuck(node, budget, pods, moving, rooms, headcount.most_healthy(budget)) for budget, pods in covered.items()
+    )
     return tuple(blocker for blocker in blockers if blocker)
 
 
@@ -43,8 +47,10 @@ def _only(budgets: Sequence[Budget]) -> Budget | None:
     return budgets[0] if len(budgets) == 1 else None
 
 
-def _stuck(node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], rooms: Rooms) -> Blocker | None:
-    at_once = max(budget.disruptions_allowed, budget.expected_pods - budget.desired_healthy)
+def _stuck(
+    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], rooms: Rooms, most_healthy: int
+) -> Blocker | None:
+    at_once = max(budget.disruptions_allowed, most_healthy - budget.desired_healthy)
     if len(pods) <= at_once:
         return None
     homeless, why = _left_waiting(node, pods, at_once, rooms)
@@ -93,6 +99,20 @@ def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) ->
     for pod in (*placed, *waiting):
         rooms.put(pod, node)
     return homeless, why
+
+
+def without_place(node: str, moving: Iterable[Pod], rooms: Rooms) -> frozenset[str]:
+    """Of the pods that leave a node, the UIDs of those that run nowhere else while it is away. Changes nothing."""
+    pods = tuple(moving)
+    rooms.close((node,))
+    for pod in pods:
+        rooms.take_out(pod)
+    targets = settle(pods, rooms)
+    for pod in pods:
+        if targets[pod.uid]:
+            rooms.take_out(pod)
+        rooms.put(pod, node)
+    return frozenset(uid for uid, target in targets.items() if target in ("", node))
 
 
 def settle(pods: Sequence[Pod], rooms: Rooms) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from rollout.model.cluster import Node, PersistentVolume, Pod
 from rollout.model.placement import CORDON, NodeTerm, Toleration, tolerated
 from rollout.model.selectors import first_naming_values, has_labels
+from rollout.model.soft_taint import AWAITING_REBOOT
 
 _Labels = tuple[tuple[str, str], ...]
 
@@ -39,6 +40,11 @@ class Demand:
     def tolerates_cordons(self) -> bool:
         """Whether a cordon is nothing to such a pod: it may come back to the very node that it was evicted from."""
         return tolerated((CORDON,), self.tolerations)
+
+    @property
+    def minds_soft_taint(self) -> bool:
+        """Whether a scheduler prefers for such a pod nodes that do not wait for their reboot."""
+        return not any(toleration.covers(AWAITING_REBOOT) for toleration in self.tolerations)
 
     @property
     def named_labels(self) -> _Labels:

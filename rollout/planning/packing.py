@@ -8,10 +8,13 @@ up to the lower bound at once, further ones only when a node fits nowhere.
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+from rollout.planning.rates import NO_RATES, Rates
 
 # Starts of the search for a clique: more find hardly a larger one.
 _CLIQUE_STARTS = 8
+_MANY = 1000
 _NO_WEIGHT = (0, 0, 0)
 
 Load = Mapping[str, int]
@@ -35,15 +38,39 @@ class Limits:
     """What a group may hold: `size` nodes, of each budget what it allows, and of weight in each dimension `room`.
 
     A node that exceeds a budget, or the room, alone may be in a group, but with no other node that uses of it.
+    `rounds` is how often, one after another, a group may use a budget up: once where it is not named. What a node holds
+    until it is back is away in all of these rounds. `rates` says how long they take.
     """
 
     size: int
     allowed: Mapping[str, int]
     room: Weight = ()
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    rates: Rates = NO_RATES
+
+    def up_to(self, rounds: int) -> "Limits":
+        """The same with at most so many rounds of each budget."""
+        return replace(self, rounds={key: min(rounds, most) for key, most in self.rounds.items()})
+
+    def with_patience(self, factor: float) -> "Limits":
+        """The same where drains may take so many times as long in company."""
+        rates = replace(self.rates, patience=self.rates.patience * factor)
+        return replace(self, rounds=rates.rounds(), rates=rates)
+
+    @property
+    def capacity(self) -> Mapping[str, int]:
+        """What a group may use of each budget, all rounds together."""
+        return {key: most * self.rounds.get(key, 1) for key, most in self.allowed.items()}
+
+    def use(self, load: Load, holds: Load) -> Load:
+        """What a node uses of that: what it holds counts in every round."""
+        if not holds:
+            return load
+        return {key: need + holds.get(key, 0) * (self.rounds.get(key, 1) - 1) for key, need in load.items()}
 
     def admits(self, budget: str, used: int, need: int) -> bool:
         """Whether a node that needs so much of a budget may join a group that uses so much of it already."""
-        return used == 0 or used + need <= self.allowed.get(budget, 0)
+        return used == 0 or used + need <= self.allowed.get(budget, 0) * self.rounds.get(budget, 1)
 
     def has_room(self, used: Weight, more: Weight) -> bool:
         """Whether so much weight may join a group that weighs so much already; an empty one takes anything."""
@@ -52,14 +79,23 @@ class Limits:
         )
 
 
+def _first_groups(items: Sequence[Item], limits: Limits) -> int:
+    """How many groups to open at once: by rate, conflicts of two nodes are rare, and looking for them costs much."""
+    if limits.rounds and len(items) > _MANY:
+        loads = [item.load for item in items]
+        by_size = math.ceil(len(items) / limits.size)
+        return max(by_size, _room_bound(items, limits.room), budget_bound(loads, limits.capacity))
+    return lower_bound(items, limits)
+
+
 def lower_bound(items: Sequence[Item], limits: Limits) -> int:
     """A number of groups below which no packing can go: by size, by room, by each budget alone, and by conflicts."""
     loads = [item.load for item in items]
     return max(
         math.ceil(len(items) / limits.size),
         _room_bound(items, limits.room),
-        budget_bound(loads, limits.allowed),
-        clique_bound(loads, limits.allowed),
+        budget_bound(loads, limits.capacity),
+        clique_bound(loads, limits.capacity),
     )
 
 
@@ -146,7 +182,8 @@ class _Packing:
         self._loads = [item.load for item in items]
         self._heft = [item.weight for item in items]
         self._limits = limits
-        self._groups: list[list[int]] = [[] for _ in range(lower_bound(items, limits))]
+        self._capacity = limits.capacity
+        self._groups: list[list[int]] = [[] for _ in range(_first_groups(items, limits))]
         self._used: list[Counter[str]] = [Counter() for _ in self._groups]
         self._filled: list[Weight] = [_NO_WEIGHT[: len(limits.room)] for _ in self._groups]
         self._barred = [0] * len(items)
@@ -177,7 +214,7 @@ class _Packing:
 
     def _weigh(self, load: Load) -> float:
         """How much a node is in the way of others: the larger its share of a budget, and the more share that budget."""
-        allowed = self._limits.allowed
+        allowed = self._capacity
         return sum(len(self._sharing[budget]) * need / max(1, allowed.get(budget, 0)) for budget, need in load.items())
 
     def _choose(self, index: int) -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
+from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation
@@ -19,18 +21,22 @@ from rollout.model.plan import (
     RolloutPlan,
     Wave,
 )
-from rollout.model.policy import Policy, Selection
-from rollout.model.quantity import Duration
+from rollout.model.policy import Policy, Selection, Strategy
+from rollout.model.quantity import LONGEST, Duration
+from rollout.planning.budgets import BudgetIndex
+from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
-from rollout.planning.estimates import NO_PAST, Pace, Past, drain_seconds, past_run, total, wave_estimate
+from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
-from rollout.planning.pool_layout import Quota, lay_out_pools, rolled_where_asked
+from rollout.planning.pool_layout import Quota, lay_out_pools
 from rollout.planning.pools import Pools, own_limits, pools_of
+from rollout.planning.rates import Rates
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import schedule, slow_first
+from rollout.planning.rolling import Near, rolled, schedule, slow_first
+from rollout.planning.rooms import Rooms
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Piece, Placed, pool_key
@@ -90,14 +96,19 @@ def decide(inputs: PlanInputs) -> Decisions:
     wave_limit, own_limits = _wave_limit(inputs), _own_limits(inputs, pools)
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
-    limits = _limits(max(1, wave_limit), owners, forecaster, inputs)
+    limits = _limits(max(1, wave_limit), owners, forecaster, inputs, drainable)
     quotas = _quotas(inputs, pools, limits.size, own_limits)
     limits = replace(limits, allowed={**limits.allowed, **_scarce_pools(quotas, limits.size)})
-    pieces = [_in_pool(_piece(item, owners, forecaster, pools), item, pools, limits) for item in drainable]
+    pieces = [_in_pool(_piece(item, owners, forecaster, inputs), item, pools, limits) for item in drainable]
     layout = lay_out_pools(pieces, limits, pools, quotas)
-    waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits)
-    waves = rolled_where_asked(waves, limits, pools)
-    if any(wave.rolling for wave in waves):
+    index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
+    if inputs.policy.prefer_no_schedule_taint:
+        forecaster.rooms.taint(leaving)
+    waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
+    if any(_is_rolling(wave, pools) for wave in waves):
+        rooms = Rooms.of(inputs.snapshot)
+        parts = _rolled(waves, pools, limits, partial(near, leaving=leaving, rooms=rooms))
+        waves = tuple(uncrowded(part, leaving, rooms) for part in parts)
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
@@ -109,6 +120,18 @@ def decide(inputs: PlanInputs) -> Decisions:
         owners,
         foresight,
     )
+
+
+def _is_rolling(wave: Placed, pools: Pools) -> bool:
+    """Whether the pool whose nodes it has rolls; where it has those of several, all of them do."""
+    return pools.rules(wave.pieces[0].pool).strategy is Strategy.ROLLING
+
+
+def _rolled(waves: Sequence[Placed], pools: Pools, limits: Limits, near: Near) -> Iterator[Placed]:
+    """The waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
+    for is_rolling, alike in groupby(waves, key=partial(_is_rolling, pools=pools)):
+        group = list(alike)
+        yield from rolled(group, limits, near) if is_rolling else group
 
 
 def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], pools: Pools) -> tuple[Exclusion, ...]:
@@ -137,10 +160,16 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         excluded=decisions.exclusions,
         blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
         warnings=(*warnings, *_homeless(decisions)),
-        summary=PlanSummary(len(decisions.drainable), len(waves), decisions.layout.lower_bound),
+        summary=_summary(waves, decisions.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),
     )
     return replace(draft, plan_id=identify(draft))
+
+
+def _summary(waves: Sequence[Wave], lower_bound: int) -> PlanSummary:
+    nodes = [node for wave in waves for node in wave.nodes]
+    pods = sum(node.evict for node in nodes)
+    return PlanSummary(len(nodes), len(waves), lower_bound, pods, pods + sum(node.arrivals for node in nodes))
 
 
 def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
@@ -156,7 +185,7 @@ def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
     for index, placed in enumerate(decisions.layout.waves, start=1):
         wave = _wave(index, placed, decisions, pace)
         if placed.rolling is not None:
-            wave = _timed(wave, placed.rolling, before, decisions, pace)
+            wave = _timed(wave, placed, before, decisions, pace)
         before += wave.estimate.seconds
         yield wave
 
@@ -167,12 +196,13 @@ def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
     nodes = tuple(
         item.planned(arrivals.get(piece.name, 0), piece.pool) for item, piece in zip(items, placed.pieces, strict=True)
     )
-    return Wave(index, nodes, placed.because, _estimate(items, decisions, pace))
+    return Wave(index, nodes, placed.because, _estimate(placed, decisions, pace))
 
 
-def _timed(wave: Wave, rules: Rolling, before: int, decisions: Decisions, pace: Pace) -> Wave:
+def _timed(wave: Wave, placed: Placed, before: int, decisions: Decisions, pace: Pace) -> Wave:
     """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
-    seconds = {node.name: _seconds(decisions.drainable[node.name], decisions, pace) for node in wave.nodes}
+    seconds = {node.name: _seconds(placed, node.name, decisions, pace) for node in wave.nodes}
+    rules = placed.rolling or Rolling(1)
     begins, whole = schedule(rules, slow_first(seconds))
     shifted = {name: before + begin for name, begin in begins.items()}
     nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
@@ -181,19 +211,25 @@ def _timed(wave: Wave, rules: Rolling, before: int, decisions: Decisions, pace: 
     )
 
 
-def _seconds(item: Drainable, decisions: Decisions, pace: Pace) -> int:
+def _seconds(placed: Placed, name: str, decisions: Decisions, pace: Pace) -> int:
     """How long a node alone is likely to take: as long as its own last run did, where that was longer."""
-    estimate = _estimate([item], decisions, pace)
-    return max(estimate.seconds, round(past_run(item.node) or 0) + estimate.settle + estimate.soak)
+    alone = replace(placed, pieces=tuple(piece for piece in placed.pieces if piece.name == name))
+    estimate = _estimate(alone, decisions, pace)
+    return max(estimate.seconds, round(past_run(decisions.drainable[name].node) or 0) + estimate.settle + estimate.soak)
 
 
-def _estimate(items: Sequence[Drainable], decisions: Decisions, pace: Pace) -> Estimate:
-    allowed, policy = decisions.limits.allowed, decisions.inputs.policy
-    pools = decisions.inputs.pools
-    drains = [
-        drain_seconds(item.leaving, item.load, allowed, pools.rules_for(item.node.labels).drain, pace) for item in items
-    ]
-    return wave_estimate(drains, pace, policy.gates.soak, moves_pods=any(item.leaving for item in items))
+def _estimate(placed: Placed, decisions: Decisions, pace: Pace) -> Estimate:
+    policy, pools = decisions.inputs.policy, decisions.inputs.pools
+    most = {piece.name: _timeout(pools.rules(piece.pool)) for piece in placed.pieces}
+    wait = round(policy.exclude_from_load_balancers)
+    shared = decisions.limits.rates.drains(placed.pieces)
+    drains = [wait + min(most[name], seconds) for name, seconds in shared.items()]
+    moves_pods = any(decisions.drainable[name].leaving for name in placed.names)
+    return wave_estimate(drains, pace, policy.gates.soak, moves_pods=moves_pods)
+
+
+def _timeout(rules: Policy) -> int:
+    return round(rules.drain.timeout) or LONGEST
 
 
 def unavailable_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -277,16 +313,60 @@ def _wave_limit(inputs: PlanInputs) -> int:
     return inputs.policy.max_unavailable.of(_chosen(inputs)) - len(unavailable_nodes(inputs.snapshot.nodes))
 
 
-def _limits(size: int, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Limits:
+def _limits(
+    size: int, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs, drainable: Sequence[Drainable]
+) -> Limits:
+    rates = _rates(inputs, forecaster, drainable)
     allowed = {budget.key: budget.disruptions_allowed for budget in inputs.snapshot.budgets}
-    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms))
+    if not forecaster.by_rate:
+        return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms), rates=rates)
+    allowed |= {key: rate.permits for key, rate in rates.by_key.items()}
+    return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms), rates.rounds(), rates)
 
 
-def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, pools: Pools) -> Piece:
-    name, policy = item.node.name, pools.rules_for(item.node.labels)
-    group = item.node.labels.get(policy.spread_by, "") if policy.spread_by else ""
-    load = added((item.load, owners.loads.get(name, {})))
-    return Piece(name, group, item.node.is_control_plane, load, weight_of(item.node, item.leaving, forecaster.rooms))
+def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable]) -> Rates:
+    """How fast the budgets let the pods of these nodes go; half of `--drain-timeout` is what company may cost.
+
+    Of several pools' the shortest, for what one node waits any other may have to.
+    """
+    policy, pace = inputs.policy, Pace.of(inputs.snapshot.nodes, inputs.past)
+    graces: dict[str, int] = {}
+    for item in drainable:
+        for key, grace in item.graces.items():
+            graces[key] = max(grace, graces.get(key, 0))
+    permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
+    rates = {key: pace.rate(permits[key], _grace(grace, policy)) for key, grace in graces.items()}
+    between = pace.between(policy.gates.soak + policy.exclude_from_load_balancers)
+    patience = min((_timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
+    return Rates(rates, patience / 2, between)
+
+
+def _grace(pods_own: int, policy: Policy) -> int:
+    given = policy.drain.grace_period
+    return pods_own if given is None else given
+
+
+def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Piece:
+    name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
+    grace = max((_grace(pod.grace_period, policy) for pod in item.leaving), default=None)
+    return Piece(
+        name,
+        item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
+        item.node.is_control_plane,
+        added((item.load, own)),
+        weight_of(item.node, item.leaving, forecaster.rooms),
+        added((item.holds, own)),
+        len(item.leaving),
+        0 if grace is None else Pace.of((), inputs.past).ending(grace),
+        _price(item, policy),
+    )
+
+
+def _price(item: Drainable, policy: Policy) -> tuple[int, int]:
+    """What a node's pods cost before any other is done; nothing where pods are not kept from moving twice."""
+    if not policy.prefer_no_schedule_taint:
+        return 0, 0
+    return len(item.leaving), sum(pod.requests.cpu_milli for pod in item.leaving)
 
 
 def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainable]) -> list[Blocker]:

@@ -8,13 +8,13 @@ whatever other pools do, and pools of different strategies share no wave.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from rollout.model.policy import Strategy
 from rollout.planning.packing import Limits
 from rollout.planning.pools import Pools, predecessors
-from rollout.planning.rolling import rolled
-from rollout.planning.waves import CANARY, Layout, Piece, Placed, lay_out, obstacles
+from rollout.planning.waves import CANARY, Layout, Piece, Placed, as_played, lay_out, obstacles
+
+_TOGETHER = "side by side, as far as their limits and the rollout's allow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,29 +113,18 @@ def _common_wave(queue: list[Placed], others: Sequence[list[Placed]], limits: Li
 
 def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
     """The wave with those nodes of the queue's next part that may be away beside it; the others stay in the queue."""
-    title, pieces = queue[0], list(wave.pieces)
+    title, pieces, own = queue[0], list(wave.pieces), replace(limits.up_to(wave.rounds), size=limits.size)
     for place, head in enumerate(_part_ahead(queue)):
         staying: list[Piece] = []
         for piece in head.pieces:
-            (staying if obstacles(pieces, piece, limits) else pieces).append(piece)
+            (staying if obstacles(pieces, piece, own) else pieces).append(piece)
         queue[place] = replace(head, pieces=tuple(staying))
     queue[:] = [other for other in queue if other.pieces]
     if len(pieces) == len(wave.pieces):
         return wave
-    if title.part == wave.part:
-        return replace(wave, pieces=tuple(pieces))
-    because, part = f"{wave.because}; {title.because}", f"{wave.part}; {title.part}"
-    return replace(wave, pieces=tuple(pieces), because=because, part=part, most=limits.size)
+    part = wave.part if title.part == wave.part else f"{wave.part}; {title.part}"
+    return as_played(replace(wave, part=part, why=_TOGETHER, most=limits.size), pieces, limits)
 
 
 def _part_ahead(queue: Sequence[Placed]) -> list[Placed]:
     return [wave for wave in queue if wave.part == queue[0].part]
-
-
-def rolled_where_asked(waves: Sequence[Placed], limits: Limits, pools: Pools) -> tuple[Placed, ...]:
-    """The waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
-    result: list[Placed] = []
-    for strategy, alike in groupby(waves, key=lambda wave: pools.rules(wave.pieces[0].pool).strategy):
-        group = list(alike)
-        result += rolled(group, limits) if strategy is Strategy.ROLLING else group
-    return tuple(result)

@@ -6,7 +6,7 @@ same sets be in flight.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush, nlargest
 from itertools import groupby
@@ -19,6 +19,10 @@ from rollout.planning.waves import Placed
 _ROOM = ("room:cpu", "room:memory", "room:pods")
 # So many times as long as the median takes a slow node.
 _SLOW = 2
+Near = Callable[[str], Iterable[str]]
+"""By node, those that its pods could go to."""
+# So many nodes are scheduled to the second, larger plans in longer steps.
+_PRECISE = 100
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -30,21 +34,27 @@ def may_begin(rules: Rolling, in_flight: Collection[str], node: str) -> bool:
 
 def candidates(
     rules: Rolling, order: Mapping[str, int], waiting: Sequence[str], in_flight: Collection[str]
-) -> Iterator[str]:
+) -> Generator[str, bool | None]:
     """Those of the waiting that may begin beside those in flight, in the plan's order; `order` has all by place.
 
-    A node that may not begin holds nobody up, until as many as may be in flight have passed it: then all that it needs
-    is kept for it.
+    Send back whether it begins. A node that may not begin holds nobody up, until as many as may be in flight have
+    passed it: then all that it needs is kept for it.
     """
-    if len(in_flight) >= rules.in_flight:
-        return
-    used, kept, begun = _used(rules, in_flight), set[str](), len(order) - len(waiting)
+    used, kept, passed = _used(rules, in_flight), set[str](), list[tuple[int, int]]()
+    free, begun, before = rules.in_flight - len(in_flight), 0, len(order) - len(waiting)
     for place, node in enumerate(waiting):
+        if begun >= free:
+            return
         needs = rules.holds.get(node, _NOTHING)
-        if kept.isdisjoint(needs) and not _is_barred(rules, used, needs):
-            yield node
-        elif begun - (order[node] - place) >= rules.in_flight:
-            kept.update(needs)
+        if not kept.isdisjoint(needs) or _is_barred(rules, used, needs):
+            # Of those that have begun, these come before it: the others have passed it.
+            earlier = order[node] - place + begun
+            heappush(passed, (earlier + rules.in_flight, place))
+        elif (yield node):
+            begun += 1
+            used.update(needs)
+        while passed and passed[0][0] <= before + begun:
+            kept.update(rules.holds.get(waiting[heappop(passed)[1]], _NOTHING))
 
 
 def _used(rules: Rolling, in_flight: Collection[str]) -> Counter[str]:
@@ -59,19 +69,20 @@ def _is_barred(rules: Rolling, used: Mapping[str, int], needs: Mapping[str, int]
     return any(used[key] and used[key] + need > rules.capacity.get(key, 0) for key, need in needs.items())
 
 
-def rolled(waves: Sequence[Placed], limits: Limits) -> tuple[Placed, ...]:
+def rolled(waves: Sequence[Placed], limits: Limits, near: Near) -> tuple[Placed, ...]:
     """The waves of each part of the rollout as one whose nodes follow one another, in the order of those waves."""
     parts = (list(part) for _, part in groupby(waves, key=lambda wave: wave.part))
-    return tuple(_rolled(part, limits) for part in parts)
+    return tuple(_rolled(part, limits, near) for part in parts)
 
 
-def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
+def _rolled(part: Sequence[Placed], limits: Limits, near: Near) -> Placed:
     first, pieces = part[0], tuple(piece for wave in part for piece in wave.pieces)
-    holds, capacity = _company(part)
+    own = limits.up_to(max(wave.rounds for wave in part))
+    holds, capacity = _company(part, near)
     for piece in pieces:
         room = zip(_ROOM, piece.weight, strict=False)
-        holds[piece.name].update({**piece.load, **{key: need for key, need in room if need}})
-    capacity = {**limits.allowed, **dict(zip(_ROOM, limits.room, strict=False)), **capacity}
+        holds[piece.name].update({**own.use(piece.load, piece.holds), **{key: need for key, need in room if need}})
+    capacity = {**own.capacity, **dict(zip(_ROOM, limits.room, strict=False)), **capacity}
     scarce = _scarce(holds.values(), capacity, first.most)
     kept = {name: {key: taken[key] for key in taken.keys() & scarce} for name, taken in holds.items()}
     rules = Rolling(
@@ -83,17 +94,18 @@ def _rolled(part: Sequence[Placed], limits: Limits) -> Placed:
     return replace(first, pieces=pieces, because=_because(first.part, rules), refused=refused, rolling=rules)
 
 
-def _company(part: Sequence[Placed]) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
-    """What keeps nodes whose pods would find no place apart from those beside which they would not."""
+def _company(part: Sequence[Placed], near: Near) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """What keeps nodes whose pods would fit nowhere beside a wave apart from those of it that could take such pods."""
     holds: dict[str, dict[str, int]] = {piece.name: {} for wave in part for piece in wave.pieces}
     capacity: dict[str, int] = {}
     for number, wave in enumerate(part, start=1):
-        if wave.refused:
-            capacity[f"place:{number}"] = len(wave.pieces)
-            for name in wave.names:
-                holds[name][f"place:{number}"] = 1
-            for name in wave.refused:
-                holds[name][f"place:{number}"] = len(wave.pieces)
+        places = set[str]().union(*map(near, wave.refused))
+        beside = [name for name in wave.names if name in places]
+        capacity[key := f"place:{number}"] = len(beside)
+        for name in beside:
+            holds[name][key] = 1
+        for name in wave.refused:
+            holds[name][key] = len(beside)
     return holds, capacity
 
 
@@ -103,7 +115,11 @@ def _scarce(holds: Iterable[Mapping[str, int]], capacity: Mapping[str, int], mos
     for taken in holds:
         for key, need in taken.items():
             needs[key].append(need)
-    return {key for key, each in needs.items() if len(each) > 1 and sum(nlargest(most, each)) > capacity.get(key, 0)}
+    return {
+        key
+        for key, amounts in needs.items()
+        if len(amounts) > 1 and sum(nlargest(most, amounts)) > capacity.get(key, 0)
+    }
 
 
 def _because(part: str, rules: Rolling) -> str:
@@ -124,13 +140,25 @@ def schedule(rules: Rolling, seconds: Mapping[str, int]) -> tuple[Mapping[str, i
     order, waiting = {name: place for place, name in enumerate(seconds)}, list(seconds)
     begins: dict[str, int] = {}
     away: list[tuple[int, str]] = []
-    now = 0
+    now, step = 0, 1 + len(seconds) // _PRECISE
     while waiting:
-        flying = {name for _, name in away}
-        while (node := next(candidates(rules, order, waiting, flying), None)) is not None:
-            waiting.remove(node)
+        beginning = _all_that_may(candidates(rules, order, waiting, [name for _, name in away]))
+        for node in beginning:
             begins[node] = now
-            flying.add(node)
-            heappush(away, (now + seconds[node], node))
-        now, _ = heappop(away)
+            heappush(away, (now + -(-seconds[node] // step) * step, node))
+        waiting = [node for node in waiting if node not in begins]
+        now = away[0][0]
+        while away and away[0][0] == now and waiting:
+            heappop(away)
     return begins, max((end for end, _ in away), default=now)
+
+
+def _all_that_may(walk: Generator[str, bool | None]) -> Iterator[str]:
+    """All candidates, each told that it begins."""
+    node = next(walk, None)
+    while node is not None:
+        yield node
+        try:
+            node = walk.send(True)
+        except StopIteration:
+            return

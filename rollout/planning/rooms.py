@@ -1,7 +1,8 @@
 """Which nodes could take a pod: the scheduler's rules, on counted room.
 
 Requests, node selector and affinity, taints, the nodes that the pod's volumes attach to, and what its neighbours mean
-for it. Preferences are left out of account.
+for it. Preferences are left out of account, but for
+that of nodes without the soft taint on those that wait: it weighs more with a scheduler than all others.
 """
 
 from collections import defaultdict
@@ -59,13 +60,19 @@ class _Shape:
 
     `returns`: what is closed takes these pods all the same, for they tolerate cordons.
     `too_much` is the smallest demand that found no room since the last change of what is open, which is `closing`.
+    `untainted` is the same without the nodes that have the soft taint, None where these pods do not mind it, or it has
+    not been asked for; `known` is how many of the nodes that lost it are in there already. `names` are all its nodes'.
     """
 
-    rooms: Sequence[Room]
+    rooms: list[Room]
     returns: bool = False
+    minds_taint: bool = False
+    names: frozenset[str] = frozenset()
     next: int = 0
     too_much: Resources | None = None
     closing: int = 0
+    untainted: "_Shape | None" = None
+    known: int = 0
 
 
 @dataclass(slots=True)
@@ -76,6 +83,8 @@ class Rooms:
     volumes: Mapping[str, tuple[PersistentVolume, ...]]
     neighbours: Neighbours
     closed: frozenset[str] = frozenset()
+    _tainted: set[str] = field(default_factory=set)
+    _untainted: list[str] = field(default_factory=list)
     _closing: int = 0
     _where: dict[str, str] = field(default_factory=dict)
     _shapes: dict[tuple[object, ...], _Shape] = field(default_factory=dict)
@@ -103,6 +112,16 @@ class Rooms:
         self.closed = frozenset(names)
         self._closing += 1
 
+    def taint(self, names: Iterable[str]) -> None:
+        """Let these nodes take pods only where no other does; not after a pod was placed under a taint."""
+        self._tainted.update(names)
+
+    def untaint(self, names: Iterable[str]) -> None:
+        """Let these nodes take pods like any other again, once they are open."""
+        done = [name for name in names if name in self._tainted]
+        self._untainted += done
+        self._tainted.difference_update(done)
+
     def take_out(self, pod: Pod) -> None:
         """The pod leaves its node."""
         self.rooms[self.node_of(pod)].account(pod.requests, 1)
@@ -128,10 +147,33 @@ class Rooms:
         if _exceeds(pod.requests, self._too_much(shape)):
             return self._place_back(pod, shape)
         checks = self.neighbours.checks(pod, self.closed)
-        best = max(self._open(pod, shape, checks), key=_free_share, default=None)
-        if best is None and not checks:
-            shape.too_much = pod.requests
+        preferred = self._without_taint(shape)
+        best = (self._best(pod, preferred, checks) if preferred else None) or self._best(pod, shape, checks)
         return best.node.name if best else self._place_back(pod, shape)
+
+    def _best(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> Room | None:
+        if _exceeds(pod.requests, self._too_much(shape)):
+            return None
+        best = max(self._open(pod, shape, checks), key=_free_share, default=None)
+        if best is None and not (checks and self._has_room(pod, shape)):
+            shape.too_much = pod.requests
+        return best
+
+    def _has_room(self, pod: Pod, shape: _Shape) -> bool:
+        """Whether what keeps the pod from all these nodes is something else than their room."""
+        return any(room.node.name not in self.closed and room.takes(pod.requests) for room in shape.rooms)
+
+    def _without_taint(self, shape: _Shape) -> _Shape | None:
+        """The shape's nodes that have no soft taint by now; None where that is no preference."""
+        if not self._tainted or not shape.minds_taint or len(shape.rooms) == 1:
+            return None
+        if shape.untainted is None:
+            shape.untainted = _Shape([room for room in shape.rooms if room.node.name not in self._tainted])
+        else:
+            names = self._untainted[shape.known :]
+            shape.untainted.rooms += [self.rooms[name] for name in names if name in shape.names]
+        shape.known = len(self._untainted)
+        return shape.untainted
 
     def _place_back(self, pod: Pod, shape: _Shape) -> str:
         if not shape.returns:
@@ -144,6 +186,10 @@ class Rooms:
         """Whether some node that is not closed matches the pod, room or not."""
         rooms = self._shape(pod).rooms
         return len(rooms) > len(self.closed) or any(room.node.name not in self.closed for room in rooms)
+
+    def matching(self, pod: Pod) -> frozenset[str]:
+        """The nodes that match the pod, open or not, room or not; the same object for pods of the same demands."""
+        return self._shape(pod).names
 
     def why_nowhere(self, pod: Pod) -> str:
         """What keeps a pod that stands nowhere from every node, in a clause."""
@@ -197,7 +243,8 @@ class Rooms:
     def _shape_of(self, demand: Demand) -> _Shape:
         if demand not in self._alike:
             rooms = [room for room in self._likely(demand) if demand.admits(room.node)]
-            self._alike[demand] = _Shape(rooms, demand.tolerates_cordons)
+            names = frozenset(room.node.name for room in rooms)
+            self._alike[demand] = _Shape(rooms, demand.tolerates_cordons, demand.minds_soft_taint, names)
         return self._alike[demand]
 
     def _likely(self, demand: Demand) -> Iterable[Room]:

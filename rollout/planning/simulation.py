@@ -4,17 +4,21 @@ Packing reckons with the room of the whole cluster; here each pod must find a no
 only because of those that are away with them do not go along: they take their turn in a later wave.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import PlanWarning, WarningKind
+from rollout.planning.budgets import BudgetIndex, guards
 from rollout.planning.forecast import settle
 from rollout.planning.packing import Limits
 from rollout.planning.rooms import Rooms
-from rollout.planning.waves import Piece, Placed, joined, latecomers, without
+from rollout.planning.waves import Piece, Placed, as_played, excess, joined, latecomers, without
+
+# What drains may take in company once pods have come to their nodes, as a share of what is planned beforehand.
+_LATER = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +41,10 @@ class _Move:
 class Simulation:
     """The cluster as the plan goes on. `leaving` are each node's movable pods; `rooms` ends as the cluster would."""
 
-    def __init__(self, leaving: Mapping[str, Sequence[Pod]], rooms: Rooms) -> None:
+    def __init__(self, leaving: Mapping[str, Sequence[Pod]], rooms: Rooms, index: BudgetIndex) -> None:
         self._residents: dict[str, list[Pod]] = defaultdict(list, {name: list(pods) for name, pods in leaving.items()})
         self._rooms = rooms
+        self._index = index
         self._arrivals: dict[str, int] = {}
         self._warnings: list[PlanWarning] = []
 
@@ -57,29 +62,62 @@ class Simulation:
 
     def _taken(self, wave: Placed, waiting: list[Piece], limits: Limits) -> Placed:
         """The part of a wave that can be away together, moved for good; the others join the waiting."""
-        names, refused = list(wave.names), dict[str, str]()
-        while crowded := self._go(names):
-            staying = [name for name in names if name not in crowded] or names[: (len(names) + 1) // 2]
-            refused |= {name: crowded[name] for name in names if name not in staying}
-            names = staying
+        refused = dict[str, str]()
+        going = tuple(self._by_now(piece) for piece in wave.pieces)
+        while crowded := self._go(going, limits):
+            names = [piece.name for piece in going]
+            kept = [name for name in names if name not in crowded] or names[: (len(names) + 1) // 2]
+            refused |= {name: crowded[name] for name in names if name not in kept}
+            going = tuple(piece for piece in going if piece.name in kept)
         waiting += [piece for piece in wave.pieces if piece.name in refused]
-        return without(wave, refused, limits) if refused else wave
+        taken = without(wave, refused, limits) if refused else wave
+        return taken if going == taken.pieces else as_played(taken, going, limits)
+
+    def _by_now(self, piece: Piece) -> Piece:
+        """What a node has to drain by now, with the pods that have come to it."""
+        come = [pod for pod in self._residents.get(piece.name, ()) if pod.node != piece.name]
+        if not come:
+            return piece
+        load = Counter(piece.load)
+        load.update(key for pod in come for key in guards(pod, self._index))
+        return replace(piece, load=load, pods=piece.pods + len(come))
 
     def seen(self) -> Foresight:
         """What it has shown so far."""
         arrivals = {name: count for name, count in self._arrivals.items() if count}
         return Foresight(arrivals, tuple(dict.fromkeys(self._warnings)))
 
-    def _go(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose."""
+    def _go(self, pieces: Sequence[Piece], limits: Limits) -> Mapping[str, str]:
+        """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose.
+
+        The same where nodes drain together more of a budget than its rate lets go in time, or than it allows at a time
+        of what comes back only with the nodes.
+        """
+        names = [piece.name for piece in pieces]
         moved = self._depart(names)
-        if len(names) > 1 and any(not move.to for move in moved):
-            crowded = self._crowded_out(moved)
+        if len(names) > 1 and (limits.rounds or any(not move.to for move in moved)):
+            homeless = [(move, self._rooms.why_nowhere(move.pod)) for move in moved if not move.to]
+            held = self._with_holds(pieces, moved) if limits.rounds else pieces
+            if homeless:
+                self._return(moved)
+            crowded = self._crowded_out(homeless) or (
+                excess(held, limits.with_patience(_LATER)) if limits.rounds else {}
+            )
+            if crowded and not homeless:
+                self._return(moved)
             if crowded:
                 return crowded
-            moved = self._depart(names)
+            moved = self._depart(names) if homeless else moved
         self._arrive(names, moved)
         return {}
+
+    def _with_holds(self, pieces: Sequence[Piece], moved: Sequence[_Move]) -> list[Piece]:
+        """The pieces with what comes back only with them as things are by now."""
+        holds: dict[str, Counter[str]] = defaultdict(Counter)
+        for move in moved:
+            if not move.to or move.to in self._rooms.closed:
+                holds[move.node].update(guards(move.pod, self._index))
+        return [_holding(piece, holds[piece.name]) if piece.name in holds else piece for piece in pieces]
 
     def _depart(self, names: Sequence[str]) -> list[_Move]:
         """Close these nodes, and find their pods places; those without one stand nowhere."""
@@ -90,13 +128,15 @@ class Simulation:
         targets = settle([pod for _, pod in going], self._rooms)
         return [_Move(pod, name, targets[pod.uid]) for name, pod in going]
 
-    def _crowded_out(self, moved: Sequence[_Move]) -> Mapping[str, str]:
-        """Of nodes that have pods without a place, those that would not have them if they went alone; all go back."""
-        homeless = [(move, self._rooms.why_nowhere(move.pod)) for move in moved if not move.to]
+    def _return(self, moved: Sequence[_Move]) -> None:
+        """Put all pods back to where they were."""
         for move in moved:
             if move.to:
                 self._rooms.take_out(move.pod)
             self._rooms.put(move.pod, move.node)
+
+    def _crowded_out(self, homeless: Sequence[tuple[_Move, str]]) -> Mapping[str, str]:
+        """Of nodes that have pods without a place, those that would not have them if they went alone."""
         crowded: dict[str, str] = {}
         for move, why in homeless:
             if move.node not in crowded and self._fits_alone(move):
@@ -120,13 +160,18 @@ class Simulation:
             if not move.to:
                 self._rooms.put(move.pod, move.node)
             self._residents[move.to or move.node].append(move.pod)
+        self._rooms.untaint(names)
+
+
+def _holding(piece: Piece, holds: Counter[str]) -> Piece:
+    return replace(piece, load=Counter(piece.load) | holds, holds=Counter(piece.holds) | holds)
 
 
 def simulate(
-    waves: Sequence[Placed], leaving: Mapping[str, Sequence[Pod]], rooms: Rooms, limits: Limits
+    waves: Sequence[Placed], leaving: Mapping[str, Sequence[Pod]], rooms: Rooms, limits: Limits, index: BudgetIndex
 ) -> tuple[tuple[Placed, ...], Foresight]:
-    """The waves as they can be taken, in order, and what that has shown."""
-    simulation = Simulation(leaving, rooms)
+    """The waves as they can be taken, in order, and what that has shown; `index` knows the budgets that are asked."""
+    simulation = Simulation(leaving, rooms, index)
     played = [wave for part in _parts(waves) for wave in simulation.take(part, limits)]
     return tuple(played), simulation.seen()
 

@@ -1,10 +1,11 @@
 """What will not pass by itself: pods unready, or on their way out, for longer than a drain would wait for them."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.model.cluster import Budget, Pod, PodPhase
+from rollout.planning.budgets import BudgetIndex, Headcount
 from rollout.planning.timestamps import seconds_since
 
 _WITHOUT_DEADLINE = 600.0
@@ -21,18 +22,38 @@ class StuckPods:
 
     now: datetime | None
     patience: float
+    headcount: Headcount
     unready: tuple[Pod, ...] = ()
 
     @classmethod
-    def of(cls, pods: Iterable[Pod], now: datetime | None, drain_timeout: float) -> "StuckPods":
-        """StuckPods of these pods."""
+    def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None, drain_timeout: float) -> "StuckPods":
+        """StuckPods of these pods under the budgets of that index."""
         patience = drain_timeout or _WITHOUT_DEADLINE
+        headcount = Headcount.of(pods, index)
         unready = (pod for pod in pods if pod.unready_since and not pod.finished and not pod.terminating)
-        return cls(now, patience, tuple(pod for pod in unready if seconds_since(pod.unready_since, now) > patience))
+        return cls(
+            now,
+            patience,
+            headcount,
+            tuple(pod for pod in unready if seconds_since(pod.unready_since, now) > patience),
+        )
 
     def unready_under(self, budget: Budget) -> tuple[Pod, ...]:
         """The budget's pods that will not become ready by waiting."""
         return tuple(pod for pod in self.unready if budget.covers(pod))
+
+    def can_never_allow(self, budget: Budget) -> bool:
+        """Whether it allows nothing, however long is waited."""
+        return self.headcount.can_never_allow(budget)
+
+    def is_held_open_by(self, budget: Budget, unready: Sequence[Pod]) -> bool:
+        """Whether it may allow something though these of its pods stay unready."""
+        return self.headcount.most_healthy(budget) - len(unready) > budget.desired_healthy
+
+    def permits(self, budget: Budget) -> int:
+        """How many of its pods may be away at a time: as it is now, or once all are well where it allows none now."""
+        well = self.headcount.most_healthy(budget) - budget.desired_healthy
+        return budget.disruptions_allowed or (0 if self.can_never_allow(budget) else max(0, well))
 
     def stays_pending(self, pod: Pod) -> bool:
         """Whether it has long waited to run on its node. No budget is asked about such a pod, however many cover it."""

@@ -190,6 +190,8 @@ def _sum(plan: RolloutPlan) -> str:
     if summary.waves_lower_bound < summary.waves:
         text += f" (under these rules no plan has fewer than {summary.waves_lower_bound})"
     text = f"{text}; {_left_out_count(plan, missing)}."
+    if summary.pods_to_move:
+        text += f" {counted(summary.pods_to_move, 'pod')} to move, in about {summary.expected_evictions} evictions."
     if not plan.estimate.seconds:
         return text
     return f"{text}\nIt takes about {elapsed(plan.estimate.seconds)}: {printable('; '.join(plan.estimate.basis))}."

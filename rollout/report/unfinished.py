@@ -18,6 +18,8 @@ _UNKNOWN_RULES = (
 
 def heading(unfinished: Unfinished) -> str:
     """Which run, of whom, since when, and how far it has come."""
+    if unfinished.is_only_taints:
+        return f"nothing is left of a rollout but its soft taint, on {_nodes(unfinished.tainted)}"
     who = f" of {printable(unfinished.record.started_by)}" if unfinished.record.started_by else ""
     since = f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
     state = "has ended with nodes left over" if not unfinished.blocks else "is running or interrupted"
@@ -27,6 +29,8 @@ def heading(unfinished: Unfinished) -> str:
 
 def ways_out(unfinished: Unfinished) -> str:
     """What can be done about it, in half a sentence."""
+    if unfinished.is_only_taints:
+        return "`rollout abort` removes it"
     if unfinished.record.problem:
         return "`rollout abort` gives back what was started, `rollout resume --finish-begun` finishes it by its marks"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
@@ -40,9 +44,14 @@ def _counts(unfinished: Unfinished) -> str:
         ("not started", unfinished.untouched),
         ("with marks that are not understood", unfinished.unclear),
         ("no longer in the cluster", unfinished.gone),
+        ("with its soft taint", unfinished.tainted),
     )
     counts += [f"{len(group)} {word}" for word, group in groups if group]
     return ", ".join(counts) + (f" ({printable(unfinished.record.problem)})" if unfinished.record.problem else "")
+
+
+def _nodes(names: Sequence[str]) -> str:
+    return f"{counted(len(names), 'node')}: {shortened(names)}"
 
 
 def resume_text(
@@ -96,6 +105,8 @@ def abort_text(unfinished: Unfinished) -> str:
     lines = [_title(unfinished)]
     lines += [f"  {printable(begun.node.name)}: {_undone(begun)}" for begun in (*unfinished.begun, *unfinished.failed)]
     lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
+    if unfinished.tainted:
+        lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
     if unfinished.is_garbled:
         lines.append("  its record is removed, with whatever in it is not understood")
     elif not unfinished.record.is_missing:
@@ -111,7 +122,9 @@ def _undone(begun: Begun) -> str:
 def aborted_text(aborted: Aborted) -> str:
     """What came of an abort."""
     text = f"{counted(len(aborted.reverted), 'node')} given back"
-    return "\n".join((text + (f": {shortened(aborted.reverted)}" if aborted.reverted else ""), *_left(aborted)))
+    text += f": {shortened(aborted.reverted)}" if aborted.reverted else ""
+    untainted = [f"The soft taint is removed from {_nodes(aborted.untainted)}"] if aborted.untainted else []
+    return "\n".join((text, *untainted, *_left(aborted)))
 
 
 def _left(aborted: Aborted) -> Iterable[str]:
@@ -130,6 +143,8 @@ def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
         lines.append("  its process is alive: it renews the lock")
     elif unfinished.blocks:
         lines.append(f"  no process is working on it: {ways_out(unfinished)}")
+    elif unfinished.is_only_taints:
+        lines.append(f"  {ways_out(unfinished)}")
     lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
     lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.gone:
@@ -153,5 +168,6 @@ def run_document(unfinished: Unfinished | None, *, renewed: bool) -> Mapping[str
         "not_begun": [node.name for node in unfinished.untouched],
         "not_understood": unfinished.unclear,
         "gone": unfinished.gone,
+        "tainted": unfinished.tainted,
         "problem": unfinished.record.problem,
     }

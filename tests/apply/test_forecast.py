@@ -53,10 +53,10 @@ def failed(ended: Ended) -> set[str]:
     return {entry["node"] for entry in ended.summary["failed"]}
 
 
-def wait_until_long_unready(rollout: Rollout, lab: Lab, kind: str) -> dict[str, Any]:
+def wait_until_long_unready(rollout: Rollout, lab: Lab, kind: str, *flags: str) -> dict[str, Any]:
     """Plans until a kind of blocker shows that needs a while to be certain."""
     for _ in range(10):
-        plan = planned(rollout, lab)
+        plan = planned(rollout, lab, *flags)
         if any(kind in kinds for kinds in blocked(plan).values()):
             return plan
     pytest.fail(f"{kind} was never foreseen")
@@ -84,6 +84,31 @@ def test_each_kind_of_blocker_is_foreseen_and_comes_true(tmp_path: Path, rollout
         assert failed(ended) == set(blocked(plan))
         assert set(ended.summary["succeeded"]) == {"worker-6", "worker-7"}
         assert lab.scoreboard().cordons_left == ()
+        assert lab.scoreboard().budgets_broken == ()
+
+
+def one_that_ended(lab: Lab, namespace: str, app: str) -> None:
+    """A pod as a kubelet leaves it that has evicted it: failed, still there, and still picked by its app's budget."""
+    metadata = {"name": f"{app}-evicted", "namespace": namespace, "labels": {"app": app}}
+    spec = {"nodeName": "worker-1", "containers": [{"name": app, "image": "registry.example/app:1"}]}
+    lab.store.create(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": "Failed", "reason": "Evicted"}})
+
+
+def test_what_the_disruption_controller_counts_is_foreseen_and_comes_true(tmp_path: Path, rollout: Rollout) -> None:
+    with lab_of(str(Path(__file__).with_name("budget-counts.yaml")), 8, tmp_path) as lab:
+        nodes = ("--force", *(f"--node=worker-{number}" for number in (1, 2, 3)))
+        lab.call(lambda: one_that_ended(lab, "shop", "ledger"))
+        plan = wait_until_long_unready(rollout, lab, "budget-never", *nodes)
+        messages = {entry["object"]: entry["message"] for entry in plan["blockers"]}
+        assert {entry["node"]: entry["object"] for entry in plan["blockers"]} == {
+            "worker-1": "pdb/shop/ledger",
+            "worker-2": "pdb/shop/by-hand",
+        }
+        assert "minAvailable 1 of 2 pods, 1 of which ended," in messages["pdb/shop/ledger"]
+        assert "scale of its pods' controllers" in messages["pdb/shop/by-hand"]
+        ended = rollout(lab, "apply", *DESPITE, *QUICK, *nodes)
+        assert failed(ended) == {"worker-1", "worker-2"}
+        assert ended.summary["succeeded"] == ["worker-3"]
         assert lab.scoreboard().budgets_broken == ()
 
 

@@ -109,15 +109,17 @@ def test_killed_in_the_middle_it_is_gone_on_with_by_anybody_and_the_order_contin
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab = started(roomy(8), 8)
+    inflict(lab, "worker-1", HostFaults(boot_seconds=300))
     process = command(lab, tmp_path, *APPLY, "--max-unavailable", "3", "--lease-duration", "2s")
     killed_once(process, signal.SIGKILL, finished=2)
     under_way = marked(lab)
     ended = rollout(lab, "resume", "--yes", "-o", "json")
     assert ended.code == 0, ended.stderr
     waves = [line for line in ended.lines if line["type"] == "wave_started"]
-    assert under_way
+    assert "worker-1" in under_way
     assert under_way == set(waves[0]["nodes"])
-    assert waves[-1]["in_flight"] == 3
+    # The slow one may be NotReady when the rest is planned, and uses up the limit then.
+    assert waves[-1]["in_flight"] in (2, 3)
     assert most_at_once([line for line in ended.lines if line.get("node") in waves[-1]["nodes"]]) <= 3
     assert_clean(lab, *workers(1, 8), most=3)
 
@@ -183,7 +185,7 @@ def test_a_saved_plan_with_canary_zones_and_control_plane_keeps_its_parts_apart(
 
 def test_what_shares_a_budget_that_allows_one_is_never_away_together(started: Started, rollout: Rollout) -> None:
     lab = started("default", 8)
-    ended = rollout(lab, *APPLY, "--max-unavailable", "4", "--control-plane", "exclude")
+    ended = rollout(lab, *APPLY, "--max-unavailable", "4", "--control-plane", "exclude", "--sharing", "exclusive")
     assert ended.code == 0, ended.stderr
     (wave,) = ended.plan["waves"]
     begun, finished = begun_at(ended.lines), ended_at(ended.lines)

@@ -15,7 +15,7 @@ import pytest
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, end_of, start_cold
 
 HOSTS = 600
 WORKER = b"rollout.adapters.ssh.worker"
@@ -58,7 +58,7 @@ def workers_of(parent: int) -> Iterator[int]:
 
 
 def ended_with_workers(lab: Lab, home: Path, *arguments: str) -> Ended:
-    process = start(home, lab.environment, arguments)
+    process = start_cold(home, lab.environment, arguments)
     with watched(process) as workers:
         ended = end_of(process)
     assert ended.code == 0, ended.stderr
@@ -76,13 +76,13 @@ def test_every_command_asks_all_hosts_from_several_processes(lab: Lab, tmp_path:
     assert (plan["summary"]["nodes"], plan["excluded"]) == (HOSTS, [])
 
     one = ("--max-unavailable", "1", "--exclude", "cp-*", "--exclude", "worker-[2-9]*", "--exclude", "worker-1?*")
-    ended = end_of(start(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", *one)))
+    ended = end_of(start_cold(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", *one)))
     assert (ended.code, ended.outcomes) == (0, {"worker-1": "succeeded"}), ended.stderr
 
 
 @pytest.mark.timeout(300)
 def test_an_interrupt_leaves_no_worker(lab: Lab, tmp_path: Path) -> None:
-    process = start(tmp_path, lab.environment, ("status",))
+    process = start_cold(tmp_path, lab.environment, ("status",))
     end = time.monotonic() + 60
     while not (workers := set(workers_of(process.pid))):
         assert time.monotonic() < end, "no worker has begun"

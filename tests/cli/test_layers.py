@@ -18,7 +18,7 @@ from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import Executor, HostKeys, PlaybookOptions, SshOptions
 from rollout.errors import UsageError
-from rollout.model.policy import ControlPlaneOrder, Policy, Strategy
+from rollout.model.policy import ControlPlaneOrder, Policy, Sharing, Strategy
 from rollout.model.quantity import Count, Duration
 
 Groups = tuple[
@@ -77,6 +77,7 @@ SAMPLES = [
     number("canary"),
     sample("strategy", "rolling waves rolling", tuple(Strategy(w) for w in ("rolling", "waves", "rolling"))),
     word("spread-by"),
+    sample("sharing", "rate exclusive rate", tuple(Sharing(word) for word in ("rate", "exclusive", "rate"))),
     sample("control-plane", "first exclude last", tuple(ControlPlaneOrder(w) for w in ("first", "exclude", "last"))),
     sample("max-failures", "1 2 10%", (Count(1), Count(2), Count(10, percent=True))),
     stretch("drain-timeout"),

@@ -44,6 +44,7 @@ def judge(running: Lab, boundary: str) -> None:
     score = running.scoreboard()
     told = f"{boundary}: {score}"
     assert (score.cordons_left, score.annotations_left) == ((), {}), told
+    assert (score.taints_left, score.exclusions_left) == ((), ()), told
     assert max(score.reboots.values()) <= 1, told
     assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ()), told
     assert score.most_unavailable <= LIMIT, told

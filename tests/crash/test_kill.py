@@ -178,6 +178,7 @@ def judge(running: Lab, seed: int) -> None:
     assert set(score.reboots.values()) == {1}, told
     assert score.cordons_left == (), told
     assert score.annotations_left == {}, told
+    assert (score.taints_left, score.exclusions_left) == ((), ()), told
     assert score.killed == (), told
     assert score.budgets_broken == (), told
     assert score.rebooted_undrained == (), told

@@ -48,6 +48,9 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "include_cordoned": "`--include-cordoned`",
         "reboot_idle": "`--reboot-idle`",
         "skip_blocked": "`--skip-blocked`",
+        "sharing": "`--sharing`; in plans saved before there was one, `exclusive`",
+        "prefer_no_schedule_taint": "`--prefer-no-schedule-taint`",
+        "exclude_from_load_balancers": "`--exclude-from-load-balancers`",
         "drain": "the rules of drains",
         "reboot_timeout": "`--reboot-timeout`",
         "ready_timeout": "`--ready-timeout`",
@@ -153,6 +156,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     },
     "PlanWarning": {"node": _NODE, "object": "what to look at", "message": "what will happen", "kind": "what it is"},
     "PlanSummary": {
+        "pods_to_move": "that stand on the planned nodes and have to go",
+        "expected_evictions": "those, and the ones of pods that have to move again from a planned node",
         "nodes": "that are planned",
         "waves": "that the plan has",
         "waves_lower_bound": "no plan under the same rules has fewer",

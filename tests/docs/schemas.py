@@ -155,6 +155,7 @@ _WORDS: Mapping[str, str] = {
     "Outcome": "[outcome](#outcomes)",
     "Phase": "[phase](#phases)",
     "ControlPlaneOrder": "`last`, `first` or `exclude`",
+    "Sharing": "`rate` or `exclusive`",
     "CheckName": "string",
     "Verdict": "string",
 }

@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube.api import KubeApi, Timeouts, connect
+from rollout.adapters.kube.api import Timeouts, connect
 from rollout.execution.drain.drain import drain
 from rollout.execution.drain.task import DrainTask
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import StepEvent
 from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
 from tests.execution.drains import NODE, add_node, end_pods_at_once, task_of
+from tests.execution.fake_cluster import FakeCluster, FakeServer
 from tests.standalone_api import StandaloneApi, standalone_api
 
 Drain = Callable[..., DrainTask]
@@ -37,7 +39,11 @@ def history() -> int:
 
 
 @pytest.fixture
-def server(tmp_path: Path, history: int) -> Iterator[StandaloneApi]:
+def server(request: pytest.FixtureRequest, tmp_path: Path, history: int) -> Iterator[StandaloneApi]:
+    """One over the real wire; for tests marked `in_memory`, and not `wire`, one without."""
+    if request.node.get_closest_marker("in_memory") and not request.node.get_closest_marker("wire"):
+        yield FakeServer(history=history)
+        return
     with standalone_api(tmp_path, history=history) as running:
         yield running
 
@@ -55,7 +61,9 @@ def node(server: StandaloneApi) -> None:
 
 
 @pytest.fixture
-def api(server: StandaloneApi) -> KubeApi:
+def api(server: StandaloneApi) -> ClusterApi:
+    if isinstance(server, FakeServer):
+        return FakeCluster(server)
     return connect(server.kubeconfig, None, timeouts=Timeouts(connect=2, read=5))
 
 
@@ -70,7 +78,7 @@ def recorder() -> Recorder:
 
 
 @pytest.fixture
-def drained(api: KubeApi, recorder: Recorder) -> Drain:
+def drained(api: ClusterApi, recorder: Recorder) -> Drain:
     """Drain a node within so many seconds, which pass twenty times as fast as the wall clock's."""
 
     def run(seconds: int = 300, *, node: str = NODE, speed: float = 20.0, evicting: bool = True) -> DrainTask:

@@ -21,6 +21,7 @@ from rollout.lab.api.store import Change, ChangeType
 from rollout.lab.clock import LabClock
 from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi, Observer
+from tests.execution.fake_cluster import FakeServer
 from tests.standalone_api import StandaloneApi
 
 Json = dict[str, Any]
@@ -82,7 +83,8 @@ def end_pods_at_once(server: StandaloneApi, after: float = 0.02) -> None:
         metadata = change.obj["metadata"]
         going = change.resource is PODS and metadata.get("deletionTimestamp") and not metadata.get("finalizers")
         if going and change.type is ChangeType.MODIFIED:
-            asyncio.get_running_loop().call_later(after, remove, metadata["name"], metadata["namespace"])
+            later = server.later if isinstance(server, FakeServer) else asyncio.get_running_loop().call_later
+            later(after, remove, metadata["name"], metadata["namespace"])
 
     def remove(name: str, namespace: str) -> None:
         if server.store.get(PODS, name, namespace) is not None:

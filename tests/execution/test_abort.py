@@ -7,18 +7,18 @@ from dataclasses import dataclass
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube.api import KubeApi
 from rollout.errors import SshUnreachableError
 from rollout.execution.rollout.abort import Aborted, abort
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.lab.api.resources import NODES
 from rollout.model import marks
 from rollout.model.host import Host
-from rollout.ports import CommandResult
+from rollout.ports import ClusterApi, CommandResult
 from tests.execution.conftest import Recorder
 from tests.execution.drains import Json, put
 from tests.standalone_api import StandaloneApi
 
+pytestmark = pytest.mark.in_memory
 MARKS = {marks.RUN: "run-1", marks.PHASE: "rebooting", marks.BOOT_ID_BEFORE: "old", marks.CORDONED_BY_US: "true"}
 
 
@@ -67,7 +67,7 @@ Undo = Callable[[Callable[[], object]], Aborted]
 
 
 @pytest.fixture
-def undo(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> Undo:
+def undo(server: StandaloneApi, api: ClusterApi, recorder: Recorder) -> Undo:
     """Abort what left a node in its reboot, with no time to watch it beyond one look at its host."""
     node = {"metadata": {"name": "n1", "uid": "u", "annotations": MARKS}, "spec": {"unschedulable": True}}
     put(server, NODES, {**node, "status": status("old", ready=False)})

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from rollout.adapters.kube.api import KubeApi
 from rollout.errors import DrainError
 from rollout.execution.drain.eviction import Answer, request_removal
 from rollout.gather.cluster.snapshot import read_node_pods
@@ -15,6 +14,7 @@ from rollout.lab.api.resources import BUDGETS, NAMESPACES, PODS
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked
 from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     NODE,
@@ -32,7 +32,7 @@ from tests.execution.drains import (
 )
 from tests.standalone_api import StandaloneApi
 
-pytestmark = pytest.mark.usefixtures("kubelet", "node")
+pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
 
 RS, STATEFUL = owner("ReplicaSet"), owner("StatefulSet")
 PATIENT = DrainPolicy(Duration(300))
@@ -142,7 +142,7 @@ def test_what_is_final_ends_the_drain(answer: FaultAnswer, server: StandaloneApi
     assert len(statuses(server)) == 1
 
 
-def test_the_answer_of_two_budgets_is_final(server: StandaloneApi, api: KubeApi) -> None:
+def test_the_answer_of_two_budgets_is_final(server: StandaloneApi, api: ClusterApi) -> None:
     add_pod(server, NODE, "p", owned=RS)
     add_budget(server, "one", allowed=1, app="p")
     add_budget(server, "two", allowed=1, app="p")
@@ -151,7 +151,7 @@ def test_the_answer_of_two_budgets_is_final(server: StandaloneApi, api: KubeApi)
     assert statuses(server) == [500]
 
 
-def test_a_pod_that_is_gone_is_a_success(server: StandaloneApi, api: KubeApi) -> None:
+def test_a_pod_that_is_gone_is_a_success(server: StandaloneApi, api: ClusterApi) -> None:
     add_pod(server, NODE, "p", owned=RS)
     (pod,) = read_node_pods(api, NODE).pods
     server.call(lambda: server.store.remove(PODS, "p", "default"))
@@ -159,7 +159,7 @@ def test_a_pod_that_is_gone_is_a_success(server: StandaloneApi, api: KubeApi) ->
     assert statuses(server) == [404]
 
 
-def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(server: StandaloneApi, api: KubeApi) -> None:
+def test_a_recreated_namesake_is_never_evicted_and_costs_no_budget(server: StandaloneApi, api: ClusterApi) -> None:
     add_pod(server, NODE, "db-0", owned=STATEFUL)
     add_budget(server, "db-0", allowed=1)
     (pod,) = read_node_pods(api, NODE).pods
@@ -183,7 +183,7 @@ def test_the_right_that_is_missing_is_told(server: StandaloneApi, drained: Drain
 
 @pytest.mark.parametrize("deleting", [False, True])
 def test_a_namesake_that_came_this_moment_is_saved_by_the_uid(
-    server: StandaloneApi, api: KubeApi, *, deleting: bool
+    server: StandaloneApi, api: ClusterApi, *, deleting: bool
 ) -> None:
     """It is another pod than the one that was read, and no read has told so yet: the server does."""
     add_pod(server, NODE, "db-0", owned=STATEFUL)

@@ -28,7 +28,7 @@ from tests.execution.drains import (
 )
 from tests.standalone_api import StandaloneApi
 
-pytestmark = pytest.mark.usefixtures("kubelet", "node")
+pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
 
 RS = owner("ReplicaSet")
 

@@ -26,7 +26,7 @@ from tests.execution.drains import (
 )
 from tests.standalone_api import StandaloneApi
 
-pytestmark = pytest.mark.usefixtures("kubelet")
+pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet")]
 
 RS = owner("ReplicaSet")
 HELD = {"finalizers": ["example.org/hold"]}

@@ -1,4 +1,4 @@
-"""Events on Nodes over a real wire: what is written, and that nothing waits for it or fails by it."""
+"""Events on Nodes: what is written, and that nothing waits for it or fails by it."""
 
 import json
 import time
@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from rollout.adapters.kube.api import KubeApi
 from rollout.errors import RolloutError
 from rollout.execution.events.writer import EVENTS, EventWriter, NodeNote
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS as STORED
+from rollout.ports import ClusterApi
 from tests.standalone_api import StandaloneApi
 
+pytestmark = pytest.mark.in_memory
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
@@ -21,12 +22,12 @@ def note(reason: str = "Draining", *, at: datetime = AT, message: str = "Evictin
     return NodeNote("n1", "uid-n1", reason, reason, message, at, AT)
 
 
-def written(api: KubeApi) -> list[dict[str, Any]]:
+def written(api: ClusterApi) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(api.get(EVENTS))["items"]
     return found
 
 
-def wait_for(api: KubeApi, number: int) -> list[dict[str, Any]]:
+def wait_for(api: ClusterApi, number: int) -> list[dict[str, Any]]:
     end = time.monotonic() + 20
     while len(found := written(api)) < number and time.monotonic() < end:
         time.sleep(0.05)
@@ -41,7 +42,7 @@ def asked(server: StandaloneApi) -> list[int]:
     return server.call(lambda: [record.status for record in server.server.requests.asked("create", "events")])
 
 
-def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: KubeApi) -> None:
+def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: ClusterApi) -> None:
     with EventWriter(api, "run-1", closing_seconds=10) as writer:
         writer.tell(note())
     (event,) = written(api)
@@ -51,7 +52,7 @@ def test_it_is_an_event_of_the_node_as_kubectl_describe_looks_for_it(api: KubeAp
     assert (event["count"], event["firstTimestamp"]) == (1, "2026-03-04T05:06:07Z")
 
 
-def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: KubeApi, server: StandaloneApi) -> None:
+def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: ClusterApi, server: StandaloneApi) -> None:
     later = AT + timedelta(minutes=5)
     with EventWriter(api, "run-1", closing_seconds=10) as writer:
         writer.tell(note())
@@ -68,7 +69,7 @@ def test_what_is_told_again_is_counted_by_any_process_of_the_run(api: KubeApi, s
     assert second["count"] == 1
 
 
-def test_one_that_has_expired_is_made_anew(api: KubeApi, server: StandaloneApi) -> None:
+def test_one_that_has_expired_is_made_anew(api: ClusterApi, server: StandaloneApi) -> None:
     with EventWriter(api, "run-1", closing_seconds=10) as writer:
         writer.tell(note())
         (event,) = wait_for(api, 1)
@@ -78,7 +79,8 @@ def test_one_that_has_expired_is_made_anew(api: KubeApi, server: StandaloneApi) 
     assert event["count"] == 1
 
 
-def test_an_outage_only_puts_it_off(api: KubeApi, server: StandaloneApi) -> None:
+@pytest.mark.wire
+def test_an_outage_only_puts_it_off(api: ClusterApi, server: StandaloneApi) -> None:
     with EventWriter(api, "run-1", closing_seconds=20) as writer:
         server.outage(None)
         began = time.monotonic()
@@ -94,7 +96,7 @@ def test_an_outage_only_puts_it_off(api: KubeApi, server: StandaloneApi) -> None
 
 @pytest.mark.parametrize("answer", [FaultAnswer.BAD_REQUEST, FaultAnswer.INVALID])
 def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
-    answer: FaultAnswer, api: KubeApi, server: StandaloneApi
+    answer: FaultAnswer, api: ClusterApi, server: StandaloneApi
 ) -> None:
     fault(server, answer)
     told: list[RolloutError] = []
@@ -105,8 +107,9 @@ def test_a_server_that_refuses_is_asked_once_and_that_is_told_once(
     assert len(asked(server)) == 1
 
 
+@pytest.mark.wire
 @pytest.mark.parametrize("answer", [FaultAnswer.HANG, FaultAnswer.UNAVAILABLE, FaultAnswer.DROP])
-def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: KubeApi, server: StandaloneApi) -> None:
+def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: ClusterApi, server: StandaloneApi) -> None:
     fault(server, answer)
     with EventWriter(api, "run-1", closing_seconds=0.5) as writer:
         writer.tell(note())
@@ -114,7 +117,7 @@ def test_leaving_waits_no_longer_than_it_may(answer: FaultAnswer, api: KubeApi, 
     assert time.monotonic() - began < 3
 
 
-def test_last_words_are_tried_again_while_there_is_time(api: KubeApi, server: StandaloneApi) -> None:
+def test_last_words_are_tried_again_while_there_is_time(api: ClusterApi, server: StandaloneApi) -> None:
     failing = ApiFault(answer=FaultAnswer.UNAVAILABLE, resource="events", requests=4)
     server.call(lambda: server.server.faults.add(failing))
     with EventWriter(api, "run-1", closing_seconds=20) as writer:
@@ -123,7 +126,8 @@ def test_last_words_are_tried_again_while_there_is_time(api: KubeApi, server: St
     assert {event["reason"] for event in written(api)} == {"Booted", "Ready"}
 
 
-def test_far_too_many_are_dropped_rather_than_kept(api: KubeApi, server: StandaloneApi) -> None:
+@pytest.mark.wire
+def test_far_too_many_are_dropped_rather_than_kept(api: ClusterApi, server: StandaloneApi) -> None:
     server.outage(None)
     with EventWriter(api, "run-1") as writer:
         for number in range(5000):

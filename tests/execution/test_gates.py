@@ -13,7 +13,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import policy_gates
-from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
+from rollout.execution.gates.policy_gates import PolicyGates, Surroundings, _fitting
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
@@ -179,3 +179,11 @@ def test_a_ramp_makes_waves_grow_up_to_the_limit() -> None:
     assert sum(sizes) == 20
     assert max(sizes) == 4
     assert len(sizes) == plan.summary.waves_lower_bound == 2 + 5
+
+
+def test_the_nodes_of_a_wave_fit_into_a_variable_in_whole_names() -> None:
+    names = [f"ip-10-0-{number}.eu-west-1.compute.internal" for number in range(5000)]
+    told = _fitting(" ".join(names)).split(" ")
+    assert told == names[: len(told)]
+    assert len(told) > 2000
+    assert _fitting("a b") == "a b"

@@ -1,11 +1,10 @@
-"""What a settled cluster is measured by, on a real wire: what was well before, and nothing that was not."""
+"""What a settled cluster is measured by: what was well before, and nothing that was not."""
 
 from collections.abc import Callable
 
 import pytest
 
 from rollout.adapters.clock import SystemClock
-from rollout.adapters.kube.api import KubeApi
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -17,12 +16,15 @@ from rollout.model.gates import GatePolicy
 from rollout.model.policy import Policy
 from rollout.model.progress import WaveSettling
 from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
 from tests.execution.conftest import Recorder
 from tests.execution.drains import add_node, add_pod, owner, put
 from tests.standalone_api import StandaloneApi
 
+pytestmark = pytest.mark.in_memory
 
-def settler(api: KubeApi, clock: SystemClock, recorder: Recorder) -> Settler:
+
+def settler(api: ClusterApi, clock: SystemClock, recorder: Recorder) -> Settler:
     report = Reporter(recorder, clock)
     policy = Policy(settle_timeout=Duration(0.2), gates=GatePolicy(health_checks=1))
     return Settler(PatientApi(api, clock, OutageNotice(report), 5.0), report, policy)
@@ -86,7 +88,7 @@ def gone(resource: Resource, name: str, namespace: str = "") -> Meanwhile:
     ],
 )
 def test_only_what_was_well_before_is_waited_for(
-    before: int, meanwhile: Meanwhile, missing: str, server: StandaloneApi, api: KubeApi, recorder: Recorder
+    before: int, meanwhile: Meanwhile, missing: str, server: StandaloneApi, api: ClusterApi, recorder: Recorder
 ) -> None:
     """n3 was not Ready before; n4 is one of those that failed, and expected to be away."""
     for name in ("n1", "n2", "n4"):
@@ -102,7 +104,7 @@ def test_only_what_was_well_before_is_waited_for(
 
 
 def test_who_has_no_pods_on_the_wave_is_nobodys_concern(
-    server: StandaloneApi, api: KubeApi, recorder: Recorder
+    server: StandaloneApi, api: ClusterApi, recorder: Recorder
 ) -> None:
     add_node(server, "n1")
     add_node(server, "n2")

@@ -16,7 +16,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, end_of, start_cold
 
 StartLab = Callable[..., Lab]
 
@@ -36,7 +36,7 @@ class Program:
             "ROLLOUT_EXECUTOR": self.executor,
             **lab.environment,
         }
-        return start(self.home, {**environment, **variables}, arguments)
+        return start_cold(self.home, {**environment, **variables}, arguments)
 
     def run(self, lab: Lab, *arguments: str, **variables: str) -> Ended:
         return end_of(self.start(lab, *arguments, **variables))

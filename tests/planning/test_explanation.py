@@ -3,7 +3,7 @@
 import pytest
 
 from rollout.model.cluster import Node, Resources
-from rollout.model.policy import ControlPlaneOrder, Policy
+from rollout.model.policy import ControlPlaneOrder, Policy, Sharing
 from rollout.model.quantity import Count
 from rollout.planning.explanation import Explanation, explain
 from rollout.planning.plan import PlanInputs, decide
@@ -11,6 +11,7 @@ from tests.planning.builders import budget, control_plane, facts, inputs, node, 
 from tests.planning.test_playing import small_pool
 
 MANY = Count(4)
+EXCLUSIVE = Policy(MANY, sharing=Sharing.EXCLUSIVE)
 
 
 def zoned(name: str, zone: str) -> Node:
@@ -20,13 +21,13 @@ def zoned(name: str, zone: str) -> Node:
 def budgeted() -> PlanInputs:
     pods = [pod("web-0", "w-1"), pod("web-1", "w-2")]
     return inputs(
-        [node("w-1"), node("w-2"), node("w-3")], pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(MANY)
+        [node("w-1"), node("w-2"), node("w-3")], pods=pods, budgets=[budget("web", allowed=1)], policy=EXCLUSIVE
     )
 
 
 def gradual() -> PlanInputs:
     pods = [pod("web-0", "w-1"), pod("web-1", "w-1"), pod("web-2", "w-2")]
-    return inputs([node("w-1"), node("w-2")], pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(MANY))
+    return inputs([node("w-1"), node("w-2")], pods=pods, budgets=[budget("web", allowed=1)], policy=EXCLUSIVE)
 
 
 def last_replicas() -> PlanInputs:

@@ -2,7 +2,7 @@ import pytest
 
 from rollout.model.host import Host, ProbeFailure, ProbeFailureKind, UpdateOperation, UpdateStatus
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Selection, Sharing
 from rollout.model.quantity import Count
 from rollout.planning.plan import build_plan
 from tests.planning.builders import NEW, OLD, budget, control_plane, facts, inputs, node, pod
@@ -61,7 +61,9 @@ def test_the_control_plane_goes_one_at_a_time(order: ControlPlaneOrder, expected
 def test_nodes_that_exceed_a_budget_together_never_share_a_wave() -> None:
     nodes = [node(f"w-{i}") for i in range(4)]
     pods = [pod(f"web-{i}", f"w-{i}") for i in range(4)]
-    plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(4))))
+    plan = build_plan(
+        inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=Policy(Count(4), sharing=Sharing.EXCLUSIVE))
+    )
     assert names(plan) == [["w-0"], ["w-1"], ["w-2"], ["w-3"]]
     assert "shop/web" in plan.waves[0].because
     assert plan.summary.waves_lower_bound == 4

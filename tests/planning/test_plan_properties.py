@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.model.cluster import Budget, Node, Pod
-from rollout.model.policy import Policy
+from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Count
 from rollout.planning.document import decode_plan, encode_plan
 from rollout.planning.plan import PlanInputs, build_plan
@@ -41,6 +41,7 @@ def clusters(draw: st.DrawFn) -> PlanInputs:
         max_unavailable=Count(draw(st.integers(1, 6))),
         canary=draw(st.integers(0, 3)),
         spread_by=draw(st.sampled_from(["", "zone"])),
+        sharing=draw(st.sampled_from(Sharing)),
     )
     seen = {each.name: facts(each.name, staged=draw(st.integers(0, 5)) > 0) for each in nodes}
     return inputs(nodes, pods=pods, budgets=budgets, observations=seen, policy=policy)
@@ -70,7 +71,7 @@ def test_invariants(given_inputs: PlanInputs) -> None:
             loads = Counter(
                 each.node for each in given_inputs.snapshot.pods if each.labels["app"] == app and each.node in members
             )
-            if f"shop/{app}" in allowed and len(loads) > 1:
+            if f"shop/{app}" in allowed and len(loads) > 1 and policy.sharing is Sharing.EXCLUSIVE:
                 assert sum(loads.values()) <= allowed[f"shop/{app}"]
 
     order = [nodes[name].is_control_plane for name in placed]

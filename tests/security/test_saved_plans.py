@@ -202,6 +202,8 @@ WEAKER: dict[str, Any] = {
     "include_cordoned": True,
     "reboot_idle": True,
     "skip_blocked": None,
+    "prefer_no_schedule_taint": None,
+    "exclude_from_load_balancers": None,
     "drain.timeout": None,
     "drain.grace_period": 0,
     "drain.force": True,

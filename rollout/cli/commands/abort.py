@@ -33,7 +33,7 @@ def abort(
     yes: YesOption = False,
     wait: WaitOption = Duration(120),
 ) -> None:
-    """Undo what an interrupted rollout has begun: its cordons, its annotations, its record.
+    """Undo what an interrupted rollout has begun: its cordons, its annotations, its taints, its labels, its record.
 
     Nothing that anybody else has set is touched. A node that may be rebooting right now is watched, and left as it is
     where it does not come back in time.
@@ -61,7 +61,7 @@ def abort(
         consent.ask("Undo this rollout")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
     _show_undone(aborted, as_json=general.as_json)
-    raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned else ExitCode.OK)
+    raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
 
 
 def _undo(
@@ -92,4 +92,7 @@ def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
         show(aborted_text(aborted))
         return
     left = [{"node": name, "message": why} for name, why in aborted.left_cordoned.items()]
-    show_bytes(json_line({"run": aborted.run, "reverted": aborted.reverted, "left": left}))
+    left += [{"node": name, "message": why} for name, why in aborted.left_tainted.items()]
+    show_bytes(
+        json_line({"run": aborted.run, "reverted": aborted.reverted, "untainted": aborted.untainted, "left": left})
+    )

@@ -149,6 +149,8 @@ def _nothing(unfinished: "Unfinished | None") -> str:
 
     if unfinished is None:
         return "Nothing to resume: this cluster has no record of a rollout."
+    if unfinished.is_only_taints:
+        return f"Nothing to resume: {heading(unfinished)}. Remove it: rollout abort."
     if unfinished.is_garbled:
         return f"Nothing to finish: {heading(unfinished)}. Its record stays: rollout abort removes it."
     return f"Nothing to resume: {heading(unfinished)}. --retry-failed tries the failed ones again."

@@ -6,7 +6,7 @@ from typing import Annotated
 from rollout.cli.options import values
 from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
 from rollout.cli.options.nodes import SkipBlockedOption
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Strategy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 
 _DRAIN = DrainPolicy()
@@ -38,6 +38,14 @@ class PolicyOptions:
     control_plane: Annotated[ControlPlaneOrder, Flag(WAVES, "When to reboot control-plane nodes, one at a time.")] = (
         _POLICY.control_plane
     )
+    sharing: Annotated[
+        Sharing,
+        Flag(
+            WAVES,
+            "How nodes whose pods share a disruption budget share a wave: by the rate at which it lets pods go, or "
+            "only where it lets all of them go at once.",
+        ),
+    ] = _POLICY.sharing
     include_cordoned: Annotated[
         bool, Flag(NODES, "Also reboot nodes that an operator cordoned; they stay cordoned.")
     ] = _POLICY.include_cordoned
@@ -45,6 +53,24 @@ class PolicyOptions:
         _POLICY.reboot_idle
     )
     skip_blocked: SkipBlockedOption = _POLICY.skip_blocked
+    # On for whoever gives flags; off for documents that do not speak of it.
+    prefer_no_schedule_taint: Annotated[
+        bool,
+        Flag(
+            DRAIN,
+            "Taint nodes that wait for their turn PreferNoSchedule, so that evicted pods go to nodes that are done.",
+            negated=True,
+        ),
+    ] = True
+    exclude_from_load_balancers: Annotated[
+        Duration,
+        Flag(
+            DRAIN,
+            "Have external load balancers leave a node out, and wait so long before its drain; 0s: they are not told.",
+            "DURATION",
+            read=values.duration,
+        ),
+    ] = _POLICY.exclude_from_load_balancers
     max_failures: Annotated[
         Count, Flag(WAVES, "Start no further node once this many failed.", "COUNT", read=values.at_least_one)
     ] = _POLICY.max_failures
@@ -112,6 +138,9 @@ class PolicyOptions:
             include_cordoned=self.include_cordoned,
             reboot_idle=self.reboot_idle,
             skip_blocked=self.skip_blocked,
+            sharing=self.sharing,
+            prefer_no_schedule_taint=self.prefer_no_schedule_taint,
+            exclude_from_load_balancers=self.exclude_from_load_balancers,
             drain=self._drain,
             reboot_timeout=self.reboot_timeout,
             ready_timeout=self.ready_timeout,

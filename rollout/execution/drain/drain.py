@@ -77,7 +77,10 @@ def drain(task: DrainTask) -> None:
         namespaces = {pod.namespace for pod in going} if evicting else set()
         with watch_budgets(cluster, version, namespaces, deadline, wakeup.wake) as budgets:
             _refuse_two_budgets(going, budgets)
-            _empty(task, deadline, pods, owners, budgets, wakeup, version)
+            try:
+                _empty(task, deadline, pods, owners, budgets, wakeup, version)
+            finally:
+                task.precedence.leave(task.node)
 
 
 def must_go(pods: Sequence[Pod], rules: DrainRules, *, begun: bool = False) -> tuple[Pod, ...]:
@@ -124,7 +127,7 @@ def _empty(
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
     ):
         held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid))
-        evictor = Evictor(task, budgets, held, pool, wakeup, version)
+        evictor = Evictor(task, deadline, budgets, held, pool, wakeup, version)
         waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):
             evictor.collect()

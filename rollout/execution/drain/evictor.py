@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from rollout.errors import DrainError
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.wakeup import Wakeup
 from rollout.execution.drain.blocked import HeldPods, Reason
 from rollout.execution.drain.budget_view import BudgetView
 from rollout.execution.drain.eviction import Answer, Attempt, request_removal
+from rollout.execution.drain.precedence import Standing
 from rollout.execution.drain.task import DrainTask
 from rollout.model.cluster import Budget, Pod
 
@@ -98,6 +100,7 @@ class Evictor:
     def __init__(
         self,
         task: DrainTask,
+        deadline: Deadline,
         budgets: BudgetView,
         held: HeldPods,
         pool: ThreadPoolExecutor,
@@ -105,6 +108,7 @@ class Evictor:
         version: str,
     ) -> None:
         self._task = task
+        self._deadline = deadline
         self._budgets = budgets
         self._held = held
         self._pool = pool
@@ -142,20 +146,43 @@ class Evictor:
         """
         self._held.keep_only(frozenset(pod.uid for pod in remaining if not pod.terminating))
         now, certain = self._task.cluster.clock.monotonic(), age < _CERTAIN
+        due = [pod for pod in remaining if self._is_due(pod, now)]
+        self._stand(remaining, due, now)
         shut: list[tuple[Pod, Budget]] = []
-        for pod, guards in self._in_order([pod for pod in remaining if self._is_due(pod, now)], now):
+        for pod, guards in self._in_order(due, now):
             closed = next((guard for guard in guards if self._budgets.allowance(guard, now) <= 0), None)
             if several := self._budgets.forbidding(pod):
                 self._held.hold(pod, Reason.of_several(several))
             elif closed is not None:
                 self._held.hold(pod, Reason.of(closed))
+                self._task.precedence.closed(self._task.node, closed.key)
                 shut.append((pod, closed))
+            elif first := self._deferred_to(guards, now):
+                self._held.hold(pod, first)
             elif self._has_room(now):
                 for guard in guards:
                     self._budgets.sent(guard, now)
                 self._ask(pod, certain=certain)
         if shut and self._has_room(now):
             self._knock(shut, now, certain=certain)
+
+    def _stand(self, remaining: Sequence[Pod], due: Sequence[Pod], now: float) -> None:
+        """Let the drains beside this one know how far it is, and what it waits for."""
+        asking = [pod for pod in remaining if pod.uid in self._running]
+        wanted = Counter(guard.key for pod in (*due, *asking) for guard in self._budgets.guarding(pod))
+        pressed = self._deadline.remaining < self._task.policy.timeout / 2
+        can_ask = self._outage.until <= now
+        self._task.precedence.stand(
+            self._task.node, Standing(len(remaining), wanted if can_ask else {}, pressed=pressed)
+        )
+
+    def _deferred_to(self, guards: Sequence[Budget], now: float) -> Reason | None:
+        """Why permits are left to another drain, which is nearer to its end."""
+        for guard in guards:
+            allowance = self._budgets.allowance(guard, now)
+            if first := self._task.precedence.ahead(self._task.node, guard.key, allowance, now):
+                return Reason(guard.key, f"its next permits go to {first}, which is nearer to being empty")
+        return None
 
     def _knock(self, shut: Sequence[tuple[Pod, Budget]], now: float, *, certain: bool) -> None:
         never = [pod for pod, budget in shut if _can_never_open(budget) and not self._of(pod).knocks]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.drain.precedence import Precedence
 from rollout.model.policy import DrainPolicy
 
 
@@ -13,6 +14,7 @@ class DrainTask:
     """One node to empty, on behalf of a rollout, whose id is `rollout`.
 
     `returning` takes up the UIDs of owners whose pods are left, for they come back however often they are evicted.
+    `precedence` is what the drains of one process have in common.
     """
 
     node: str
@@ -23,3 +25,4 @@ class DrainTask:
     guard: Guard
     report: Reporter
     returning: set[str] = field(default_factory=set)
+    precedence: Precedence = field(default_factory=Precedence)

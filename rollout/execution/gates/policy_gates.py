@@ -27,6 +27,8 @@ from rollout.planning.windows import Window, current, fits_ever, following
 _FRESH_SECONDS = 5.0
 _ASSUMED = Duration(600)
 _NAMED = 3
+# Characters. Linux takes 128 KiB.
+_LONGEST_VARIABLE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,5 +210,10 @@ def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:
     return {
         GateVariable.WAVE: str(wave.index),
         GateVariable.WAVES: str(len(plan.waves)),
-        GateVariable.NODES: " ".join(node.name for node in wave.nodes),
+        GateVariable.NODES: _fitting(" ".join(node.name for node in wave.nodes)),
     }
+
+
+def _fitting(names: str) -> str:
+    """As many whole names as a system takes in one variable: a wave whose nodes follow one another may be the fleet."""
+    return names if len(names) <= _LONGEST_VARIABLE else names[: names.rindex(" ", 0, _LONGEST_VARIABLE)]

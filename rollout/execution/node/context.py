@@ -7,6 +7,7 @@ from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.drain.precedence import Precedence
 from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.task import NodeTask
@@ -50,6 +51,7 @@ class NodeContext:
     stop: StopRequest
     is_taken_up: bool = False
     returning: set[str] = field(default_factory=set)
+    precedence: Precedence = field(default_factory=Precedence)
 
     @property
     def name(self) -> str:
@@ -88,4 +90,5 @@ class NodeContext:
             self.guard,
             self.report,
             self.returning,
+            self.precedence,
         )

@@ -19,6 +19,7 @@ from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
+from rollout.model.soft_taint import without_soft_taint
 from rollout.ports import ClusterApi
 
 _ATTEMPTS = 10
@@ -29,11 +30,16 @@ class MarksGoneError(StepError):
     """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
 
 
-def claim(task: NodeTask, staged_version: str) -> Node:
-    """Annotate and cordon, in one write. A node that was cordoned before stays marked as not ours to uncordon."""
+def claim(task: NodeTask, staged_version: str, *, exclude: bool = False) -> Node:
+    """Annotate and cordon, in one write, which takes the soft taint away: the node waits no longer.
+
+    A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
+    from now on; one that they left out before stays marked as not ours to give back to them.
+    """
 
     def change(node: Node) -> dict[str, Any]:
         _check_free(task, node)
+        excludes = exclude and _ours_to_include(node)
         annotations = {
             marks.RUN: task.rollout,
             marks.PHASE: Phase.CORDONED.value,
@@ -41,8 +47,11 @@ def claim(task: NodeTask, staged_version: str) -> Node:
             marks.MACHINE_ID: task.planned.machine_id,
             marks.STAGED_VERSION: staged_version or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
+            marks.EXCLUDED_BY_US: "true" if excludes or _is_excluded_by_us(node) else None,
         }
-        return {"metadata": {"annotations": annotations}, "spec": {"unschedulable": True}}
+        labels = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
+        body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
+        return {**body, "spec": {"unschedulable": True, **_soft_taint(node)}}
 
     return _write(task, change)
 
@@ -53,6 +62,20 @@ def _ours_to_undo(node: Node) -> bool:
     A claim whose answer was lost stands on the Node already, and must not be taken for somebody else's.
     """
     return node.annotations.get(marks.CORDONED_BY_US) == "true" or not node.unschedulable
+
+
+def _ours_to_include(node: Node) -> bool:
+    """The same for the load balancers' label."""
+    return _is_excluded_by_us(node) or marks.EXCLUDED_FROM_BALANCERS not in node.labels
+
+
+def _is_excluded_by_us(node: Node) -> bool:
+    return node.annotations.get(marks.EXCLUDED_BY_US) == "true"
+
+
+def is_excluded_by_us(task: NodeTask) -> bool:
+    """Whether load balancers leave the node out because we have asked for it."""
+    return _is_excluded_by_us(task.cluster.ask(lambda api: read_node(api, task.name)))
 
 
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
@@ -67,10 +90,9 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         body = _annotations(_ours(task, node), _TAKEN_AWAY | _result(task, outcome, version))
-        body["metadata"]["labels"] = _hook_label(node)
-        if node.annotations.get(marks.CORDONED_BY_US) == "true":
-            body["spec"] = {"unschedulable": None}
-        return body
+        body["metadata"]["labels"] = _hook_label(node) | _balancers_label(node)
+        uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
+        return {**body, "spec": {**uncordoned, **_soft_taint(node)}}
 
     return _write(task, change)
 
@@ -87,9 +109,21 @@ def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     def change(node: Node) -> dict[str, Any]:
         body = _annotations(_ours(task, node), annotations)
         body["metadata"]["labels"] = _hook_label(node)
-        return body
+        return {**body, "spec": _soft_taint(node)}
 
     return _write(task, change)
+
+
+def _soft_taint(node: Node) -> dict[str, Any]:
+    """The node's taints without ours, which is for nodes that wait; nothing to write where it has none of ours."""
+    taints = without_soft_taint(node)
+    return {} if taints is None else {"taints": taints or None}
+
+
+def _balancers_label(node: Node) -> dict[str, None]:
+    """The label that we had set to have load balancers leave the node out, taken away."""
+    is_ours = _is_excluded_by_us(node) and marks.EXCLUDED_FROM_BALANCERS in node.labels
+    return {marks.EXCLUDED_FROM_BALANCERS: None} if is_ours else {}
 
 
 def _hook_label(node: Node) -> dict[str, None]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from rollout.errors import ApiError, ApiNotFoundError, DrainError, RolloutError
 from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
+from rollout.execution.node.balancers import await_exclusion
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
@@ -75,7 +76,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     _check_node(context, node)
     context.gates.before_node(context)
     staged_version = facts.update.new_version if context.planned.staged else ""
-    claim(context.task, staged_version)
+    claim(context.task, staged_version, exclude=bool(context.policy.exclude_from_load_balancers))
     return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
 
 
@@ -119,6 +120,7 @@ def _without_update(facts: HostFacts) -> NodeFailure:
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
+    await_exclusion(context)
     context.gates.before_drain(context)
     if not mark_phase(context.task, Phase.DRAINING).unschedulable:
         raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")

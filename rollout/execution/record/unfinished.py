@@ -14,6 +14,7 @@ from rollout.model.cluster import Node
 from rollout.model.node_marks import is_begun, last_result, misunderstanding
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
+from rollout.model.soft_taint import soft_tainted
 from rollout.ports import ClusterApi
 
 
@@ -33,8 +34,8 @@ class Unfinished:
 
     `begun` are under way, `failed` were left cordoned, `given_back` failed and are in service (name to outcome),
     `done` succeeded; `untouched` are planned nodes that were never begun. `unclear` are nodes whose marks are not
-    understood, with why: nothing is done to them. `gone` are planned nodes that are not in the cluster any more. Where
-    the record is gone, one that the marks imply stands for it.
+    understood, with why: nothing is done to them. `gone` are planned nodes that are not in the cluster any more,
+    `tainted` are all nodes with our soft taint. Where the record is gone, one that the marks imply stands for it.
     """
 
     record: StandingRecord
@@ -45,6 +46,12 @@ class Unfinished:
     untouched: tuple[PlannedNode, ...] = ()
     unclear: Mapping[str, str] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    tainted: tuple[str, ...] = ()
+
+    @property
+    def is_only_taints(self) -> bool:
+        """Whether nothing is left of a run but its soft taint, which keeps nobody from anything."""
+        return self.record.is_missing and not (self.begun or self.failed or self.unclear)
 
     @property
     def blocks(self) -> bool:
@@ -68,13 +75,14 @@ def look(api: ClusterApi, namespace: str) -> Unfinished | None:
 
 
 def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished | None:
-    """What a record and the marks on the Nodes say together; None where there is neither."""
+    """What a record, the marks and the soft taint on the Nodes say together; None where there is none of them."""
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if is_begun(node)}
     unclear = {name: why for name, node in marked.items() if (why := misunderstanding(node))}
     begun = [_begun(node, planned.get(name)) for name, node in marked.items() if name not in unclear]
-    if record is None and not marked:
+    tainted = soft_tainted(present.values())
+    if record is None and not (marked or tainted):
         return None
     standing = record or _implied(begun, unclear)
     outcomes = {name: outcome for name, node in present.items() if (outcome := _outcome(node, standing.run))}
@@ -87,13 +95,14 @@ def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished |
         untouched=tuple(node for name, node in planned.items() if name in present and name not in {*outcomes, *marked}),
         unclear=unclear,
         gone=tuple(name for name in planned if name not in present),
+        tainted=tainted,
     )
 
 
 def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StandingRecord:
-    """The record of the run that has nodes under way; else of one that has failed ones, and is as good as ended."""
+    """The record of the run that has nodes under way; else of one that has failed ones or none, as good as ended."""
     first = min(begun, key=lambda node: node.phase is Phase.FAILED, default=None)
-    ended = not unclear and first is not None and first.phase is Phase.FAILED
+    ended = not unclear and (first is None or first.phase is Phase.FAILED)
     run = first.run if first else ""
     return StandingRecord(run, "", "", ended=ended, plan=None, problem="its record is gone", is_missing=True)
 

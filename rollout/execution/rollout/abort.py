@@ -6,7 +6,7 @@ so does one that answers in its old boot all along. One that does neither is lef
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rollout.errors import RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
@@ -14,12 +14,14 @@ from rollout.execution.base.guard import Guard
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.events.undone import undone_events, undone_note
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.boot import in_boot_before, look_once
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.marking import give_back
+from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.record import RunRecord
@@ -39,12 +41,15 @@ _PAUSE = 1.0
 class Aborted:
     """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
 
-    `run` is empty where neither a record nor a mark names it.
+    `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had its soft taint,
+    `left_tainted` those on which it stays, each with why.
     """
 
     run: str
     reverted: tuple[str, ...]
     left_cordoned: Mapping[str, str]
+    untainted: tuple[str, ...] = ()
+    left_tainted: Mapping[str, str] = field(default_factory=dict)
 
 
 def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait: float) -> Aborted:
@@ -69,9 +74,12 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         attended = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
         with events, ports.shell.attending(attended):
             results = [*_report_stranded(unfinished, report), *undoing.all(nodes)]
+        left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if unfinished.tainted else {}
         RunRecord(cluster, options.lease_namespace).end(complete=True)
     cordoned = {result.node: result.message for result in results if result.left_cordoned}
-    return Aborted(unfinished.run, tuple(result.node for result in results if not result.left_cordoned), cordoned)
+    reverted = tuple(result.node for result in results if not result.left_cordoned)
+    untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
+    return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted)
 
 
 def _report_stranded(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:

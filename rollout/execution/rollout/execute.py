@@ -1,7 +1,8 @@
 """A whole rollout: take the Lease, run the waves, let the cluster settle between them, tell the end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError
@@ -10,6 +11,7 @@ from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.drain.precedence import Precedence
 from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
@@ -17,6 +19,7 @@ from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.steps import process_node
+from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.record import NoRecord, Record, RunRecord
@@ -48,6 +51,12 @@ class _Run:
     inherited: Inheritance
     gates: Gates
     record: Record
+    precedence: Precedence = field(default_factory=Precedence)
+
+    @property
+    def tainting(self) -> Tainting:
+        """Where the soft taint is set and taken away."""
+        return Tainting(self.cluster, self.guard, self.report, self.stop)
 
 
 def execute(
@@ -87,7 +96,8 @@ def execute(
             record.take_up(plan.plan_id)
         report.plan(plan)
         run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, inherited or Inheritance(), gates, record)
-        ledger = _run_waves(run)
+        with _soft_taints(run):
+            ledger = _run_waves(run)
         if not ledger.fenced and _may_act(lock):
             record.end(complete=ledger.complete and not run.inherited.failed)
     result = RunResult(
@@ -99,6 +109,14 @@ def execute(
     )
     report.finished(result)
     return result
+
+
+def _soft_taints(run: _Run) -> AbstractContextManager[None]:
+    """The soft taint on the nodes that wait, where the rules ask for it; at the end on none that this run is about."""
+    if not run.plan.policy.prefer_no_schedule_taint:
+        return nullcontext()
+    waiting = frozenset(node.name for node in run.plan.nodes) - run.inherited.begun.keys()
+    return run.tainting.standing(waiting, frozenset(left.node for left in run.plan.excluded))
 
 
 def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
@@ -242,6 +260,8 @@ def _unavailable(run: _Run) -> frozenset[str]:
 
 def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
     result = _run_safely(_context(run, planned))
+    if result.outcome is Outcome.SKIPPED and run.plan.policy.prefer_no_schedule_taint:
+        run.tainting.clear((planned.name,))
     run.report.node_finished(result)
     return result
 
@@ -257,6 +277,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         run.gates,
         run.stop,
         is_taken_up=planned.name in begun,
+        precedence=run.precedence,
     )
 
 

@@ -96,7 +96,7 @@ class Settler:
         return Look(
             unready,
             cache(lambda node: self.cluster.ask(partial(_ready_on, node=node), deadline)),
-            lambda was: self.cluster.ask(partial(read_workload, workload=was), deadline),
+            lambda was: self.cluster.ask(lambda api: read_workload(api, was), deadline),
         )
 
     def wait(self, before: Health, index: int, expected_away: frozenset[str], stop: StopRequest) -> str:

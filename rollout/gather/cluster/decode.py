@@ -119,7 +119,10 @@ def node(read: wire.WireNode) -> Node:
         unschedulable=bool(spec.unschedulable),
         ready=_ready_state(ready),
         ready_message=(ready.message or "") if ready else "",
-        taints=tuple(Taint(taint.key, taint.value or "", taint.effect or "") for taint in spec.taints or ()),
+        taints=tuple(
+            Taint(taint.key, taint.value or "", taint.effect or "", taint.time_added or "")
+            for taint in spec.taints or ()
+        ),
         addresses=tuple(NodeAddress(address.type, address.address) for address in status.addresses or ()),
         boot_id=(info.boot_id or "").lower(),
         machine_id=(info.machine_id or "").replace("-", "").lower(),

@@ -51,10 +51,11 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_transition_time: str | None = None
 
 
-class WireTaint(msgspec.Struct, frozen=True, gc=False):
+class WireTaint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     key: str = ""
     value: str | None = None
     effect: str | None = None
+    time_added: str | None = None
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):

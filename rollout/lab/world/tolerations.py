@@ -34,6 +34,13 @@ def untolerated(
     return None
 
 
+def soft_taints(pod_spec: Json, taints: Iterable[Taint]) -> int:
+    """How many taints speak against a node without keeping the pod from it."""
+    tolerations = pod_spec.get("tolerations") or ()
+    soft = (taint for taint in taints if taint["effect"] == "PreferNoSchedule")
+    return sum(not any(tolerates(each, taint) for each in tolerations) for taint in soft)
+
+
 def seconds_on(pod_spec: Json, taint: Taint, default: int) -> float | None:
     """How long a pod may stay under a NoExecute taint: None for ever, 0 not at all.
 

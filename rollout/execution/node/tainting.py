@@ -1,0 +1,110 @@
+"""The soft taint set on nodes that wait, and taken away again, many nodes side by side.
+
+It spares pods a second move, and nothing depends on it: a node on which it cannot be set goes its way without it, and
+one on which it stays is told of. Every write names the version of the Node that it was decided on, for taints are
+written as a whole, and those of others must stay.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rollout.errors import ApiConflictError, ApiNotFoundError, FencedError, RolloutError, StepError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.guard import Guard
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
+from rollout.model.cluster import Node
+from rollout.model.soft_taint import AWAITING_REBOOT, Written, with_soft_taint, without_soft_taint
+from rollout.model.text import listed
+
+# A thousand nodes take a second or two, and the API server's flow control has seats to spare.
+_AT_ONCE = 8
+_ATTEMPTS = 10
+# Patience with an API server that is away: what waits for it anyway has more.
+_SECONDS = 60.0
+_NAMED = 5
+TAINT = f"{AWAITING_REBOOT.key}:{AWAITING_REBOOT.effect}"
+REMOVAL = f"kubectl taint node NAME {TAINT}-"
+
+_Change = Callable[[Node], Written | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tainting:
+    """Sets and removes it; `stop` ends the setting early, for nothing is begun any more then."""
+
+    cluster: PatientApi
+    guard: Guard
+    report: Reporter
+    stop: StopRequest
+
+    @contextmanager
+    def standing(self, waiting: Collection[str], others: Collection[str]) -> Iterator[None]:
+        """While nodes wait: on those that do from the first, at the end on none of these, nor of the `others`."""
+        if len(waiting) > 1:
+            self._set(waiting)
+        try:
+            yield
+        finally:
+            self.clear({*waiting, *others})
+
+    def _set(self, names: Collection[str]) -> None:
+        """Set it on these nodes; those on which that fails are told of."""
+        failed = self._write(names, lambda node: None if self.stop.requested else with_soft_taint(node))
+        if failed:
+            nodes, why = listed(list(failed), _NAMED), next(iter(failed.values()))
+            self.report.notice(f"no soft taint on {nodes}, so pods may move there and once more: {why}")
+
+    def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
+        """Take it away from these nodes, or from all (None); those on which it stays, each with why."""
+        failed = self._write(names, without_soft_taint)
+        if failed:
+            nodes, why = listed(list(failed), _NAMED), next(iter(failed.values()))
+            self.report.notice(f"the soft taint stays on {nodes}: {why}. Remove it: {REMOVAL}")
+        return failed
+
+    def _write(self, names: Collection[str] | None, change: _Change) -> dict[str, str]:
+        deadline = self.cluster.deadline(min(_SECONDS, self.cluster.seconds))
+        try:
+            self.guard.check()
+            nodes = self.cluster.ask(read_nodes, deadline)
+        except FencedError:
+            return {}
+        except RolloutError as error:
+            return dict.fromkeys(names or ("nodes that cannot be read",), error.message)
+        meant = [node for node in nodes if (names is None or node.name in names) and change(node) is not None]
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="taint") as pool:
+            reasons = pool.map(lambda node: self._failure(node, change, deadline), meant)
+            return {node.name: why for node, why in zip(meant, reasons, strict=True) if why}
+
+    def _failure(self, node: Node, change: _Change, deadline: Deadline) -> str:
+        """Why the change could not be written; empty where it was, or where this process may not act any more."""
+        try:
+            self._rewrite(node, change, deadline)
+        except FencedError:
+            return ""
+        except RolloutError as error:
+            return error.message
+        return ""
+
+    def _rewrite(self, node: Node, change: _Change, deadline: Deadline) -> None:
+        """Write the taints of the Node as it was read; as it is by then, where somebody else was faster."""
+        for _attempt in range(_ATTEMPTS):
+            self.guard.check()
+            taints = change(node)
+            if taints is None:
+                return
+            body = {"metadata": {"resourceVersion": node.resource_version}, "spec": {"taints": taints or None}}
+            try:
+                self.cluster.ask(lambda api: api.patch(node_path(node.name), body), deadline)  # noqa: B023 - at once
+            except ApiConflictError:
+                node = self.cluster.ask(lambda api: read_node(api, node.name), deadline)  # noqa: B023 - at once
+            except ApiNotFoundError:
+                return
+            else:
+                return
+        raise StepError(f"the Node {node.name} changes so often that nothing could be written on it")

@@ -1,0 +1,164 @@
+"""Budgets as rates: how long drains take that share what a budget allows at a time.
+
+An evicted pod gives its permit back once its replacement is ready. So the drains of a wave are played through every
+budget: pod after pod, as many at a time as it allows, the nodes that are nearest to being empty first.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+# Nobody waits longer than that many turns for a budget, even where no deadline ends a drain.
+_MOST_ROUNDS = 1000
+
+
+class Draining(Protocol):
+    """A node to empty. `pods` is how many leave, and `ending` the seconds that the slowest of them takes to end.
+
+    `load` is what they take of each budget, `holds` the part of it that comes back only with the node.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def load(self) -> Mapping[str, int]:
+        """Pods by budget."""
+        ...
+
+    @property
+    def holds(self) -> Mapping[str, int]:
+        """Pods by budget."""
+        ...
+
+    @property
+    def pods(self) -> int:
+        """All of them."""
+        ...
+
+    @property
+    def ending(self) -> int:
+        """Seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast a budget lets pods go: `permits` at a time, each for as long as a pod ends and its replacement starts.
+
+    `ending` and `starting` are seconds. `margin` is by how many more a start may take where only the past speaks for
+    its being shorter than assumed: no drain may run into its deadline for that.
+    """
+
+    permits: int
+    ending: int
+    starting: int
+    margin: int = 0
+
+    def seconds(self, pods: int, held: int = 0) -> int:
+        """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
+        rounds = -(-pods // max(1, self.permits - held))
+        return rounds * self.ending + (rounds - 1) * self.starting
+
+    def rounds_within(self, seconds: float) -> int:
+        """How often its permits may be given anew within so many seconds; at least once."""
+        turn = max(1, self.ending + self.starting + self.margin)
+        return min(_MOST_ROUNDS, max(1, int((seconds - self.ending) // turn) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The rates of all budgets that drains meet. `patience`: the most seconds that a drain may take in company.
+
+    `between` is what each wave takes besides its drains, in seconds.
+    """
+
+    by_key: Mapping[str, Rate] = field(default_factory=dict)
+    patience: float = 0.0
+    between: int = 0
+
+    def rounds(self) -> Mapping[str, int]:
+        """How often each budget's permits may be given within the patience."""
+        return {key: rate.rounds_within(self.patience) for key, rate in self.by_key.items()}
+
+    def drains(self, nodes: Iterable[Draining]) -> Mapping[str, int]:
+        """When each of these nodes, drained side by side, is empty: seconds by name."""
+        going = sorted(nodes, key=lambda node: (node.pods, node.name))
+        held = _sum_of(node.holds for node in going)
+        gone: Counter[str] = Counter()
+        seconds: dict[str, int] = {}
+        for node in going:
+            seconds[node.name] = node.ending
+            for key, need in node.load.items():
+                if (rate := self.by_key.get(key)) is None:
+                    continue
+                passing = need - node.holds.get(key, 0)
+                gone[key] += passing
+                waited = rate.seconds(gone[key], held[key]) if passing else rate.ending
+                seconds[node.name] = max(seconds[node.name], waited)
+        return seconds
+
+    def drain(self, nodes: Iterable[Draining]) -> int:
+        """When the last of these nodes is empty, in seconds: in which order they go makes no difference to that."""
+        wave = SharedDrain(self)
+        for node in nodes:
+            wave.add(node)
+        return wave.seconds
+
+    def price(self, nodes: Sequence[Draining]) -> tuple[str, int]:
+        """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""
+        shared = [key for key, number in Counter(key for node in nodes for key in node.load).items() if number > 1]
+        seconds = {key: rate.seconds(_passing(nodes, key)) for key in shared if (rate := self.by_key.get(key))}
+        if not seconds:
+            return "", 0
+        more = self.drain(nodes) - max(self.drain([node]) for node in nodes)
+        return min(seconds, key=lambda key: (-seconds[key], key)), more
+
+
+NO_RATES = Rates()
+
+
+@dataclass(slots=True)
+class SharedDrain:
+    """Nodes that drain side by side, as they become more. `seconds`: until the last of them is empty."""
+
+    rates: Rates
+    seconds: int = 0
+    _passing: Counter[str] = field(default_factory=Counter)
+    _held: Counter[str] = field(default_factory=Counter)
+
+    def seconds_with(self, node: Draining) -> int:
+        """How long it would be with this node too."""
+        seconds = max(self.seconds, node.ending)
+        for key, need in node.load.items():
+            rate = self.rates.by_key.get(key)
+            if rate is not None:
+                held = node.holds.get(key, 0)
+                passing = self._passing[key] + need - held
+                seconds = max(seconds, rate.seconds(passing, self._held[key] + held) if passing else rate.ending)
+        return seconds
+
+    def add(self, node: Draining) -> None:
+        """One more."""
+        self.seconds = self.seconds_with(node)
+        self._held.update(node.holds)
+        self._passing.update(node.load)
+        self._passing.subtract(node.holds)
+
+    def copy(self) -> "SharedDrain":
+        """The same, to be changed on its own."""
+        return SharedDrain(self.rates, self.seconds, self._passing.copy(), self._held.copy())
+
+
+def _passing(nodes: Iterable[Draining], key: str) -> int:
+    return sum(node.load.get(key, 0) for node in nodes)
+
+
+def _sum_of(loads: Iterable[Mapping[str, int]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for load in loads:
+        total.update(load)
+    return total

@@ -1,0 +1,177 @@
+"""Nodes whose pods share a budget share a wave: by the rate at which it lets pods go, at a price that is told."""
+
+import hashlib
+import json
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from rollout.model.cluster import PersistentVolume, Pod, Resources
+from rollout.model.placement import NodeTerm, Placement, PodTerm
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import DrainPolicy, Policy, Sharing
+from rollout.model.quantity import Count, Duration
+from rollout.model.selectors import Requirement, SelectorOperator
+from rollout.planning.document import decode_plan, encode_plan, identify
+from rollout.planning.plan import PlanInputs, build_plan, decide
+from tests.planning.builders import budget, facts, inputs, node, pod
+from tests.planning.test_places import HOSTNAME, app
+
+SMALL = Resources(100, 64 << 20, 1)
+LIMITS = (1, 2, 3, 6, 10)
+
+
+def six(limit: int, sharing: Sharing = Sharing.RATE) -> PlanInputs:
+    """An ordinary cluster: a Deployment with two pods a node, and a StatefulSet with one."""
+    pods = [pod(f"web-{i}", f"w-{i % 6}", requests=SMALL) for i in range(12)]
+    pods += [pod(f"db-{i}", f"w-{i}", app="db", owner="StatefulSet", requests=SMALL) for i in range(6)]
+    budgets = [budget("web", allowed=2, expected=12), budget("db", allowed=1, expected=6)]
+    nodes = [node(f"w-{i}") for i in range(6)]
+    return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit), sharing=sharing))
+
+
+def hundred(limit: int, sharing: Sharing = Sharing.RATE) -> PlanInputs:
+    """Another: thirty Deployments with the budgets that charts bring, of which each allows one pod at a time."""
+    random = Random(3)  # noqa: S311 - reproducible, not secret
+    nodes = [node(f"w-{i}", allocatable=Resources(4000, 8 << 30, 30)) for i in range(100)]
+    pods: list[Pod] = []
+    for number in range(30):
+        places = random.sample(nodes, 12 if number < 25 else 11)
+        asked = Resources(500, 64 << 20, 1)
+        pods += [pod(f"a{number}-{i}", at.name, app=f"a{number}", requests=asked) for i, at in enumerate(places)]
+    budgets = [budget(f"a{number}", allowed=1, expected=12 if number < 25 else 11) for number in range(30)]
+    return inputs(nodes, pods=pods, budgets=budgets, policy=Policy(Count(limit), sharing=sharing))
+
+
+def sizes(plan: RolloutPlan) -> list[int]:
+    return [len(wave.nodes) for wave in plan.waves]
+
+
+def test_six_ordinary_nodes_share_waves() -> None:
+    assert sizes(build_plan(six(6, Sharing.EXCLUSIVE))) == [1] * 6
+    assert sizes(build_plan(six(2))) == [2, 2, 2]
+    assert sizes(build_plan(six(6))) == [3, 3]
+
+
+def test_a_hundred_nodes_with_chart_budgets_take_as_many_waves_as_the_limit_demands() -> None:
+    plan = build_plan(hundred(10))
+    assert sizes(plan) == [10] * 10
+    assert plan.summary.waves_lower_bound == 10
+    assert len(build_plan(hundred(10, Sharing.EXCLUSIVE)).waves) > 10
+
+
+@pytest.mark.parametrize("cluster", [six, hundred])
+def test_a_higher_limit_is_never_slower_and_sharing_never_slower_than_not(cluster: object) -> None:
+    seconds = {
+        sharing: [build_plan(cluster(limit, sharing)).estimate.seconds for limit in LIMITS]  # type: ignore[operator]
+        for sharing in Sharing
+    }
+    assert seconds[Sharing.RATE] == sorted(seconds[Sharing.RATE], reverse=True)
+    assert seconds[Sharing.RATE][-1] < seconds[Sharing.EXCLUSIVE][-1]
+
+
+def test_the_price_is_told() -> None:
+    """One pod at a time: the second node waits until the first one's replacement is ready, 35 s + 30 s."""
+    pods = [pod(f"web-{i}", f"w-{i}", requests=SMALL) for i in range(2)]
+    nodes, idle = [node(f"w-{i}") for i in range(3)], {"w-2": facts("w-2", staged=False)}
+    guard, policy = budget("web", allowed=1), Policy(Count(2))
+    (shared,) = build_plan(inputs(nodes, pods=pods, budgets=[guard], observations=idle, policy=policy)).waves
+    assert "; shares shop/web, one pod at a time: +1m5s" in shared.because
+    assert shared.estimate.drain == 100
+
+
+def local(name: str, on: str) -> Pod:
+    return pod(name, on, app="db", owner="StatefulSet", claims=(name,))
+
+
+def volume(name: str, on: str) -> PersistentVolume:
+    term = NodeTerm((Requirement(HOSTNAME, SelectorOperator.IN, (on,)),), ())
+    return PersistentVolume(name, f"shop/{name}", (term,))
+
+
+def with_volumes(pinned: int, free: int, *, allowed: int) -> PlanInputs:
+    """Nodes with a pod each of one budget: first those whose volumes are local, then those that find other places."""
+    count = pinned + free
+    nodes = [node(f"w-{i}", labels={HOSTNAME: f"w-{i}"}) for i in range(count + 2)]
+    pods = [local(f"db-{i}", f"w-{i}") for i in range(count)]
+    given = inputs(nodes, pods=pods, budgets=[budget("db", allowed=allowed)], policy=Policy(Count(count + 2)))
+    volumes = tuple(volume(f"db-{i}", f"w-{i}") for i in range(pinned))
+    return replace(given, snapshot=replace(given.snapshot, volumes=volumes))
+
+
+def together(plan: RolloutPlan) -> list[set[str]]:
+    return [{planned.name for planned in wave.nodes} for wave in plan.waves]
+
+
+@pytest.mark.parametrize("allowed", [1, 2])
+def test_what_comes_back_only_with_its_node_never_exceeds_the_budget(allowed: int) -> None:
+    plan = build_plan(with_volumes(4, 0, allowed=allowed))
+    away = [len(wave & {f"w-{i}" for i in range(4)}) for wave in together(plan)]
+    assert max(away) == allowed
+    assert plan.summary.waves_lower_bound == 4 // allowed
+
+
+def test_what_finds_a_place_does_not_wait_behind_what_does_not() -> None:
+    """The local pod uses the only permit up until its node is back: the others may share, but not with it."""
+    waves = together(build_plan(with_volumes(1, 3, allowed=1)))
+    movers = {"w-1", "w-2", "w-3"}
+    assert not any("w-0" in wave and wave & movers for wave in waves)
+    assert any(len(wave & movers) > 1 for wave in waves)
+
+
+def test_one_a_host_on_every_host_finds_no_place() -> None:
+    apart = Placement(repulsions=(PodTerm(HOSTNAME, app("db")),))
+    nodes = [node(f"w-{i}", labels={HOSTNAME: f"w-{i}"}) for i in range(4)]
+    pods = [pod(f"db-{i}", f"w-{i}", app="db", placement=apart) for i in range(4)]
+    plan = build_plan(inputs(nodes, pods=pods, budgets=[budget("db", allowed=1)], policy=Policy(Count(3))))
+    assert sizes(plan) == [1] * 4
+    assert "until nodes are back" in plan.waves[0].because
+
+
+def test_what_nothing_replaces_never_gives_its_permit_back() -> None:
+    nodes = [node(f"w-{i}") for i in range(4)]
+    pods = [pod(f"db-{i}", f"w-{i}", app="db", owner="") for i in range(3)]
+    guard = budget("db", allowed=1, expected=3, max_unavailable="", min_available="2")
+    policy = Policy(Count(3), drain=DrainPolicy(force=True))
+    assert (
+        max(
+            len(wave - {"w-3"})
+            for wave in together(build_plan(inputs(nodes, pods=pods, budgets=[guard], policy=policy)))
+        )
+        == 1
+    )
+
+
+@pytest.mark.parametrize(("timeout", "most"), [(100, 1), (201, 2), (331, 3)])
+def test_no_drain_waits_longer_than_half_of_its_timeout(timeout: int, most: int) -> None:
+    """35 s for the first pod, 65 s more for each that follows."""
+    pods = [pod(f"web-{i}", f"w-{i}", requests=SMALL) for i in range(6)]
+    nodes = [node(f"w-{i}") for i in range(9)]
+    policy = Policy(Count(6), drain=DrainPolicy(timeout=Duration(timeout)))
+    waves = together(build_plan(inputs(nodes, pods=pods, budgets=[budget("web", allowed=1)], policy=policy)))
+    assert max(len(wave & {f"w-{i}" for i in range(6)}) for wave in waves) == most
+
+
+def test_a_plan_saved_before_there_was_sharing_by_rate_is_exclusive() -> None:
+    plan = build_plan(six(2, Sharing.EXCLUSIVE))
+    document = json.loads(encode_plan(plan))
+    del document["policy"]["sharing"]
+    bare = json.dumps({**document, "plan_id": ""}, separators=(",", ":"), ensure_ascii=False).encode()
+    document["plan_id"] = identify_as_written(bare)
+    read = decode_plan(json.dumps(document).encode(), "here")
+    assert read.policy.sharing is Sharing.EXCLUSIVE
+    assert read.waves == plan.waves
+    assert identify(replace(read, plan_id="")) == plan.plan_id
+
+
+def identify_as_written(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def test_places_that_are_gone_by_then_hold_permits_too() -> None:
+    """There is room for one of the pods elsewhere, and an earlier wave may take it: never more without a place."""
+    nodes = [node(f"w-{i}", allocatable=Resources(1000, 8 << 30, 110)) for i in range(5)]
+    pods = [pod(f"db-{i}", f"w-{i}", app="db", requests=Resources(900, 0, 1)) for i in range(4)]
+    made = decide(inputs(nodes, pods=pods, budgets=[budget("db", allowed=1)], policy=Policy(Count(4))))
+    assert all(len(set(wave.names) - {"w-4"}) <= 1 for wave in made.layout.waves)
