@@ -113,17 +113,18 @@ def _common_wave(queue: list[Placed], others: Sequence[list[Placed]], limits: Li
 
 def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
     """The wave with those nodes of the queue's next part that may be away beside it; the others stay in the queue."""
-    title, pieces, own = queue[0], list(wave.pieces), replace(limits.up_to(wave.rounds), size=limits.size)
+    title, pieces = queue[0], list(wave.pieces)
     for place, head in enumerate(_part_ahead(queue)):
         staying: list[Piece] = []
         for piece in head.pieces:
-            (staying if obstacles(pieces, piece, own) else pieces).append(piece)
+            (staying if obstacles(pieces, piece, limits) else pieces).append(piece)
         queue[place] = replace(head, pieces=tuple(staying))
     queue[:] = [other for other in queue if other.pieces]
     if len(pieces) == len(wave.pieces):
         return wave
     part = wave.part if title.part == wave.part else f"{wave.part}; {title.part}"
-    return as_played(replace(wave, part=part, why=_TOGETHER, most=limits.size), pieces, limits)
+    rounds = max(limits.rounds.values(), default=1)
+    return as_played(replace(wave, part=part, why=_TOGETHER, most=limits.size, rounds=rounds), pieces, limits)
 
 
 def _part_ahead(queue: Sequence[Placed]) -> list[Placed]:

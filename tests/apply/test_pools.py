@@ -40,7 +40,7 @@ name = "rest"
 selector = "topology.kubernetes.io/zone in (eu-1b, eu-1c)"
 after = ["canary"]
 max-unavailable = "50%"
-drain-timeout = "2m"
+drain-timeout = "5m"
 reboot-timeout = "4s"
 """
 NOT_COVERING = """
@@ -82,7 +82,7 @@ def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollou
     ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings))
     assert ended.code == 0, ended.stderr
     assert pools_of(ended.plan) == [{"canary": 1}, {"canary": 1}, {"rest": 2}, {"rest": 2}]
-    assert ended.plan["policy"]["pools"][1]["drain_timeout"] == "2m"
+    assert ended.plan["policy"]["pools"][1]["drain_timeout"] == "5m"
     assert_canary_first(ended.lines)
     assert most_at_once(ended.lines) == 2
     assert_clean(lab, *workers(1, 6), most=2)
