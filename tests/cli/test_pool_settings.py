@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rollout.cli.settings.pools import read_pools
+from rollout.cli.options.pools import read_pools
 from rollout.errors import ExitCode, UsageError
 from rollout.model.policy import Pool, Strategy
 from rollout.model.quantity import Count, Duration
@@ -76,7 +76,7 @@ def test_what_is_wrong_is_named(tables: Any, says: str) -> None:
     assert says in raised.value.message
 
 
-@pytest.mark.parametrize("command", ["plan", "history"])
+@pytest.mark.parametrize("command", ["plan", "status"])
 def test_pools_that_wait_for_one_another_are_a_usage_error(tmp_path: Path, command: str) -> None:
     settings = tmp_path / "my.toml"
     settings.write_text(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions, LocalGateOptions, is_flag_given, refuse_another_address
@@ -14,7 +15,6 @@ from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionO
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import ProcessOptions, YesOption
-from rollout.cli.settings import pools
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import HostKeys, SshOptions
-from rollout.cli.settings import pools
 from rollout.errors import ExitCode, RolloutError
 
 if TYPE_CHECKING:

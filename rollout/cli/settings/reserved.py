@@ -56,7 +56,7 @@ TUNING = frozenset(
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
-        *("pool", "run", "list", "host", "output", "verbose"),
+        *("run", "list", "host", "output", "verbose"),
     }
 )
 

@@ -22,33 +22,30 @@ from typing import Any
 
 import typer
 
+from rollout.cli.options import values
+from rollout.cli.settings.defaults import POOL_KEY, POOL_TABLES, SETTINGS_FILE
 from rollout.errors import UsageError
 from rollout.model.policy import Pool, Strategy
 from rollout.model.quantity import Count
+from rollout.planning.pools import ordered
 
-KEY = "pool"
-_GIVEN = "rollout.pools"
 _NAME_HINT = 'Write name = "web": at most 63 lower-case letters, digits and dashes.'
 
 
-def keep(context: typer.Context, pools: tuple[Pool, ...]) -> None:
-    """Have the command know the settings file's pools."""
-    context.meta[_GIVEN] = pools
-
-
 def given(context: typer.Context) -> tuple[Pool, ...]:
-    """The pools of the settings file."""
-    pools: tuple[Pool, ...] = context.meta.get(_GIVEN, ())
-    return pools
+    """The pools of the settings file; none without one."""
+    return read_pools(context.meta.get(POOL_TABLES, []), context.meta.get(SETTINGS_FILE, ""))
 
 
 def read_pools(written: Any, origin: str) -> tuple[Pool, ...]:
     """The pools as `[[pool]]` writes them; `UsageError` names the file, the pool and the key that is wrong."""
-    from rollout.planning.pools import ordered
-
     if not isinstance(written, list) or not all(isinstance(table, dict) for table in written):
-        raise UsageError(f"{origin}: {KEY} = {written!r} is no table", hint="Write each pool under its own [[pool]].")
-    pools = tuple(_pool(table, f"{origin} [[{KEY}]] number {place}") for place, table in enumerate(written, start=1))
+        raise UsageError(
+            f"{origin}: {POOL_KEY} = {written!r} is no table", hint="Write each pool under its own [[pool]]."
+        )
+    pools = tuple(
+        _pool(table, f"{origin} [[{POOL_KEY}]] number {place}") for place, table in enumerate(written, start=1)
+    )
     try:
         ordered(pools)
     except UsageError as error:
@@ -69,9 +66,7 @@ def _pool(table: Mapping[str, Any], place: str) -> Pool:
 
 
 def _named(name: Any, place: str) -> str:
-    from rollout.cli.options.values import is_label_like
-
-    if not isinstance(name, str) or not is_label_like(name):
+    if not isinstance(name, str) or not values.is_label_like(name):
         what = f"its name {name!r} cannot be one" if name is not None else "it has no name"
         raise UsageError(f"{place}: {what}", hint=_NAME_HINT)
     return name
@@ -96,8 +91,6 @@ def _value(key: str, value: Any, place: str) -> Any:
 
 def _readers() -> Mapping[str, Callable[[Any], Any]]:
     """By key, what makes a value of what is written; the same words as the flags'."""
-    from rollout.cli.options import values
-
     return {
         "name": str,
         "selector": _text(values.label_selector),
