@@ -31,15 +31,16 @@ from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
-from rollout.planning.pool_layout import Quota, lay_out_pools
-from rollout.planning.pools import Pools, own_limits, pools_of
+from rollout.planning.pool_layout import lay_out_pools
+from rollout.planning.pools import Pools, pools_of
+from rollout.planning.quotas import Quotas
 from rollout.planning.rates import Rates
 from rollout.planning.rivals import nodes_being_upgraded, rivals
 from rollout.planning.rolling import Near, rolled, schedule, slow_first
 from rollout.planning.rooms import Rooms
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
-from rollout.planning.waves import Layout, Piece, Placed, pool_key
+from rollout.planning.waves import Layout, Piece, Placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +94,13 @@ def decide(inputs: PlanInputs) -> Decisions:
     if inputs.policy.skip_blocked:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
-    wave_limit, own_limits = _wave_limit(inputs), _own_limits(inputs, pools)
+    away, wave_limit = unavailable_nodes(inputs.snapshot.nodes), _wave_limit(inputs)
+    quotas = Quotas.of(pools, _chosen(inputs), away, max(1, wave_limit))
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
-    limits = _limits(max(1, wave_limit), owners, forecaster, inputs, drainable)
-    quotas = _quotas(inputs, pools, limits.size, own_limits)
-    limits = replace(limits, allowed={**limits.allowed, **_scarce_pools(quotas, limits.size)})
-    pieces = [_in_pool(_piece(item, owners, forecaster, inputs), item, pools, limits) for item in drainable]
-    layout = lay_out_pools(pieces, limits, pools, quotas)
+    limits = quotas.within(_limits(max(1, wave_limit), owners, forecaster, inputs, drainable))
+    pieces = [quotas.placed(_piece(item, owners, forecaster, inputs), item.node, limits) for item in drainable]
+    layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     if inputs.policy.prefer_no_schedule_taint:
         forecaster.rooms.taint(leaving)
@@ -114,7 +114,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         inputs,
         {item.node.name: item for item in drainable},
         _in_pools(exclusions, candidates, pools),
-        (*_start_blockers(inputs, wave_limit, drainable), *_pool_blockers(inputs, pools, own_limits, pieces)),
+        (*_start_blockers(inputs, wave_limit, drainable), *quotas.blockers({piece.pool for piece in pieces})),
         limits,
         replace(layout, waves=waves),
         owners,
@@ -272,45 +272,14 @@ def _skipped(item: Drainable) -> Exclusion:
     )
 
 
-def _chosen(inputs: PlanInputs) -> int:
-    """How many nodes percentages are of."""
-    return sum(1 for name in inputs.selected if not excluded_by_name(name, inputs.selection))
-
-
-def _sizes(inputs: PlanInputs, pools: Pools) -> Mapping[str, int]:
-    """How many nodes the percentages of each pool are of."""
-    if not inputs.policy.pools:
-        return {"": _chosen(inputs)}
-    return pools.sizes(node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection))
-
-
-def _own_limits(inputs: PlanInputs, pools: Pools) -> Mapping[str, int]:
-    """How many nodes the pools with a limit of their own let go at once, less those of them that are away already."""
-    away = pools.sizes(unavailable_nodes(inputs.snapshot.nodes))
-    return {name: most - away.get(name, 0) for name, most in own_limits(inputs.policy, _sizes(inputs, pools)).items()}
-
-
-def _scarce_pools(quotas: Mapping[str, Quota], most: int) -> Mapping[str, int]:
-    """What stands for the pools of which fewer may go at once than of all nodes together."""
-    return {pool_key(name): quota.most for name, quota in quotas.items() if name and quota.most < most}
-
-
-def _quotas(inputs: PlanInputs, pools: Pools, most: int, own_limits: Mapping[str, int]) -> Mapping[str, Quota]:
-    return {
-        name: Quota(max(1, own_limits.get(name, most)), tuple(step.of(size) for step in pools.rules(name).ramp))
-        for name, size in _sizes(inputs, pools).items()
-    }
-
-
-def _in_pool(piece: Piece, item: Drainable, pools: Pools, limits: Limits) -> Piece:
-    pool = pools.of(item.node.labels)
-    load = {**piece.load, pool_key(pool): 1} if pool and pool_key(pool) in limits.allowed else piece.load
-    return replace(piece, pool=pool, load=load)
+def _chosen(inputs: PlanInputs) -> list[Node]:
+    """The nodes that percentages are of."""
+    return [node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection)]
 
 
 def _wave_limit(inputs: PlanInputs) -> int:
     """How many nodes may be taken at once: the limit, less the nodes that are away already."""
-    return inputs.policy.max_unavailable.of(_chosen(inputs)) - len(unavailable_nodes(inputs.snapshot.nodes))
+    return inputs.policy.max_unavailable.of(len(_chosen(inputs))) - len(unavailable_nodes(inputs.snapshot.nodes))
 
 
 def _limits(
@@ -385,16 +354,3 @@ def _start_blockers(inputs: PlanInputs, limit: int, drainable: Sequence[Drainabl
         )
         for node in unavailable_nodes(inputs.snapshot.nodes)
     ]
-
-
-def _pool_blockers(
-    inputs: PlanInputs, pools: Pools, own_limits: Mapping[str, int], pieces: Sequence[Piece]
-) -> Iterator[Blocker]:
-    """Nodes that are away, and use up the limit of a pool that has nodes to take."""
-    planned = {piece.pool for piece in pieces}
-    for node in unavailable_nodes(inputs.snapshot.nodes):
-        pool = pools.of(node.labels)
-        if pool in planned and own_limits.get(pool, 1) < 1:
-            most = pools.rules(pool).max_unavailable
-            why = f"is not Ready and uses up max-unavailable {most} of the pool {pool}: fix it, or raise the limit"
-            yield Blocker(node.name, BlockerKind.NODES_UNAVAILABLE, f"node/{node.name}", why)

@@ -7,27 +7,15 @@ whatever other pools do, and pools of different strategies share no wave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rollout.model.policy import Strategy
 from rollout.planning.packing import Limits
 from rollout.planning.pools import Pools, predecessors
+from rollout.planning.quotas import Quota
 from rollout.planning.waves import CANARY, Layout, Piece, Placed, as_played, lay_out, obstacles
 
 _TOGETHER = "side by side, as far as their limits and the rollout's allow"
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """What a pool may take at once: `size` nodes, at first as many as the steps of its `ramp` say."""
-
-    size: int
-    ramp: tuple[int, ...] = ()
-
-    @property
-    def most(self) -> int:
-        """How many of its nodes may ever be away at once."""
-        return min(self.size, self.ramp[-1]) if self.ramp else self.size
 
 
 def lay_out_pools(pieces: Sequence[Piece], limits: Limits, pools: Pools, quotas: Mapping[str, Quota]) -> Layout:

@@ -19,6 +19,7 @@ from rollout.planning.document import _identity_as_written, decode_plan, encode_
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, ordered, pools_of, predecessors
 from rollout.planning.rolling import may_begin
+from rollout.planning.staleness import changes
 from tests.planning.builders import control_plane, facts, inputs, node
 
 CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))
@@ -199,6 +200,14 @@ def test_a_document_whose_pools_make_no_sense_is_refused(pools: tuple[Pool, ...]
     forged = sealed(replace(plan, policy=replace(plan.policy, pools=pools)))
     with pytest.raises(PlanFileError, match=says):
         decode_plan(encode_plan(forged), "it")
+
+
+def test_a_plan_is_stale_once_a_node_has_changed_its_pool() -> None:
+    nodes = [*of_tier("canary", 1), *of_tier("web", 1)]
+    drawn = inputs(nodes, policy=Policy(pools=(CANARY, WEB)))
+    moved = [nodes[0], replace(nodes[1], labels={"tier": "canary"})]
+    assert changes(build_plan(drawn), drawn) == ()
+    assert changes(build_plan(drawn), inputs(moved)) == ("web-1: it was in the pool web, and is in canary now",)
 
 
 def test_while_it_runs_a_pools_limit_counts_its_own_nodes_whoever_took_them_away() -> None:
