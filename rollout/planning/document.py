@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from rollout.errors import PlanFileError, UsageError
-from rollout.model.json_text import json_document
+from rollout.model.json_text import json_document, json_line
 from rollout.model.names import is_object_name
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy, Sharing
@@ -85,7 +85,8 @@ def _identity_as_written(data: bytes) -> str:
 
 
 def _encode_content(plan: RolloutPlan) -> bytes:
-    return msgspec.json.encode(plan, enc_hook=_encode)
+    """As it is written: what a terminal could obey is escaped there."""
+    return json_line(plan, _encode)
 
 
 def encode_plan(plan: RolloutPlan) -> bytes:

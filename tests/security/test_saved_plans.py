@@ -202,6 +202,7 @@ WEAKER: dict[str, Any] = {
     "include_cordoned": True,
     "reboot_idle": True,
     "skip_blocked": None,
+    "sharing": None,
     "prefer_no_schedule_taint": None,
     "exclude_from_load_balancers": None,
     "drain.timeout": None,
