@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rollout.model.cluster import Pod, PodPhase, Resources
-from rollout.model.placement import ANYWHERE, Toleration
+from rollout.model.placement import ANYWHERE, Placement, Toleration
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.planning.plan import PlanInputs, build_plan
@@ -14,10 +14,10 @@ from tests.planning.builders import budget, inputs, node, pod
 NODES = [node("w-1"), node("w-2")]
 
 
-def spread(app: str, number: int, cpu: int, **changes: object) -> list[Pod]:
+def spread(app: str, number: int, cpu: int, placement: Placement = ANYWHERE) -> list[Pod]:
     """Half of them on each node."""
     asked = Resources(cpu, 0, 1)
-    return [pod(f"{app}-{i}", f"w-{i % 2 + 1}", app=app, requests=asked, **changes) for i in range(number)]
+    return [pod(f"{app}-{i}", f"w-{i % 2 + 1}", app=app, requests=asked, placement=placement) for i in range(number)]
 
 
 ANYWHERE_AT_ALL = replace(ANYWHERE, tolerations=(Toleration(operator="Exists"),))
