@@ -61,9 +61,10 @@ class Pace:
     def rate(self, permits: int, grace: int) -> Rate:
         """How fast a budget lets pods of so much grace go."""
         ending = self.ending(grace)
-        # No past drain that waited for a replacement was over before that was ready.
-        starting = min(_START_SECONDS, round(max(self.past.drains)) - ending) if self.past.drains else _START_SECONDS
-        starting = max(0, starting)
+        starting = _START_SECONDS
+        if self.past.drains:
+            # One that waited for a replacement ended a pod before that, and one after it.
+            starting = max(0, min(starting, round(max(self.past.drains)) - 2 * ending))
         return Rate(permits, ending, starting, _START_SECONDS - starting)
 
     def between(self, soak: float) -> int:
