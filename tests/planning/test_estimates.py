@@ -10,7 +10,7 @@ from rollout.model.policy import Policy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.estimates import Past
 from rollout.planning.plan import build_plan
-from tests.planning.builders import inputs, node, pod
+from tests.planning.builders import budget, inputs, node, pod
 
 NODES = [node("w-1"), node("w-2")]
 PODS = [pod("web-0", "w-1", grace_period=60)]
@@ -39,6 +39,14 @@ def test_a_wave_is_as_slow_as_its_slowest_node() -> None:
 def test_a_pod_with_little_grace_is_not_slower_for_what_others_took() -> None:
     quick = [pod("web-0", "w-1", grace_period=1)]
     assert planned(PAST, pods=quick).waves[0].estimate.drain == 6
+
+
+def test_a_drain_that_waited_for_a_replacement_ended_a_pod_before_it_and_one_after_it() -> None:
+    """One pod at a time, of three: 2 s to end, and 10 - 2 - 2 s until the next may go."""
+    pods = [pod(f"web-{number}", "w-1", grace_period=60) for number in range(3)]
+    guarded = inputs(NODES, pods=pods, budgets=[budget("web", allowed=1, expected=3)])
+    plan = build_plan(replace(guarded, past=Past(drains=(2, 2, 10), reboots=(80,), settles=(5,))))
+    assert [wave.estimate.drain for wave in plan.waves if wave.nodes[0].evict] == [2 + 6 + 2 + 6 + 2]
 
 
 @pytest.mark.parametrize("past", [Past(), PAST])
