@@ -42,6 +42,13 @@ MESSAGE_BYTES = 128 * 1024
 STREAMS = (("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))
 
 
+def own_umask() -> int:
+    """The mask of this process; it can be read only by setting one."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
+
+
 @dataclass(frozen=True)
 class Start:
     """What a process is started with, but for its streams."""
@@ -49,6 +56,7 @@ class Start:
     arguments: Sequence[str]
     environment: Mapping[str, str]
     folder: str
+    umask: int = field(default_factory=own_umask)
 
     @property
     def can_be_warm(self) -> bool:
@@ -57,7 +65,7 @@ class Start:
 
     @property
     def encoded(self) -> bytes:
-        return json.dumps([self.arguments, dict(self.environment), self.folder]).encode()
+        return json.dumps([self.arguments, dict(self.environment), self.folder, self.umask]).encode()
 
 
 class Warm(subprocess.Popen[str]):
@@ -209,6 +217,7 @@ def become(start: Start) -> None:
         for alias in (name, f"__{name}__"):
             setattr(sys, alias, stream)
     os.chdir(start.folder)
+    os.umask(start.umask)
     sys.path[0] = start.folder
     sys.argv[1:] = start.arguments
     runpy.run_module("rollout", run_name="__main__", alter_sys=True)

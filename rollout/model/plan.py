@@ -105,6 +105,7 @@ class PlannedNode:
     an update waits. `staged_version` is empty where nothing is staged, or update_engine no longer knows it.
     `arrivals` is how many more pods earlier waves will have moved here by its turn, as far as can be foreseen.
     `boot_id` and `machine_id` are what host and Node agreed on: they tell the machine that may be rebooted.
+    `pool` is whose rules hold for it; empty where there are no pools.
     """
 
     name: str
@@ -118,6 +119,7 @@ class PlannedNode:
     staged: bool = True
     arrivals: int = 0
     machine_id: str = ""
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +173,12 @@ class TimeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """A selected node that is not part of the plan."""
+    """A selected node that is not part of the plan. `pool` is the one it belongs to, empty where there are none."""
 
     node: str
     reason: ExclusionReason
     message: str
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)

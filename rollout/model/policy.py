@@ -59,8 +59,29 @@ class DrainPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes with rules of their own, as the settings file has them; None is the rollout's rule.
+
+    A node belongs to the first pool whose selector matches it. `after` names the pools that come before this one.
+    """
+
+    name: str
+    selector: str
+    after: tuple[str, ...] = ()
+    max_unavailable: Count | None = None
+    canary: int | None = None
+    ramp: tuple[Count, ...] | None = None
+    strategy: Strategy | None = None
+    spread_by: str | None = None
+    reboot_idle: bool | None = None
+    drain_timeout: Duration | None = None
+    reboot_timeout: Duration | None = None
+    ready_timeout: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of one rollout, as the flags of the same names say them.
+    """The rules of one rollout, as the flags of the same names say them. `pools` have rules that differ.
 
     `reboot_command` is a digest of the operator's own command, empty where there is none. The command itself stands in
     no plan and no cluster: what runs on hosts as root is never read from there.
@@ -88,3 +109,4 @@ class Policy:
     exclude_from_load_balancers: Duration = Duration(0)
     gates: GatePolicy = field(default_factory=GatePolicy)
     strategy: Strategy = Strategy.WAVES
+    pools: tuple[Pool, ...] = ()

@@ -17,11 +17,13 @@ from typing import Any
 import msgspec
 
 from rollout.errors import PlanFileError, UsageError
-from rollout.model.json_text import json_document
+from rollout.model.json_text import json_document, json_line
 from rollout.model.names import is_object_name
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import LONGEST, Count, Duration
+from rollout.planning.pools import ordered
+from rollout.planning.selector import parse_selector
 from rollout.planning.windows import Window
 
 # In bytes. A plan of 5,000 nodes that warns of 30,000 pods has 10 MB and 240,000 values.
@@ -83,7 +85,8 @@ def _identity_as_written(data: bytes) -> str:
 
 
 def _encode_content(plan: RolloutPlan) -> bytes:
-    return msgspec.json.encode(plan, enc_hook=_encode)
+    """As it is written: what a terminal could obey is escaped there."""
+    return json_line(plan, _encode)
 
 
 def encode_plan(plan: RolloutPlan) -> bytes:
@@ -171,6 +174,7 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     yield from (f"{name!r} is not a Node name" for name in names if not is_object_name(name))
     yield from (f"{name!r} is planned more than once" for name, times in names.items() if times > 1)
     yield from (wrong for wave in plan.waves if wave.rolling for wrong in _impossible_rolling(wave, wave.rolling))
+    yield from _impossible_pools(plan)
     numbers = _numbers(policy_document(plan.policy), "policy")
     yield from (f"{at} is {number}" for at, number in numbers if not 0 <= number <= LONGEST)
     for window in plan.policy.gates.windows.windows:
@@ -178,6 +182,21 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
             Window.parse(window)
         except UsageError as error:
             yield error.message
+
+
+def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
+    """Pools that have no order, select nothing that can be read, or are those of nodes and not in the rules."""
+    try:
+        names = {*ordered(plan.policy.pools), ""} if plan.policy.pools else {""}
+        for pool in plan.policy.pools:
+            parse_selector(pool.selector)
+    except UsageError as error:
+        yield error.message
+    else:
+        members = ((node.name, node.pool) for node in plan.nodes)
+        yield from (
+            f"{name} is of the pool {pool!r}, which has no rules" for name, pool in members if pool not in names
+        )
 
 
 def _impossible_rolling(wave: Wave, rules: Rolling) -> Iterator[str]:

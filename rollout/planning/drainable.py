@@ -2,12 +2,13 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
 from rollout.model.policy import Policy, Sharing
+from rollout.model.quantity import Duration
 from rollout.planning.blockers import drain_blockers, drain_warnings
 from rollout.planning.budgets import BudgetIndex, guards
 from rollout.planning.eligibility import Candidate
@@ -47,7 +48,7 @@ class Drainable:
             if any(f"pdb/{budget.key}" in blocked for budget in self.index.covering(verdict.pod)):
                 yield f"pod/{verdict.pod.key}"
 
-    def planned(self, arrivals: int) -> PlannedNode:
+    def planned(self, arrivals: int, pool: str) -> PlannedNode:
         """The node as the plan names it."""
         update = self.facts.update
         return PlannedNode(
@@ -62,6 +63,7 @@ class Drainable:
             staged=update.needs_reboot,
             arrivals=arrivals,
             machine_id=self.facts.machine_id,
+            pool=pool,
         )
 
 
@@ -94,6 +96,10 @@ class DrainForecaster:
             evicting=not policy.drain.disable_eviction,
             by_rate=policy.sharing is Sharing.RATE,
         )
+
+    def waiting(self, snapshot: ClusterSnapshot, timeout: Duration) -> "DrainForecaster":
+        """The same for nodes whose drains may take that long."""
+        return replace(self, stuck_pods=StuckPods.of(snapshot.pods, self.index, snapshot.read_at, timeout))
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:
         """One node's drain."""

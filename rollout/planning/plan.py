@@ -1,9 +1,10 @@
 """From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation
@@ -21,7 +22,7 @@ from rollout.model.plan import (
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
-from rollout.model.quantity import LONGEST
+from rollout.model.quantity import LONGEST, Duration
 from rollout.planning.budgets import BudgetIndex
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
@@ -30,13 +31,16 @@ from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
+from rollout.planning.pool_layout import lay_out_pools
+from rollout.planning.pools import Pools, pools_of
+from rollout.planning.quotas import Quotas
 from rollout.planning.rates import Rates
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import rolled, schedule, slow_first
+from rollout.planning.rolling import Near, rolled, schedule, slow_first
 from rollout.planning.rooms import Rooms
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
-from rollout.planning.waves import Layout, Piece, Placed, lay_out
+from rollout.planning.waves import Layout, Piece, Placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,11 @@ class PlanInputs:
     policy: Policy
     created_at: datetime
     past: Past = NO_PAST
+
+    @property
+    def pools(self) -> Pools:
+        """Whose rules hold for which node."""
+        return pools_of(self.policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,39 +86,59 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 
 def decide(inputs: PlanInputs) -> Decisions:
     """Everything that a plan says, before it is put in its form."""
-    upgraded = nodes_being_upgraded(inputs.snapshot.pods)
-    candidates = [_candidate(node, inputs, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
+    upgraded, pools = nodes_being_upgraded(inputs.snapshot.pods), inputs.pools
+    candidates = [_candidate(node, inputs, pools, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
     exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
-    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster)
+    drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs.snapshot)
     if inputs.policy.skip_blocked:
         exclusions += [_skipped(item) for item in drainable if item.blockers]
         drainable = [item for item in drainable if not item.blockers]
-    wave_limit = _wave_limit(inputs)
+    away, wave_limit = unavailable_nodes(inputs.snapshot.nodes), _wave_limit(inputs)
+    quotas = Quotas.of(pools, _chosen(inputs), away, max(1, wave_limit))
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
-    limits = _limits(max(1, wave_limit), owners, forecaster, inputs, drainable)
-    pieces = [_piece(item, owners, forecaster, inputs) for item in drainable]
-    layout = lay_out(pieces, limits, inputs.policy, _ramp(inputs))
+    limits = quotas.within(_limits(max(1, wave_limit), owners, forecaster, inputs, drainable))
+    pieces = [quotas.placed(_piece(item, owners, forecaster, inputs), item.node, limits) for item in drainable]
+    layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     if inputs.policy.prefer_no_schedule_taint:
         forecaster.rooms.taint(leaving)
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
-    if inputs.policy.strategy is Strategy.ROLLING:
+    if any(_is_rolling(wave, pools) for wave in waves):
         rooms = Rooms.of(inputs.snapshot)
-        parts = rolled(waves, limits, partial(near, leaving=leaving, rooms=rooms))
+        parts = _rolled(waves, pools, limits, partial(near, leaving=leaving, rooms=rooms))
         waves = tuple(uncrowded(part, leaving, rooms) for part in parts)
         layout = replace(layout, lower_bound=len(waves))
     return Decisions(
         inputs,
         {item.node.name: item for item in drainable},
-        tuple(sorted(exclusions, key=lambda entry: natural_key(entry.node))),
-        tuple(_start_blockers(inputs, wave_limit, drainable)),
+        _in_pools(exclusions, candidates, pools),
+        (*_start_blockers(inputs, wave_limit, drainable), *quotas.blockers({piece.pool for piece in pieces})),
         limits,
         replace(layout, waves=waves),
         owners,
         foresight,
     )
+
+
+def _is_rolling(wave: Placed, pools: Pools) -> bool:
+    """Whether the pool whose nodes it has rolls; where it has those of several, all of them do."""
+    return pools.rules(wave.pieces[0].pool).strategy is Strategy.ROLLING
+
+
+def _rolled(waves: Sequence[Placed], pools: Pools, limits: Limits, near: Near) -> Iterator[Placed]:
+    """The waves of pools that roll as parts whose nodes follow one another; those of the others as they are."""
+    for is_rolling, alike in groupby(waves, key=partial(_is_rolling, pools=pools)):
+        group = list(alike)
+        yield from rolled(group, limits, near) if is_rolling else group
+
+
+def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], pools: Pools) -> tuple[Exclusion, ...]:
+    """The exclusions by node, each with its pool."""
+    labels = {candidate.node.name: candidate.node.labels for candidate in candidates}
+    named = (replace(entry, pool=pools.of(labels[entry.node])) for entry in exclusions)
+    return tuple(sorted(named, key=lambda entry: natural_key(entry.node)))
 
 
 def assemble(decisions: Decisions) -> RolloutPlan:
@@ -163,7 +192,10 @@ def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
 
 def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
     items = [decisions.drainable[name] for name in placed.names]
-    nodes = tuple(item.planned(decisions.foresight.arrivals.get(item.node.name, 0)) for item in items)
+    arrivals = decisions.foresight.arrivals
+    nodes = tuple(
+        item.planned(arrivals.get(piece.name, 0), piece.pool) for item, piece in zip(items, placed.pieces, strict=True)
+    )
     return Wave(index, nodes, placed.because, _estimate(placed, decisions, pace))
 
 
@@ -190,12 +222,17 @@ def _seconds(placed: Placed, name: str, decisions: Decisions, pace: Pace) -> int
 
 
 def _estimate(placed: Placed, decisions: Decisions, pace: Pace) -> Estimate:
-    policy = decisions.inputs.policy
-    most = round(policy.drain.timeout) or LONGEST
+    policy, pools = decisions.inputs.policy, decisions.inputs.pools
+    most = {piece.name: _timeout(pools.rules(piece.pool)) for piece in placed.pieces}
     wait = round(policy.exclude_from_load_balancers)
-    drains = [wait + min(most, seconds) for seconds in decisions.limits.rates.drains(placed.pieces).values()]
+    shared = decisions.limits.rates.drains(placed.pieces)
+    drains = [wait + min(most[name], seconds) for name, seconds in shared.items()]
     moves_pods = any(decisions.drainable[name].leaving for name in placed.names)
     return wave_estimate(drains, pace, policy.gates.soak, moves_pods=moves_pods)
+
+
+def _timeout(rules: Policy) -> int:
+    return round(rules.drain.timeout) or LONGEST
 
 
 def unavailable_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -211,16 +248,24 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
     )
 
 
-def _candidate(node: Node, inputs: PlanInputs, upgraded_by: str) -> Candidate:
-    return Candidate(node, inputs.observations.get(node.name), inputs.policy, inputs.selection, upgraded_by)
+def _candidate(node: Node, inputs: PlanInputs, pools: Pools, upgraded_by: str) -> Candidate:
+    rules = pools.rules_for(node.labels)
+    return Candidate(node, inputs.observations.get(node.name), rules, inputs.selection, upgraded_by)
 
 
-def _forecasts(candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster) -> list[Drainable]:
+def _forecasts(
+    candidates: Sequence[Candidate], excluded: set[str], forecaster: DrainForecaster, snapshot: ClusterSnapshot
+) -> list[Drainable]:
+    waiting = {timeout: forecaster.waiting(snapshot, timeout) for timeout in _timeouts(candidates)}
     return [
-        forecaster.forecast(candidate, candidate.facts)
+        waiting[candidate.policy.drain.timeout].forecast(candidate, candidate.facts)
         for candidate in candidates
         if candidate.node.name not in excluded and candidate.facts is not None
     ]
+
+
+def _timeouts(candidates: Sequence[Candidate]) -> Iterable[Duration]:
+    return dict.fromkeys(candidate.policy.drain.timeout for candidate in candidates)
 
 
 def _skipped(item: Drainable) -> Exclusion:
@@ -230,18 +275,14 @@ def _skipped(item: Drainable) -> Exclusion:
     )
 
 
-def _ramp(inputs: PlanInputs) -> tuple[int, ...]:
-    return tuple(count.of(_chosen(inputs)) for count in inputs.policy.ramp)
-
-
-def _chosen(inputs: PlanInputs) -> int:
-    """How many nodes percentages are of."""
-    return sum(1 for name in inputs.selected if not excluded_by_name(name, inputs.selection))
+def _chosen(inputs: PlanInputs) -> list[Node]:
+    """The nodes that percentages are of."""
+    return [node for node in _selected_nodes(inputs) if not excluded_by_name(node.name, inputs.selection)]
 
 
 def _wave_limit(inputs: PlanInputs) -> int:
     """How many nodes may be taken at once: the limit, less the nodes that are away already."""
-    return inputs.policy.max_unavailable.of(_chosen(inputs)) - len(unavailable_nodes(inputs.snapshot.nodes))
+    return inputs.policy.max_unavailable.of(len(_chosen(inputs))) - len(unavailable_nodes(inputs.snapshot.nodes))
 
 
 def _limits(
@@ -256,7 +297,10 @@ def _limits(
 
 
 def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable]) -> Rates:
-    """How fast the budgets let the pods of these nodes go; half of `--drain-timeout` is what company may cost."""
+    """How fast the budgets let the pods of these nodes go; half of `--drain-timeout` is what company may cost.
+
+    Of several pools' the shortest, for what one node waits any other may have to.
+    """
     policy, pace = inputs.policy, Pace.of(inputs.snapshot.nodes, inputs.past)
     graces: dict[str, int] = {}
     for item in drainable:
@@ -265,7 +309,8 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
     rates = {key: pace.rate(permits[key], _grace(grace, policy)) for key, grace in graces.items()}
     between = pace.between(policy.gates.soak + policy.exclude_from_load_balancers)
-    return Rates(rates, (policy.drain.timeout or LONGEST) / 2, between)
+    patience = min((_timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
+    return Rates(rates, patience / 2, between)
 
 
 def _grace(pods_own: int, policy: Policy) -> int:
@@ -274,7 +319,7 @@ def _grace(pods_own: int, policy: Policy) -> int:
 
 
 def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Piece:
-    name, policy, own = item.node.name, inputs.policy, owners.loads.get(item.node.name, {})
+    name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
     grace = max((_grace(pod.grace_period, policy) for pod in item.leaving), default=None)
     return Piece(
         name,

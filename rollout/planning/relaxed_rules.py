@@ -36,6 +36,9 @@ def _of_nodes(policy: Policy) -> Iterator[str]:
         yield "--include-cordoned: nodes that an operator cordoned are rebooted too"
     if policy.reboot_idle:
         yield "--reboot-idle: nodes with no update staged are rebooted too"
+    for pool in policy.pools:
+        if pool.reboot_idle:
+            yield f"--reboot-idle in the pool {pool.name}: its nodes with no update staged are rebooted too"
     if policy.gates.ignored_rivals:
         yield f"--ignore-rival {','.join(policy.gates.ignored_rivals)}: it may reboot nodes at the same time"
 

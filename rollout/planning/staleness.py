@@ -6,24 +6,25 @@ from rollout.model.cluster import Node
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.planning.plan import PlanInputs
+from rollout.planning.pools import Pools, pools_of
 
 
 def changes(saved: RolloutPlan, fresh: PlanInputs) -> tuple[str, ...]:
     """What is different now from when the plan was made; nothing where it may run.
 
-    Compared are the cluster, the set of selected nodes, and of each planned node its identity, boot, versions and
-    cordon. What has become possible since (an update staged meanwhile on a node left out) does not make a plan stale.
+    Compared are the cluster, the set of selected nodes, and of each planned node its identity, boot, versions, cordon
+    and pool. What has become possible since (an update staged meanwhile on a node left out) does not make a plan stale.
     """
     if saved.cluster.uid != fresh.snapshot.identity.uid:
         return (f"the plan is for another cluster ({saved.cluster.server}, not {fresh.snapshot.identity.server})",)
-    nodes = {node.name: node for node in fresh.snapshot.nodes}
+    nodes, pools = {node.name: node for node in fresh.snapshot.nodes}, pools_of(saved.policy)
     differences = list(_membership(saved, fresh))
     for planned in saved.nodes:
         node = nodes.get(planned.name)
         if node is None:
             differences.append(f"{planned.name}: the Node is gone")
         else:
-            differences += [f"{planned.name}: {change}" for change in _node_changes(planned, node)]
+            differences += [f"{planned.name}: {change}" for change in _node_changes(planned, node, pools)]
             differences += [
                 f"{planned.name}: {change}" for change in _host_changes(planned, fresh.observations.get(planned.name))
             ]
@@ -36,7 +37,9 @@ def _membership(saved: RolloutPlan, fresh: PlanInputs) -> Iterator[str]:
         yield f"{name}: a Node that is not in the plan"
 
 
-def _node_changes(planned: PlannedNode, node: Node) -> Iterator[str]:
+def _node_changes(planned: PlannedNode, node: Node, pools: Pools) -> Iterator[str]:
+    if (pool := pools.of(node.labels)) != planned.pool:
+        yield f"it was in the pool {planned.pool}, and is in {pool} now"
     if node.uid != planned.node_uid:
         yield "the Node was deleted and created again"
     if node.unschedulable and not planned.cordoned:

@@ -5,14 +5,18 @@ from dataclasses import dataclass
 
 from rollout.model.cluster import Node
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure
-from rollout.model.policy import Policy, Selection
+from rollout.model.policy import Policy, Pool, Selection
 from rollout.planning.eligibility import Candidate, exclusion
 from rollout.planning.naming import natural_key
+from rollout.planning.pools import Pools, pools_of
 
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """A node's state. `reason` is why it would not be part of a plan; `error` why its host gave no facts."""
+    """A node's state. `reason` is why it would not be part of a plan; `error` why its host gave no facts.
+
+    `pool` is the settings file's that it belongs to; empty where there are none.
+    """
 
     node: str
     host: str
@@ -25,19 +29,24 @@ class NodeStatus:
     boot_id: str
     reason: str
     error: str
+    pool: str = ""
 
 
 def node_statuses(
-    nodes: Sequence[Node], hosts: Mapping[str, Host], observations: Mapping[str, HostObservation]
+    nodes: Sequence[Node],
+    hosts: Mapping[str, Host],
+    observations: Mapping[str, HostObservation],
+    own_rules: Sequence[Pool] = (),
 ) -> tuple[NodeStatus, ...]:
-    """Rows in the natural order of names; hosts and observations are by Node name."""
+    """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools."""
+    pools = pools_of(Policy(pools=tuple(own_rules)))
     ordered = sorted(nodes, key=lambda node: natural_key(node.name))
-    return tuple(_row(node, hosts.get(node.name), observations.get(node.name)) for node in ordered)
+    return tuple(_row(node, hosts.get(node.name), observations.get(node.name), pools) for node in ordered)
 
 
-def _row(node: Node, host: Host | None, observation: HostObservation | None) -> NodeStatus:
+def _row(node: Node, host: Host | None, observation: HostObservation | None, pools: Pools) -> NodeStatus:
     facts = observation if isinstance(observation, HostFacts) else None
-    objection = exclusion(Candidate(node, observation, Policy(), Selection()))
+    objection = exclusion(Candidate(node, observation, pools.rules_for(node.labels), Selection()))
     return NodeStatus(
         node=node.name,
         host=host.address if host else "",
@@ -50,4 +59,5 @@ def _row(node: Node, host: Host | None, observation: HostObservation | None) -> 
         boot_id=facts.boot_id if facts else node.boot_id,
         reason=f"{objection.reason}: {objection.message}" if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
+        pool=pools.of(node.labels),
     )

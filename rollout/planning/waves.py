@@ -30,6 +30,8 @@ _MERGES = 16
 # The part of the rollout whose pods have only nodes to go to that wait for their own turn.
 _FEW_FIRST = "few nodes first"
 _MOVING_AGAIN = "their pods move again"
+_POOL = "pool:"
+CANARY = "canary"
 NO_ROOM = "with more nodes, their pods would not fit on the others"
 
 
@@ -39,7 +41,8 @@ class Piece:
 
     `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `pods` is
     how many leave, `ending` the seconds that the slowest of them takes to end. `price` is how many pods its drain
-    moves, and the CPU that these request (thousandths).
+    moves, and the CPU that these request (thousandths). A `pool` with a limit of its own is like a budget of which each
+    of its nodes takes one: see `pool_key`.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Piece:
     pods: int = 0
     ending: int = 0
     price: tuple[int, int] = (0, 0)
+    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +155,15 @@ def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str
     return tuple(reasons)
 
 
+def pool_key(pool: str) -> str:
+    """What stands for a pool's own limit among budgets and owners, whose keys have a slash."""
+    return f"{_POOL}{pool}"
+
+
 def _in_words(key: str, limits: Limits, *, held: bool) -> str:
     allowed = limits.allowed.get(key, 0)
+    if key.startswith(_POOL):
+        return f"at most {allowed} at once of the pool {key.removeprefix(_POOL)}"
     if is_owner(key):
         return f"with more nodes, {key} would lose all its {allowed + 1} pods at once"
     if key not in limits.rounds:
@@ -305,7 +316,7 @@ def _ramped(
 
 def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int]) -> tuple[list[Placed], int]:
     first, remaining = _split_canary(pieces, policy.canary)
-    waves = [_placed((piece,), "one at a time", Placed((), "", "canary"), limits) for piece in first]
+    waves = [_placed((piece,), "one at a time", Placed((), "", CANARY), limits) for piece in first]
     bound = len(first)
     for part, selected, narrower in _ramped(remaining, limits, ramp):
         groups: dict[str, list[Piece]] = defaultdict(list)

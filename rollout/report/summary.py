@@ -21,9 +21,19 @@ def summary_text(plan: RolloutPlan, result: RunResult) -> str:
     rows = [_finished_row(node, planned) for node in result.finished]
     rows += [_absent_row(node, "skipped") for node in result.skipped]
     rows += [_absent_row(node, "not started") for node in result.not_started]
-    table = [tabulate(rows, headers=_HEADERS, tablefmt="plain", disable_numparse=True)] if rows else []
+    headers: Sequence[str] = _HEADERS
+    if any(node.pool for node in plan.nodes):
+        headers, rows = _with_pools(rows, plan)
+    table = [tabulate(rows, headers=headers, tablefmt="plain", disable_numparse=True)] if rows else []
     parts = [*table, *_failures(result.failed), *_absences(result)]
     return "\n\n".join((*parts, "\n".join(_ending(result))))
+
+
+def _with_pools(rows: Sequence[tuple[str, ...]], plan: RolloutPlan) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Headers and rows with the nodes' pools."""
+    pools = {printable(node.name): printable(node.pool) for node in plan.nodes}
+    named = [(node, or_nothing(pools.get(node, "")), *rest) for node, *rest in rows]
+    return (_HEADERS[0], "POOL", *_HEADERS[1:]), named
 
 
 def _ending(result: RunResult) -> Iterable[str]:

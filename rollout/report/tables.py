@@ -30,14 +30,17 @@ _NODES, _WHY = _WAVE_HEADERS.index("NODES"), _WAVE_HEADERS.index("WHY")
 
 def status_text(statuses: Sequence[NodeStatus], *, width: int | None = None) -> str:
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit."""
-    rows = [_status_row(status) for status in statuses]
+    rows, headers = [_status_row(status) for status in statuses], list(_STATUS_HEADERS)
     note_width = max(24, width - 76) if width else None
+    if any(status.pool for status in statuses):
+        headers.insert(1, "POOL")
+        rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
     table = tabulate(
         rows,
-        headers=_STATUS_HEADERS,
+        headers=headers,
         tablefmt="plain",
         disable_numparse=True,
-        maxcolwidths=[None] * 6 + [note_width],
+        maxcolwidths=[None] * (len(headers) - 1) + [note_width],
         break_on_hyphens=False,
     )
     waiting = sum(status.needs_reboot for status in statuses)

@@ -88,7 +88,7 @@ def user(**values: Any) -> Callable[[Json], None]:
     ("change", "message"),
     [
         (without("clusters"), "names cluster 'c', which"),
-        (without("users"), "names user 'u', whom"),
+        (without("users"), "names user 'u', which"),
         (without("contexts"), "has no context 'x'"),
         (lambda document: document["contexts"][0].update(context={}), "names no cluster"),
         (lambda document: document["contexts"][0].update(context=None), "names no cluster"),

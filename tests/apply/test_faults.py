@@ -218,6 +218,7 @@ def test_the_first_failure_stops_the_start_of_further_nodes(started: Started, ro
         "worker-2",
         "--node",
         "worker-3",
+        "--no-prefer-no-schedule-taint",  # else the node with the fewest pods goes first
     )
     assert ended.code == 4
     assert [entry["node"] for entry in ended.summary["failed"]] == ["worker-2"]

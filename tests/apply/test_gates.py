@@ -346,7 +346,7 @@ def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path
     assert process.wait(30) == 4
     os.close(leader)
     assert_well_said(said)
-    assert said.count("Begin it?") == 2
+    assert said.count("Start it?") == 2
     assert sum(lab.scoreboard().reboots.values()) == 1
     assert lab.scoreboard().cordons_left == ()
 
@@ -360,6 +360,6 @@ def answer_waves(leader: int, answers: list[str]) -> str:
             said += os.read(leader, 65536).decode(errors="replace")
         except OSError:  # the program has ended
             return said
-        if answers and said.count("Begin it?") > 2 - len(answers):
+        if answers and said.count("Start it?") > 2 - len(answers):
             os.write(leader, f"{answers.pop(0)}\n".encode())
     return said

@@ -87,6 +87,7 @@ SAMPLES = [
     stretch("reboot-timeout"),
     stretch("ready-timeout"),
     stretch("settle-timeout"),
+    stretch("exclude-from-load-balancers"),
     Sample(
         "window",
         ("1:00 1h", "mon 2:00 2h UTC; 4:00 4h", "3:00 3h"),
@@ -139,6 +140,7 @@ SWITCHES = [
     "interactive",
     "verbose",
 ]
+SWITCHES_ON = ["delete-emptydir-data", "prefer-no-schedule-taint"]
 
 
 def parse(*arguments: str) -> Groups:
@@ -197,7 +199,7 @@ def test_every_option_is_in_the_table() -> None:
         *(SshOptions, PlaybookOptions, RebootOptions, CheckOptions, LeaseOptions, GeneralOptions),
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
-    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, "config", "delete-emptydir-data", "wait"}
+    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, *SWITCHES_ON, "config", "wait"}
 
 
 @pytest.mark.parametrize("item", SAMPLES, ids=lambda item: item.name)
@@ -220,8 +222,8 @@ def test_switches_have_the_same_layers(name: str, monkeypatch: pytest.MonkeyPatc
     assert value_of(parse(*in_file, f"--{name}"), name) is True
 
 
-def test_a_switch_that_is_on_can_be_turned_off_in_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "delete-emptydir-data"
+@pytest.mark.parametrize("name", SWITCHES_ON)
+def test_a_switch_that_is_on_can_be_turned_off_in_every_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert value_of(parse(), name) is True
     in_file = ("--config", str(settings(f"{name} = false\n")))
     assert value_of(parse(*in_file), name) is False

@@ -18,6 +18,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "boot_id": "of the host, else what the Node reports",
         "reason": "why a plan would leave it out: `reason: message`; empty where it would not",
         "error": "why its host gave no facts; else empty",
+        "pool": "whose rules hold for it; empty without pools",
     },
     "RolloutPlan": {
         "format_version": "`major.minor`; another major version is refused",
@@ -59,6 +60,21 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "ramp": "`--ramp`",
         "gates": "the gates that belong to the plan",
         "strategy": "`--strategy`",
+        "pools": "nodes with rules of their own, in their order",
+    },
+    "Pool": {
+        "name": "as the settings file has it",
+        "selector": "labels of its nodes, but for those that an earlier pool has",
+        "after": "pools that have to have ended before it begins",
+        "max_unavailable": "its own `--max-unavailable`, below the rollout's; null: none",
+        "canary": "its own `--canary`; null, here and below: the rollout's",
+        "ramp": "its own `--ramp`",
+        "strategy": "its own `--strategy`",
+        "spread_by": "its own `--spread-by`",
+        "reboot_idle": "its own `--reboot-idle`",
+        "drain_timeout": "its own `--drain-timeout`",
+        "reboot_timeout": "its own `--reboot-timeout`",
+        "ready_timeout": "its own `--ready-timeout`",
     },
     "DrainPolicy": {
         "timeout": "`--drain-timeout`",
@@ -117,6 +133,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "staged": "an update waits",
         "arrivals": "pods that earlier waves will have moved there by then",
         "machine_id": "that host and Node agreed on",
+        "pool": "whose rules hold for it; empty without pools",
     },
     "Estimate": {
         "seconds": f"in all, {_SECONDS}",
@@ -125,7 +142,12 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "settle": "of which: until it has settled",
         "soak": "of which: `--soak`",
     },
-    "Exclusion": {"node": _NODE, "reason": "why", "message": "why, as a sentence"},
+    "Exclusion": {
+        "node": _NODE,
+        "reason": "why",
+        "message": "why, as a sentence",
+        "pool": "that it belongs to; empty without pools",
+    },
     "Blocker": {
         "node": "the Node's name; empty where the whole rollout is blocked",
         "kind": "what it is",

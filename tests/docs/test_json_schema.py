@@ -1,6 +1,7 @@
 """What the real program prints for programs is what its published schemas say, on a cluster where much goes wrong."""
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.docs.pages import SCHEMAS
 pytestmark = pytest.mark.slow  # the output of a lab
 
 
+@cache
 def validator(command: str) -> Draft202012Validator:
     schema = json.loads((SCHEMAS / f"{command}.json").read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(schema)

@@ -4,11 +4,16 @@ import pytest
 
 from rollout.execution.record.record import StandingRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.continuation import counted_failures
+from rollout.execution.rollout.continuation import Situation, continuation, counted_failures
+from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
+from rollout.model.policy import Policy, Pool
 from rollout.model.progress import Phase
 from rollout.model.quantity import Count
 from rollout.planning.continuation import remaining_ramp
+from rollout.planning.estimates import NO_PAST
+from rollout.planning.plan import build_plan
+from tests.planning.builders import NOW, facts, inputs, node
 
 
 @pytest.mark.parametrize(
@@ -45,3 +50,23 @@ def test_failures_of_this_run_count_until_they_have_stopped_it(limit: int, count
 
 def test_those_that_are_tried_again_do_not_count() -> None:
     assert counted_failures(FOUND, 9, retry_failed=True) == 0
+
+
+def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
+    canary = Pool("canary", "tier=canary", canary=2, max_unavailable=Count(50, percent=True))
+    web = Pool("web", "tier=web", canary=0, ramp=(Count(1), Count(3)))
+    nodes = [node(f"{tier}-{number}", labels={"tier": tier}) for tier in ("canary", "web", "x") for number in range(4)]
+    plan = build_plan(inputs(nodes, policy=Policy(pools=(canary, web), canary=1, max_unavailable=Count(9))))
+    record = StandingRecord("this", "", "", ended=False, plan=plan)
+    begun = Begun(next(each for each in plan.nodes if each.name == "web-0"), Phase.DRAINING, "this", cordoned=True)
+    pending = tuple(each for each in plan.nodes if each.name not in {"canary-0", "web-0"})
+    unfinished = Unfinished(record, begun=(begun,), untouched=pending, done=("canary-0",))
+    hosts = {each.name: Host(each.name, "127.0.0.1") for each in nodes}
+    seen = {each.name: facts(each.name) for each in nodes}
+    situation = Situation(inputs(nodes).snapshot, hosts, seen, NOW, NO_PAST)
+    rest = continuation(unfinished, situation, retry_failed=False, skip_blocked=False).plan
+    left = {pool.name: pool for pool in rest.policy.pools}
+    assert (left["canary"].canary, left["canary"].max_unavailable) == (1, Count(2))
+    assert left["web"].ramp == (Count(3),)
+    assert (left["web"].max_unavailable, left["web"].canary, rest.policy.canary) == (None, 0, 1)
+    assert rest.waves[0].nodes == (begun.node,)

@@ -15,6 +15,7 @@ from rollout.adapters.clock import SystemClock
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.gates import OPEN, Hold, NoGates
 from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.pool_rooms import PoolRooms
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase
@@ -51,6 +52,7 @@ class Played(NoGates):
     most: list[int] = field(default_factory=lambda: [0])
     questions: int = 0
     once_more: int = 0
+    pools: PoolRooms = field(default_factory=PoolRooms)
 
     def __post_init__(self) -> None:
         self.names = [f"node-{number}" for number in range(1, self.nodes + 1)]
@@ -103,6 +105,7 @@ class Played(NoGates):
             ledger=self.ledger,
             notice=lambda _message: None,
             gates=self,
+            pools=self.pools,
         )
         runner.run(Wave(1, tuple(PlannedNode(name, "", "", "", "", 0, 0) for name in self.names), ""))
 
@@ -156,3 +159,22 @@ def test_those_that_failed_and_stayed_cordoned_count_though_they_are_ready(left_
     assert [(entry.node, entry.message) for entry in played.ledger.not_started] == [
         (node, f"--max-unavailable {limit} is used up by {names}") for node in ("node-2", "node-3")
     ]
+
+
+ONE_OF_DB = PoolRooms({"db": 1}, {"node-1": "db", "node-2": "db", "u": "db", "node-3": "web"})
+
+
+def test_a_pools_limit_is_used_up_by_its_own_nodes_and_holds_no_other_pools_up() -> None:
+    pools = PoolRooms({"db": 1}, {"node-1": "db", "node-2": "web", "u": "db"})
+    played = Played([Stage({"u"}, 1), Stage({"v"}, 2)], 2, pools=pools)
+    played.run(limit=4)
+    assert played.begun == ["node-2", "node-1"]
+    played.assert_as_expected()
+
+
+def test_nodes_whose_pool_stays_full_are_given_up_with_who_fills_it() -> None:
+    played = Played([Stage({"u"}, 1), Stage({"u"}, 1, ends=["node-3"])], 3, pools=ONE_OF_DB)
+    played.run(limit=4, patience=0.5)
+    assert [result.node for result in played.ledger.finished] == ["node-3"]
+    why = "max-unavailable 1 of the pool db is used up by u"
+    assert [(entry.node, entry.message) for entry in played.ledger.not_started] == [("node-1", why), ("node-2", why)]

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from rollout.errors import PlanFileError
 from rollout.model.names import is_object_name, is_run_id
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import PlanWarning, RolloutPlan
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan, encode_plan, sealed
 from rollout.planning.plan import build_plan
 from tests.planning.builders import inputs, node
@@ -137,3 +138,10 @@ def test_an_id(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "a.b", "a--b", "-a", "a\n", "A", "a" * 64, "\x1b[2J"])
 def test_no_id(name: str) -> None:
     assert not is_run_id(name)
+
+
+@pytest.mark.parametrize("character", ["\x7f", "\x9b", "\u202e"])
+def test_a_plan_that_quotes_what_a_terminal_obeys_is_still_itself(character: str) -> None:
+    plan = decode_plan(SAVED, "web.plan")
+    quoting = sealed(replace(plan, warnings=(PlanWarning("w-1", "pod/x", f"it says {character}"),)))
+    assert decode_plan(encode_plan(quoting), "again") == quoting

@@ -32,6 +32,7 @@ STATUS_FIELDS = [
     "boot_id",
     "reason",
     "error",
+    "pool",
 ]
 
 

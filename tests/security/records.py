@@ -104,7 +104,7 @@ PLAIN: dict[str, tuple[Damage, str]] = {
     "a newer rule": (_new_rule, "a rule that this program does not know: policy.gates.quorum"),
     "deep": (_plan('{"format_version":"1.0","x":' + "[" * 200_000), "its plan"),
     "many values": (_plan('{"format_version":"1.0","x":[' + "1," * 1_000_001 + "1]}"), "more than 1000000 values"),
-    "a newer part": (_with("quorum.json", "{}"), "its part 'quorum.json'"),
+    "a newer part": (_with("quorum.json", "{}"), "its key 'quorum.json'"),
     "no health": (_with("health.json", "{"), "health.json"),
     "a path as workload": (_with("health.json", _health_of("../../../../api/v1/secrets")), "not a workload name"),
     "a path as id": (_annotated("run", "../../../../evil"), "'../../../../evil' is not a rollout id"),

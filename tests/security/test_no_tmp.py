@@ -100,7 +100,7 @@ def test_ansible_says_it_too(lab: Lab, tmp_path: Path) -> None:
     kubeconfig = without_certificates_in_it(lab, tmp_path)
     ended = rollout(lab, "status", "--executor", "ansible", closed=(*USUAL, MEMORY), kubeconfig=kubeconfig)
     assert ended.code == ExitCode.ERROR
-    assert "Ansible takes a folder for temporary files" in ended.stderr
+    assert "Ansible needs a folder for temporary files" in ended.stderr
 
 
 def test_what_takes_no_folder_works(lab: Lab, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.gates import AlertPolicy
-from rollout.model.policy import ControlPlaneOrder, Policy
+from rollout.model.policy import ControlPlaneOrder, Policy, Pool
 from rollout.model.quantity import Count, Duration
 from rollout.planning.document import _identity_as_written
 from rollout.planning.relaxed_rules import relaxed_rules
@@ -202,6 +202,7 @@ WEAKER: dict[str, Any] = {
     "include_cordoned": True,
     "reboot_idle": True,
     "skip_blocked": None,
+    "sharing": None,
     "prefer_no_schedule_taint": None,
     "exclude_from_load_balancers": None,
     "drain.timeout": None,
@@ -234,6 +235,7 @@ WEAKER: dict[str, Any] = {
     "gates.health_checks": 1,
     "gates.soak": None,
     "gates.ignored_rivals": ("kured",),
+    "pools": (Pool("web", "tier=web", reboot_idle=True),),
 }
 
 

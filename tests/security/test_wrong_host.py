@@ -80,7 +80,10 @@ def test_a_kubelet_that_reports_all_of_another_nodes_machine(lab: Lab, rollout: 
         node_info(lab, "worker-2", machineID=other.machine_id, bootID=other.boot_id)
 
     lab.call(lie)
-    assert "several Nodes: worker-2, worker-3" in reasons(rollout, lab, "--node", "worker-2")["worker-2"]
+    assert (
+        "several Nodes have the same machine: worker-2, worker-3"
+        in reasons(rollout, lab, "--node", "worker-2")["worker-2"]
+    )
 
 
 def test_an_ssh_config_that_leads_to_another_host(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions, LocalGateOptions, is_flag_given, refuse_another_address
@@ -71,7 +72,8 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.model.text import counted
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
-    intent = plan.load_intent(file, selection.selection, process.reboot.added_to(gates.added_to(policy.policy)))
+    rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
+    intent = plan.load_intent(file, selection.selection, rules)
     refuse_rules_beside_plan(call, intent, process.reboot, gates.prometheus_url)
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)

@@ -1,11 +1,12 @@
 """`rollout doctor`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
 
+from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.nodes import SelectionOptions
@@ -17,10 +18,12 @@ from rollout.errors import ExitCode, RolloutError
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections, Targets
     from rollout.gather.doctor.checks import Check
+    from rollout.model.cluster import Node
     from rollout.model.policy import Policy
 
 
 def doctor(
+    call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
     policy: PolicyOptions,
@@ -40,7 +43,8 @@ def doctor(
     from rollout.gather.doctor.checks import Verdict, ordered
     from rollout.report.doctor import doctor_document, doctor_text
 
-    checks = ordered(_examined(cluster, selection, policy, ssh, reboot, lease))
+    rules = reboot.added_to(policy.with_pools(pools.given(call)))
+    checks = ordered(_examined(cluster, selection, rules, ssh, lease))
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
@@ -52,9 +56,8 @@ def doctor(
 def _examined(
     cluster: ClusterOptions,
     selection: SelectionOptions,
-    policy: PolicyOptions,
+    policy: "Policy",
     ssh: SshOptions,
-    reboot: RebootOptions,
     lease: LeaseOptions,
 ) -> Iterator["Check"]:
     """Check after check, until one stands in the way of all that follow."""
@@ -74,19 +77,32 @@ def _examined(
         nodes = read_nodes(connections)
         targets = ask_hosts(nodes, connections, selection.selection, ssh)
         yield passed(CheckName.NODES, subject, f"{len(targets.selected)} of {len(nodes)} nodes are selected")
-        yield from _hosts(targets, connections, selection, ssh, own_command=bool(reboot.digest))
+        yield from _pools([node for node in nodes if node.name in targets.selected], policy)
+        yield from _hosts(targets, connections, selection, ssh, own_command=bool(policy.reboot_command))
         stage = CheckName.DRAIN
-        yield from _forecast(targets, connections, selection, reboot.added_to(policy.policy))
+        yield from _forecast(targets, connections, selection, policy)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
 
-def _rights(connections: "Connections", policy: PolicyOptions, lease: LeaseOptions) -> Iterable["Check"]:
+def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:
+    from rollout.gather.doctor.pools import pool_checks
+    from rollout.planning.pools import DEFAULT, ordered, pools_of
+
+    if not policy.pools:
+        return ()
+    members: dict[str, list[str]] = {name: [] for name in ordered(policy.pools)}
+    for node in nodes:
+        members[pools_of(policy).of(node.labels)].append(node.name)
+    return pool_checks(members, DEFAULT)
+
+
+def _rights(connections: "Connections", policy: "Policy", lease: LeaseOptions) -> Iterable["Check"]:
     from rollout.cli.stages.gather import with_patience
     from rollout.gather.cluster.rights import apply_rights, missing_rights
     from rollout.gather.doctor.cluster import right_checks
 
-    needs = apply_rights(lease.lease_namespace, disable_eviction=policy.disable_eviction)
+    needs = apply_rights(lease.lease_namespace, disable_eviction=policy.drain.disable_eviction)
     return right_checks(needs, missing_rights(connections.api, needs, ask=with_patience))
 
 
@@ -127,7 +143,8 @@ def _forecast(
 
     snapshot = read_cluster(connections)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
-    rules = replace(policy, skip_blocked=False, reboot_idle=True)
+    own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
+    rules = replace(policy, skip_blocked=False, reboot_idle=True, pools=own)
     plan = decide(Intent(selection.selection, rules), snapshot, targets)
     yield from rival_checks(rivals(snapshot, ()))
     yield from exclusion_checks(plan)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions
@@ -33,6 +34,7 @@ ExplainOption = Annotated[
 
 
 def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
+    call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
     policy: PolicyOptions,
@@ -63,7 +65,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.report.tables import UNSAVED_NOTE, saved_note
 
     # rules that contradict each other are told before anything is asked
-    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.policy)))
+    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
     check_target(out)
     gathered = gather.gather(cluster, intent.selection, ssh)
     if explain is not None:

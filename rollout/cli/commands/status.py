@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.general import GeneralOptions
@@ -17,6 +20,7 @@ RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, 
 
 
 def status(
+    call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
     ssh: SshOptions,
@@ -38,6 +42,7 @@ def status(
     from rollout.planning.status import node_statuses
     from rollout.report.tables import status_text
 
+    own_rules = pools.given(call)
     connections = connect(cluster, selection.selection, ssh)
     if run:
         _show_run(connections, lease.lease_namespace, as_json=general.as_json)
@@ -47,7 +52,7 @@ def status(
     shown = [
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]
-    statuses = node_statuses(shown, targets.hosts, targets.observations)
+    statuses = node_statuses(shown, targets.hosts, targets.observations, own_rules)
     if general.as_json:
         show_bytes(json_document(statuses))
     else:

@@ -1,12 +1,12 @@
 """The rules of a rollout as flags: plan and apply take them, and a saved plan holds them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from rollout.cli.options import values
 from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
 from rollout.cli.options.nodes import SkipBlockedOption
-from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Sharing, Strategy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 
 _DRAIN = DrainPolicy()
@@ -123,9 +123,13 @@ class PolicyOptions:
         ),
     ] = _POLICY.settle_timeout
 
+    def with_pools(self, pools: tuple[Pool, ...]) -> Policy:
+        """The same, as the plan records it, with the settings file's pools."""
+        return replace(self.policy, pools=pools)
+
     @property
     def policy(self) -> Policy:
-        """The same, as the plan records it."""
+        """The rules without pools."""
         return Policy(
             max_unavailable=self.max_unavailable,
             canary=self.canary,

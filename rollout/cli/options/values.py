@@ -94,6 +94,11 @@ def namespace(value: str) -> str:
     return value
 
 
+def is_label_like(value: str) -> bool:
+    """Whether it has the form of a DNS label, as names of pools do."""
+    return bool(_NAMESPACE.fullmatch(value))
+
+
 def ramp(value: str) -> str:
     """Counts, separated by commas, none of them zero; as they were written. Empty: none."""
     for part in value.split(",") if value.strip() else ():

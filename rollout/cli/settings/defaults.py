@@ -3,6 +3,7 @@
     max-unavailable = "25%"      # for every command that has the flag
     [apply]
     yes = true                   # for apply alone
+    [[pool]]                     # nodes with rules of their own: see `options.pools`
 
 The file is the lowest layer: the environment goes before it, flags go before both. A key that no command knows
 is an error, not a silent default. A file that nobody named may only tune: see `settings.reserved`.
@@ -22,6 +23,8 @@ from rollout.errors import UsageError
 
 # Of a command's context: the file that its defaults come from.
 SETTINGS_FILE = "rollout.settings-file"
+# Likewise: its [[pool]] tables, for the commands that know pools.
+POOL_KEY, POOL_TABLES = "pool", "rollout.pools"
 _NOT_IN_FILES = frozenset({"config", "help", "version"})
 
 
@@ -32,12 +35,15 @@ def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
     file = named_file(value) if value else file_here()
     if file is None:
         return value
-    tables = _flags_by_command(context)
-    defaults = settings_for(context.info_name or "", file.settings, tables, origin=str(file.path))
+    tables, origin = _flags_by_command(context), str(file.path)
+    flags = {key: value for key, value in file.settings.items() if key != POOL_KEY}
+    defaults = settings_for(context.info_name or "", flags, tables, origin=origin)
     if not file.named:
-        refuse_reserved(file.settings, str(file.path))
+        # what a pool may have of its own tunes
+        refuse_reserved(flags, origin)
     _tell(file, by_flag=_is_given_by_flag(context))
-    context.meta[SETTINGS_FILE] = str(file.path)
+    context.meta[SETTINGS_FILE] = origin
+    context.meta[POOL_TABLES] = file.settings.get(POOL_KEY, [])
     context.default_map = defaults
     return file.path
 

@@ -52,8 +52,9 @@ def load_plan(path: Path) -> RolloutPlan:
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
     """A new plan; or the saved one with what stands in its way now, `StalePlanError` where it does not fit any more."""
-    useless = useless_spreading(snapshot.nodes, intent.policy.spread_by)
-    for warning in (*([useless] if useless else ()), *_idle_gates(intent.policy.gates)):
+    labels = dict.fromkeys((intent.policy.spread_by, *(pool.spread_by or "" for pool in intent.policy.pools)))
+    useless = filter(None, (useless_spreading(snapshot.nodes, label) for label in labels))
+    for warning in (*useless, *_idle_gates(intent.policy.gates)):
         say(f"warning: {warning}")
     inputs = inputs_of(intent, snapshot, targets)
     fresh = build_plan(inputs)

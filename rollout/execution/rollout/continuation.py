@@ -4,6 +4,7 @@ Without its record, or with one that is not understood, nothing is left but what
 nodes that were begun, finished by their own marks.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,16 +12,17 @@ from datetime import datetime
 from rollout.execution.record.stranded import stranded
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ports import Inheritance
-from rollout.model.cluster import ClusterSnapshot
+from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import DrainPolicy, Policy, Selection
+from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome
 from rollout.model.quantity import Count
 from rollout.planning.continuation import joined, remaining_ramp, with_earlier_exclusions
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.estimates import Past
 from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.pools import DEFAULT, Pools, pools_of
 
 # What drains of the rollout were not allowed is not known, so no data is deleted.
 _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
@@ -146,12 +148,13 @@ def _planned_anew(
 ) -> RolloutPlan:
     """A plan of the nodes that were never begun, by the rules of the run; its counts are of all the run's nodes."""
     policy = rules_of(unfinished)
+    pools, ends = pools_of(policy), _taken(unfinished, situation.snapshot)
+    sizes = pools.sizes(_selected_nodes(unfinished, situation.snapshot)) if policy.pools else {"": selected}
     counted = replace(
-        policy,
+        _remaining(policy, ends[DEFAULT if policy.pools else ""], sizes.get(DEFAULT, 0) if policy.pools else selected),
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
-        canary=max(0, policy.canary - len(unfinished.done) - len(unfinished.begun)),
-        ramp=_remaining_ramp(unfinished, policy, situation.snapshot, selected),
+        pools=tuple(_remaining_in(pool, pools, ends[pool.name], sizes.get(pool.name, 0)) for pool in policy.pools),
         skip_blocked=policy.skip_blocked or skip_blocked,
     )
     return build_plan(
@@ -167,10 +170,47 @@ def _planned_anew(
     )
 
 
-def _remaining_ramp(
-    unfinished: Unfinished, policy: Policy, snapshot: ClusterSnapshot, selected: int
-) -> tuple[Count, ...]:
-    """The steps that are still to be taken: nodes that came through, or are about to, have taken the first ones."""
-    through = {*unfinished.done, *(item.node.name for item in unfinished.begun)}
-    workers = sum(1 for node in snapshot.nodes if node.name in through and not node.is_control_plane)
-    return remaining_ramp([step.of(selected) for step in policy.ramp], workers - policy.canary)
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """How many nodes have come through, or are about to: all that were, and the workers that are still there."""
+
+    nodes: int = 0
+    workers: int = 0
+
+
+def _taken(unfinished: Unfinished, snapshot: ClusterSnapshot) -> Mapping[str, _Taken]:
+    """The same, by pool."""
+    pools, labels = pools_of(rules_of(unfinished)), {node.name: node.labels for node in snapshot.nodes}
+    workers = {node.name for node in snapshot.nodes if not node.is_control_plane}
+    begun = {item.node.name: item.node.pool for item in unfinished.begun}
+    through = [(name, begun.get(name) or pools.of(labels.get(name, {}))) for name in {*unfinished.done, *begun}]
+    taken: dict[str, _Taken] = defaultdict(_Taken)
+    for name, pool in through:
+        before = taken[pool]
+        taken[pool] = _Taken(before.nodes + 1, before.workers + (name in workers))
+    return taken
+
+
+def _remaining(rules: Policy, taken: _Taken, size: int) -> Policy:
+    """The rules with as many canaries and steps of the ramp as are still to be taken; the ramp's are of `size` nodes.
+
+    Nodes that came through, or are about to, have taken the first ones.
+    """
+    ramp = remaining_ramp([step.of(size) for step in rules.ramp], taken.workers - rules.canary)
+    return replace(rules, canary=max(0, rules.canary - taken.nodes), ramp=ramp)
+
+
+def _remaining_in(pool: Pool, pools: Pools, taken: _Taken, size: int) -> Pool:
+    """A pool's own rules, with its counts in numbers."""
+    rest = _remaining(pools.rules(pool.name), taken, size)
+    most = None if pool.max_unavailable is None else Count(pool.max_unavailable.of(size))
+    return replace(pool, max_unavailable=most, canary=rest.canary, ramp=rest.ramp)
+
+
+def _selected_nodes(unfinished: Unfinished, snapshot: ClusterSnapshot) -> list[Node]:
+    """The Nodes that the interrupted run was for, as far as they are still there."""
+    plan = unfinished.record.plan
+    if plan is None:
+        return list(snapshot.nodes)
+    names = {node.name for node in plan.nodes} | {exclusion.node for exclusion in plan.excluded}
+    return [node for node in snapshot.nodes if node.name in names and not excluded_by_name(node.name, plan.selection)]

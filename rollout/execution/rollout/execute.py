@@ -25,6 +25,7 @@ from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.record import NoRecord, Record, RunRecord
 from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.pool_rooms import PoolRooms
 from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
 from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
@@ -33,6 +34,7 @@ from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
+from rollout.planning.pools import pools_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ def _runner(run: _Run, ledger: Ledger) -> WaveRunner:
     return WaveRunner(
         run_one=lambda node: _run_one(run, node),
         unavailable=lambda: _unavailable(run),
+        pools=PoolRooms.of(run.plan, run.cluster.ask(read_nodes)) if policy.pools else PoolRooms(),
         clock=run.ports.clock,
         stop=run.stop,
         allowance=Allowance(
@@ -274,7 +277,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
     return NodeContext(
         NodeTask(planned, rollout, run.cluster, run.guard, run.report, ports.clock.monotonic()),
         NodeHost(host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command),
-        run.plan.policy,
+        pools_of(run.plan.policy).rules(planned.pool),
         run.gates,
         run.stop,
         is_taken_up=planned.name in begun,

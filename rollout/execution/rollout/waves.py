@@ -14,6 +14,7 @@ from rollout.execution.gates.gates import Gates, NoGates
 from rollout.execution.rollout.admission import Admission, SideBySide
 from rollout.execution.rollout.lanes import Lanes, ThreadLanes
 from rollout.execution.rollout.ledger import Ledger
+from rollout.execution.rollout.pool_rooms import PoolRooms
 from rollout.model.plan import PlannedNode, Wave
 from rollout.model.progress import NodeResult
 from rollout.ports import Clock
@@ -52,6 +53,7 @@ class WaveRunner:
     begun: frozenset[str] = frozenset()
     gates: Gates = field(default_factory=NoGates)
     lanes: Callable[[Callable[[PlannedNode], NodeResult], int], Lanes] = ThreadLanes
+    pools: PoolRooms = field(default_factory=PoolRooms)
 
     def run(self, wave: Wave, admission: Admission | None = None) -> None:
         """Return when every node of the wave has finished, or will not be begun."""
@@ -65,7 +67,7 @@ class WaveRunner:
                 if running.nodes:
                     self._collect(running, admission, more=bool(waiting))
                 elif waiting and not admission.unsettled:
-                    has_reported = has_reported or self._report_limit()
+                    has_reported = has_reported or self._report_limit(waiting)
                     self._be_patient(waiting, patience)
                     continue
                 elif waiting:
@@ -98,7 +100,7 @@ class WaveRunner:
                 self._give_up(waiting, why)
                 return []
             in_flight = running | admission.unsettled
-            if self._unasked(waiting, in_flight, admission, ()) is None:
+            if self._unasked(waiting, in_flight, admission, (), in_flight | self.ledger.away) is None:
                 return []
             if admitted := self._admitted(waiting, in_flight, admission):
                 admission.begin(admitted)
@@ -111,16 +113,17 @@ class WaveRunner:
         self, waiting: list[PlannedNode], in_flight: frozenset[str], admission: Admission
     ) -> list[PlannedNode]:
         """As many as there is room for of those that no gate holds; those that are held for good leave `waiting`."""
-        mine = in_flight | self.ledger.away
-        room = self.allowance.nodes - len(mine) - len(self.unavailable() - mine)
+        away = in_flight | self.ledger.away | self.unavailable()
+        room = self.allowance.nodes - len(away)
         admitted: list[PlannedNode] = []
         asked = set[str]()
-        while room > 0 and (node := self._unasked(waiting, in_flight, admission, asked)):
+        while room > 0 and (node := self._unasked(waiting, in_flight, admission, asked, away)):
             asked.add(node.name)
             hold = self.gates.hold(node)
             if not hold.why:
                 admitted.append(node)
                 in_flight |= {node.name}
+                away |= {node.name}
             elif hold.final:
                 waiting.remove(node)
                 self.ledger.give_up([node], hold.why)
@@ -128,11 +131,17 @@ class WaveRunner:
         return admitted
 
     def _unasked(
-        self, waiting: Sequence[PlannedNode], in_flight: frozenset[str], admission: Admission, asked: Container[str]
+        self,
+        waiting: Sequence[PlannedNode],
+        in_flight: frozenset[str],
+        admission: Admission,
+        asked: Container[str],
+        away: frozenset[str],
     ) -> PlannedNode | None:
-        """The next that may begin and that no gate was asked about yet."""
+        """The next that may begin, has room in its pool while those are away, and no gate was asked about yet."""
         left = [node for node in waiting if node.name not in in_flight]
-        return next((node for node in admission.candidates(left, in_flight) if node.name not in asked), None)
+        unasked = (node for node in admission.candidates(left, in_flight) if node.name not in asked)
+        return next((node for node in unasked if self.pools.has_room(node.name, away)), None)
 
     def _give_up(self, waiting: list[PlannedNode], why: str) -> None:
         self.ledger.give_up(waiting, why)
@@ -144,7 +153,7 @@ class WaveRunner:
             self.ledger.take(result)
             admission.end(result)
 
-    def _report_limit(self) -> bool:
+    def _report_limit(self, waiting: Sequence[PlannedNode]) -> bool:
         """Say who uses up the limit; what gates hold is told by them."""
         with suppress(ApiError):
             away = self.unavailable() | self.ledger.away
@@ -153,6 +162,8 @@ class WaveRunner:
                 self.notice(
                     f"waiting for nodes to be Ready: --max-unavailable {self.allowance.nodes} is used up by {names}"
                 )
+            for why in self.pools.full(waiting, away):
+                self.notice(f"waiting for nodes to be Ready: {why}")
         return True
 
     def _be_patient(self, waiting: list[PlannedNode], patience: Deadline) -> None:
@@ -162,6 +173,11 @@ class WaveRunner:
             return
         away = self.unavailable() | self.ledger.away
         if len(away) < self.allowance.nodes:
-            self.stop.wait(_LOOK_AGAIN)
+            full = self.pools.full(waiting, away)
+            for why, nodes in full.items():
+                self.ledger.give_up(nodes, why)
+                waiting[:] = [node for node in waiting if node not in nodes]
+            if not full:
+                self.stop.wait(_LOOK_AGAIN)
             return
         self._give_up(waiting, f"--max-unavailable {self.allowance.nodes} is used up by {', '.join(sorted(away))}")

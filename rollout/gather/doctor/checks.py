@@ -22,6 +22,7 @@ class CheckName(StrEnum):
     RIGHT = "right"
     LOCK = "lock"
     NODES = "nodes"
+    POOL = "pool"
     NODE = "node"
     SSH = "ssh"
     HOST_KEY = "host-key"

@@ -1,0 +1,169 @@
+"""Pools through the real program: each node by the rules of its pool, in one plan, one record, whoever goes on."""
+
+import json
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_rolling import (
+    Line,
+    assert_clean,
+    begun_at,
+    ended_at,
+    inflict,
+    killed_once,
+    most_at_once,
+    roomy,
+    workers,
+)
+
+Started = Callable[[Scenario | str, int], Lab]
+POOLS = """
+max-unavailable = 3
+health-checks = 1
+
+[[pool]]
+name = "canary"
+selector = "topology.kubernetes.io/zone=eu-1a"
+max-unavailable = 1
+
+[[pool]]
+name = "rest"
+selector = "topology.kubernetes.io/zone in (eu-1b, eu-1c)"
+after = ["canary"]
+max-unavailable = "50%"
+drain-timeout = "5m"
+reboot-timeout = "4s"
+"""
+NOT_COVERING = """
+[[pool]]
+name = "none"
+selector = "tier=none"
+
+[[pool]]
+name = "a"
+selector = "topology.kubernetes.io/zone=eu-1a"
+"""
+CANARIES, REST = {"worker-1", "worker-4"}, {"worker-2", "worker-3", "worker-5", "worker-6"}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    path = tmp_path / "pools.toml"
+    path.write_text(POOLS)
+    return path
+
+
+def pools_of(plan: Any) -> list[dict[str, int]]:
+    """By wave, how many nodes of which pool."""
+    return [dict(Counter(node["pool"] for node in wave["nodes"])) for wave in plan["waves"]]
+
+
+def assert_canary_first(lines: list[Line]) -> None:
+    begun, ended = begun_at(lines), ended_at(lines)
+    assert max(ended[node] for node in CANARIES & ended.keys()) < min(begun[node] for node in REST & begun.keys())
+
+
+def test_one_pool_after_another_each_with_its_own_limit(started: Started, rollout: Rollout, settings: Path) -> None:
+    lab = started(roomy(6), 6)
+    shown = rollout(lab, "status", "-o", "json", "-c", str(settings))
+    assert {row["node"]: row["pool"] for row in json.loads(shown.stdout)} == {
+        **dict.fromkeys(CANARIES, "canary"),
+        **dict.fromkeys(REST, "rest"),
+    }
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings))
+    assert ended.code == 0, ended.stderr
+    assert pools_of(ended.plan) == [{"canary": 1}, {"canary": 1}, {"rest": 2}, {"rest": 2}]
+    assert ended.plan["policy"]["pools"][1]["drain_timeout"] == "5m"
+    assert_canary_first(ended.lines)
+    assert most_at_once(ended.lines) == 2
+    assert_clean(lab, *workers(1, 6), most=2)
+
+
+def test_each_node_has_its_pools_patience(started: Started, rollout: Rollout, settings: Path) -> None:
+    lab = started(roomy(6), 6)
+    inflict(lab, "worker-1", HostFaults(boot_seconds=240))
+    inflict(lab, "worker-2", HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    ended = rollout(lab, "apply", "--yes", "-c", str(settings), "--reboot-timeout", "60s")
+    assert ended.code == 4
+    assert "worker-1: succeeded" in ended.stderr
+    assert "--reboot-timeout 4s" in ended.stdout
+    row = next(line.split() for line in ended.stdout.splitlines() if line.startswith("worker-2 "))
+    assert row[1:3] == ["rest", "not-back"]
+
+
+def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
+    started: Started, rollout: Rollout, settings: Path, tmp_path: Path
+) -> None:
+    lab = started(roomy(6), 6)
+    process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "-c", str(settings), "--lease-duration", "2s")
+    killed_once(process, signal.SIGKILL, finished=1)
+    inflict(lab, "worker-3", HostFaults(reboot=RebootFault.NEVER_RETURNS))
+    ended = rollout(lab, "resume", "--yes", "-o", "json")
+    assert ended.code == 4
+    assert pools_of(ended.plan)[-2:] == [{"rest": 2}, {"rest": 2}]
+    assert all("rest" not in wave for wave in pools_of(ended.plan)[:-2])
+    assert_canary_first(ended.lines)
+    (failed,) = ended.summary["failed"]
+    assert failed["node"] == "worker-3"
+    assert "--reboot-timeout 4s" in failed["message"]
+
+
+def test_a_saved_plan_carries_its_pools(started: Started, rollout: Rollout, settings: Path, tmp_path: Path) -> None:
+    lab = started(roomy(6), 6)
+    assert rollout(lab, "plan", "-c", str(settings), "--out", str(tmp_path / "my.plan")).code == 0
+    settings.unlink()
+    ended = rollout(lab, "apply", str(tmp_path / "my.plan"), "-o", "json")
+    assert ended.code == 0, ended.stderr
+    assert_canary_first(ended.lines)
+    assert_clean(lab, *workers(1, 6), most=2)
+
+
+def test_side_by_side_under_the_rollouts_limit(started: Started, rollout: Rollout, settings: Path) -> None:
+    settings.write_text(POOLS.replace('after = ["canary"]\n', ""))
+    lab = started(roomy(6), 6)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings))
+    assert ended.code == 0, ended.stderr
+    together, *later = pools_of(ended.plan)
+    assert together == {"canary": 1, "rest": 2}
+    assert len(later) < 3
+    assert_clean(lab, *workers(1, 6), most=3)
+
+
+def test_pools_that_roll_side_by_side_keep_to_their_own_limits(
+    started: Started, rollout: Rollout, settings: Path
+) -> None:
+    settings.write_text(
+        POOLS.replace('after = ["canary"]\n', "").replace("[[pool]]", 'strategy = "rolling"\n[[pool]]', 1)
+    )
+    lab = started(roomy(9), 9)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "-c", str(settings), "--reboot-timeout", "60s")
+    assert ended.code == 0, ended.stderr
+    (wave,) = ended.plan["waves"]
+    pools = {node["name"]: node["pool"] for node in wave["nodes"]}
+    canaries = [line for line in ended.lines if pools.get(line.get("node", "")) == "canary"]
+    assert (most_at_once(ended.lines), most_at_once(canaries)) == (3, 1)
+    assert_clean(lab, *workers(1, 9), most=3)
+
+
+def test_doctor_names_pools_without_nodes_and_nodes_without_a_pool(
+    started: Started, rollout: Rollout, settings: Path
+) -> None:
+    settings.write_text(NOT_COVERING)
+    lab = started(roomy(3), 3)
+    ended = rollout(lab, "doctor", "-o", "json", "-c", str(settings))
+    found = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "pool"]
+    assert [(check["subject"], check["verdict"]) for check in found] == [
+        ("none", "warn"),
+        ("a", "pass"),
+        ("default", "warn"),
+    ]
+    assert "worker-2" in found[-1]["message"]

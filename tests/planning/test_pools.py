@@ -1,0 +1,273 @@
+"""Pools: whose rules hold for which node, in which order, and never above the rollout's own limit."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rollout.errors import PlanFileError, UsageError
+from rollout.execution.rollout.pool_rooms import PoolRooms
+from rollout.model.cluster import Node
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy, Pool, Strategy
+from rollout.model.quantity import Count, Duration
+from rollout.planning.document import _identity_as_written, decode_plan, encode_plan, sealed
+from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.pools import DEFAULT, ordered, pools_of, predecessors
+from rollout.planning.rolling import may_begin
+from rollout.planning.staleness import changes
+from tests.planning.builders import control_plane, facts, inputs, node
+
+CANARY = Pool("canary", "tier=canary", max_unavailable=Count(1), drain_timeout=Duration(60))
+WEB = Pool("web", "tier=web", after=("canary",), max_unavailable=Count(2), reboot_timeout=Duration(120))
+
+
+def of_tier(tier: str, *numbers: int) -> list[Node]:
+    return [node(f"{tier}-{number}", labels={"tier": tier, "zone": "ab"[number % 2]}) for number in numbers]
+
+
+def planned(nodes: list[Node], *pools: Pool, limit: int = 3, **rules: object) -> RolloutPlan:
+    policy = Policy(max_unavailable=Count(limit), pools=pools, **rules)  # type: ignore[arg-type]
+    return build_plan(inputs(nodes, policy=policy))
+
+
+def waves(plan: RolloutPlan) -> list[list[str]]:
+    return [[member.name for member in wave.nodes] for wave in plan.waves]
+
+
+def test_the_first_pool_that_matches_has_the_node_and_default_the_others() -> None:
+    every = Pool("every", "tier")
+    pools = pools_of(Policy(pools=(CANARY, every)))
+    assert [pools.of(labels) for labels in ({"tier": "canary"}, {"tier": "x"}, {})] == ["canary", "every", DEFAULT]
+    assert pools_of(Policy()).of({"tier": "canary"}) == ""
+
+
+def test_a_pool_has_the_rollouts_rules_but_for_its_own() -> None:
+    rules = Policy(pools=(CANARY, WEB), ready_timeout=Duration(7), include_cordoned=True)
+    canary, web, rest = (pools_of(rules).rules(name) for name in ("canary", "web", DEFAULT))
+    assert (canary.drain.timeout, web.drain.timeout) == (Duration(60), rules.drain.timeout)
+    assert (canary.reboot_timeout, web.reboot_timeout) == (rules.reboot_timeout, Duration(120))
+    assert {canary.ready_timeout, web.ready_timeout} == {Duration(7)}
+    assert canary.include_cordoned
+    assert rest is rules
+
+
+def test_pools_come_after_those_that_they_wait_for_and_default_last() -> None:
+    last, first = Pool("last", "a", after=("mid",)), Pool("first", "b")
+    assert ordered((last, Pool("mid", "c", after=("first",)), first)) == ("first", "mid", "last", DEFAULT)
+    assert predecessors((last, Pool("mid", "c", after=("first",)), first))["last"] == {"first", "mid"}
+
+
+@pytest.mark.parametrize(
+    ("pools", "says"),
+    [
+        (
+            (Pool("a", "x", after=("b",)), Pool("b", "y", after=("a",))),
+            "pool 'a': after: 'a', 'b' wait for one another",
+        ),
+        ((Pool("a", "x", after=("a",)),), "pool 'a': after: 'a' wait for one another"),
+        ((Pool("a", "x", after=("none",)),), "pool 'a': after: there is no pool 'none'"),
+        ((Pool("a", "x"), Pool("a", "y")), "pool 'a': there are 2 of this name"),
+        ((Pool(DEFAULT, "x"),), "pool 'default': that name is for the nodes that no pool matches"),
+    ],
+)
+def test_pools_that_have_no_order_are_refused(pools: tuple[Pool, ...], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        ordered(pools)
+
+
+def test_one_after_another_each_with_its_own_limit() -> None:
+    nodes = [*of_tier("web", 1, 2, 3), *of_tier("other", 1, 2, 3, 4), *of_tier("canary", 1, 2)]
+    plan = planned(nodes, CANARY, WEB)
+    assert waves(plan) == [
+        ["canary-1"],
+        ["canary-2"],
+        ["web-1", "web-2"],
+        ["web-3"],
+        ["other-1", "other-2", "other-3"],
+        ["other-4"],
+    ]
+    assert [node.pool for node in plan.nodes] == ["canary"] * 2 + ["web"] * 3 + [DEFAULT] * 4
+    assert plan.waves[2].because.startswith("pool web: ")
+    assert plan.summary.waves_lower_bound == 6
+
+
+def test_an_empty_pool_lets_nobody_pass_those_that_it_waits_for() -> None:
+    empty, last = Pool("empty", "tier=none", after=("canary",)), Pool("last", "tier=web", after=("empty",))
+    assert waves(planned([*of_tier("web", 1), *of_tier("canary", 1)], CANARY, empty, last)) == [["canary-1"], ["web-1"]]
+
+
+def test_side_by_side_as_far_as_the_rollouts_limit_and_theirs_allow() -> None:
+    a, b = Pool("a", "tier=a", max_unavailable=Count(2)), Pool("b", "tier=b", max_unavailable=Count(2))
+    plan = planned([*of_tier("a", 1, 2, 3), *of_tier("b", 1, 2, 3)], a, b)
+    assert waves(plan) == [["a-1", "a-2", "b-1"], ["a-3", "b-2", "b-3"]]
+    assert plan.waves[0].because.startswith("pool a; pool b: side by side")
+
+
+def test_the_rollouts_limit_holds_above_a_pools() -> None:
+    wide = Pool("wide", "tier=web", max_unavailable=Count(5))
+    assert waves(planned(of_tier("web", 1, 2, 3, 4), wide, limit=2)) == [["web-1", "web-2"], ["web-3", "web-4"]]
+
+
+def test_a_pools_percentage_is_of_its_nodes() -> None:
+    half = Pool("half", "tier=web", max_unavailable=Count(50, percent=True))
+    nodes = [*of_tier("web", 1, 2, 3, 4), *of_tier("other", *range(8))]
+    assert waves(planned(nodes, half, limit=9))[:2] == [["web-1", "web-2"], ["web-3", "web-4"]]
+
+
+def test_a_pools_node_that_is_away_uses_up_its_limit() -> None:
+    away = replace(node("web-9", ready=False), labels={"tier": "web"})
+    plan = planned([*of_tier("canary", 1), *of_tier("web", 1, 2, 3), away], CANARY, WEB, limit=9)
+    assert waves(plan) == [["canary-1"], ["web-1"], ["web-2"], ["web-3"]]
+    assert plan.excluded[0].pool == "web"
+    assert not plan.blockers
+    more = replace(away, name="web-8", uid="uid-web-8")
+    plan = planned([*of_tier("web", 1), away, more], CANARY, WEB, limit=9)
+    assert {blocker.node for blocker in plan.blockers} == {"web-8", "web-9"}
+    assert "max-unavailable 2 of the pool web" in plan.blockers[0].message
+
+
+def test_side_by_side_a_ramp_and_zones_hold_in_their_pool() -> None:
+    ramped = Pool("a", "tier=a", ramp=(Count(1), Count(2)))
+    zoned = Pool("b", "tier=b", spread_by="zone")
+    plan = planned([*of_tier("a", *range(1, 8)), *of_tier("b", *range(1, 7))], ramped, zoned, limit=5)
+    for number, wave in enumerate(plan.waves):
+        together = Counter(member.name[0] for member in wave.nodes)
+        assert together["a"] <= (2 if number else 1)
+        assert len({int(member.name[2:]) % 2 for member in wave.nodes if member.pool == "b"}) <= 1
+    assert len(plan.waves) == 4
+
+
+def test_each_pool_rolls_and_spreads_as_it_says() -> None:
+    rolling = Pool("web", "tier=web", strategy=Strategy.ROLLING, max_unavailable=Count(2))
+    zoned = Pool("db", "tier=db", after=("web",), spread_by="zone")
+    plan = planned([*of_tier("web", 1, 2, 3), *of_tier("db", 1, 2, 3, 4)], rolling, zoned)
+    assert [wave.rolling is not None for wave in plan.waves] == [True, False, False]
+    assert waves(plan)[1:] == [["db-2", "db-4"], ["db-1", "db-3"]]
+
+
+def test_pools_that_roll_side_by_side_are_one_part_that_knows_their_limits() -> None:
+    a = Pool("a", "tier=a", strategy=Strategy.ROLLING, max_unavailable=Count(1))
+    b = Pool("b", "tier=b", strategy=Strategy.ROLLING)
+    (part,) = planned([*of_tier("a", 1, 2, 3), *of_tier("b", *range(1, 7))], a, b).waves
+    assert part.rolling is not None
+    assert part.rolling.in_flight == 3
+    assert may_begin(part.rolling, ("a-1", "b-1"), "b-2")
+    assert not may_begin(part.rolling, ("a-1", "b-1"), "a-2")
+
+
+def test_canary_and_control_plane_go_alone_whatever_other_pools_do() -> None:
+    masters = Pool("masters", "node-role.kubernetes.io/control-plane")
+    tested = Pool("tested", "tier=web", canary=1)
+    plan = planned([*of_tier("web", 1, 2), *of_tier("x", 1), control_plane("cp-1")], masters, tested)
+    assert waves(plan) == [["cp-1"], ["web-1"], ["web-2"], ["x-1"]]
+
+
+def test_idle_nodes_are_rebooted_where_their_pool_says() -> None:
+    nodes = [*of_tier("web", 1), *of_tier("db", 1)]
+    seen = {each.name: facts(each.name, staged=False) for each in nodes}
+    policy = Policy(pools=(Pool("web", "tier=web", reboot_idle=True),))
+    plan = build_plan(inputs(nodes, observations=seen, policy=policy))
+    assert (waves(plan), [out.node for out in plan.excluded]) == ([["web-1"]], ["db-1"])
+
+
+def test_a_document_holds_the_pools_and_what_is_not_understood_of_them_is_refused() -> None:
+    plan = planned([*of_tier("canary", 1), *of_tier("web", 1)], CANARY, WEB)
+    document = encode_plan(plan)
+    assert decode_plan(document, "it") == plan
+    written = msgspec.json.decode(document)
+    written["policy"]["pools"][1]["mood"] = "good"
+    written["plan_id"] = _identity_as_written(msgspec.json.encode(written))
+    with pytest.raises(PlanFileError, match=r"a rule that this program does not know: policy.pools\[1\].mood"):
+        decode_plan(msgspec.json.encode(written), "it")
+
+
+@pytest.mark.parametrize(
+    ("pools", "says"),
+    [
+        ((WEB,), "there is no pool 'canary'"),
+        ((CANARY,), "web-1 is of the pool 'web', which has no rules"),
+        ((), "canary-1 is of the pool 'canary', which has no rules"),
+        ((replace(CANARY, selector="=="), WEB), "is not a label selector"),
+    ],
+)
+def test_a_document_whose_pools_make_no_sense_is_refused(pools: tuple[Pool, ...], says: str) -> None:
+    plan = planned([*of_tier("canary", 1), *of_tier("web", 1)], CANARY, WEB)
+    forged = sealed(replace(plan, policy=replace(plan.policy, pools=pools)))
+    with pytest.raises(PlanFileError, match=says):
+        decode_plan(encode_plan(forged), "it")
+
+
+def test_a_plan_is_stale_once_a_node_has_changed_its_pool() -> None:
+    nodes = [*of_tier("canary", 1), *of_tier("web", 1)]
+    drawn = inputs(nodes, policy=Policy(pools=(CANARY, WEB)))
+    moved = [nodes[0], replace(nodes[1], labels={"tier": "canary"})]
+    assert changes(build_plan(drawn), drawn) == ()
+    assert changes(build_plan(drawn), inputs(moved)) == ("web-1: it was in the pool web, and is in canary now",)
+
+
+def test_while_it_runs_a_pools_limit_counts_its_own_nodes_whoever_took_them_away() -> None:
+    nodes = [*of_tier("canary", 1), *of_tier("web", 1, 2, 3)]
+    plan = planned(nodes[:-1], CANARY, WEB)
+    rooms = PoolRooms.of(plan, nodes)
+    assert rooms.has_room("web-1", {"canary-1", "web-3", "stranger"})
+    assert rooms.why_full("web-1", {"web-2", "web-3"}) == "max-unavailable 2 of the pool web is used up by web-2, web-3"
+    assert rooms.has_room("other", {"web-2", "web-3"})
+
+
+@st.composite
+def pooled(draw: st.DrawFn) -> PlanInputs:
+    tiers = "abcd"
+    names = draw(st.permutations(tiers))[: draw(st.integers(0, 4))]
+    pools = [
+        Pool(
+            name,
+            f"tier={name}",
+            after=tuple(other for other in names[:place] if draw(st.booleans())),
+            max_unavailable=draw(st.sampled_from([None, Count(1), Count(2), Count(50, percent=True)])),
+            strategy=draw(st.sampled_from([None, Strategy.ROLLING])),
+            canary=draw(st.sampled_from([None, 1])),
+        )
+        for place, name in enumerate(names)
+    ]
+    nodes = [
+        node(f"w-{number}", labels={"tier": draw(st.sampled_from(tiers))}) for number in range(draw(st.integers(1, 16)))
+    ]
+    nodes += [control_plane(f"cp-{number}") for number in range(draw(st.integers(0, 2)))]
+    return inputs(nodes, policy=Policy(max_unavailable=Count(draw(st.integers(1, 4))), pools=tuple(pools)))
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(pooled())
+def test_every_node_once_in_the_pools_order_under_all_limits(drawn: PlanInputs) -> None:
+    plan, policy = build_plan(drawn), drawn.policy
+    assert sorted(member.name for member in plan.nodes) == sorted(drawn.selected)
+    assert plan.summary.waves_lower_bound <= len(plan.waves)
+    assert decode_plan(encode_plan(plan), "it") == plan
+    members = Counter(member.pool for member in plan.nodes)
+    for wave in plan.waves:
+        together = Counter(member.pool for member in wave.nodes)
+        most = wave.rolling.in_flight if wave.rolling else len(wave.nodes)
+        assert most <= policy.max_unavailable.of(len(drawn.selected))
+        for pool in policy.pools:
+            if pool.max_unavailable and not wave.rolling:
+                assert together[pool.name] <= pool.max_unavailable.of(members[pool.name])
+    if policy.pools:
+        assert_in_order(plan)
+
+
+def assert_in_order(plan: RolloutPlan) -> None:
+    """No wave takes a node of a pool before all that it waits for are done, nor beside them."""
+    places = {
+        pool: [wave.index for wave in plan.waves if any(member.pool == pool for member in wave.nodes)]
+        for pool in {member.pool for member in plan.nodes}
+    }
+    for pool, earlier in predecessors(plan.policy.pools).items():
+        for other in earlier & places.keys():
+            assert pool not in places or max(places[other]) < min(places[pool])
+    assert all(before.index < after.index for before, after in pairwise(plan.waves))
