@@ -109,11 +109,20 @@ class NotDone:
 
 
 @dataclass(frozen=True, slots=True)
+class Moves:
+    """How many pods had to move when it was planned, how many evictions there were, and of pods that came meanwhile."""
+
+    pods_to_move: int = 0
+    evictions: int = 0
+    moved_twice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """The end of a rollout: every planned node is in exactly one of the first three.
 
     `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier process of this
-    rollout failed and that are not tried again.
+    rollout failed and that are not tried again. `moves` are those of this process.
     """
 
     finished: tuple[NodeResult, ...]
@@ -121,6 +130,7 @@ class RunResult:
     not_started: tuple[NotStarted, ...] = ()
     excluded: tuple[Exclusion, ...] = ()
     failed_before: tuple[NotDone, ...] = ()
+    moves: Moves = Moves()
 
     @property
     def succeeded(self) -> tuple[NodeResult, ...]:

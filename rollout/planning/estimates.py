@@ -73,8 +73,8 @@ class Pace:
             # Of several permits that come back one after another each seems sooner than it was.
             return _slowest(self.past.turns, 3) - ending
         if self.past.drains:
-            # No past drain that waited for a replacement was over before that was ready.
-            return min(_START_SECONDS, round(max(self.past.drains)) - ending)
+            # One that waited for a replacement ended a pod before that, and one after it.
+            return min(_START_SECONDS, round(max(self.past.drains)) - 2 * ending)
         return _START_SECONDS
 
     def between(self, soak: float) -> int:

@@ -206,7 +206,10 @@ def _timed(wave: Wave, placed: Placed, before: int, decisions: Decisions, pace: 
     """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
     seconds = {node.name: _seconds(placed, node.name, decisions, pace) for node in wave.nodes}
     rules = placed.rolling or Rolling(1)
-    begins, whole = schedule(rules, slow_first(seconds))
+    limits = decisions.limits
+    waits = limits.rates.waits(placed.pieces, rules.in_flight) if limits.rounds else {}
+    in_company = {name: alone + waits.get(name, 0) for name, alone in slow_first(seconds).items()}
+    begins, whole = schedule(rules, in_company)
     shifted = {name: before + begin for name, begin in begins.items()}
     nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
     return replace(

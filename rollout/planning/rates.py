@@ -108,6 +108,15 @@ class Rates:
             wave.add(node)
         return wave.seconds
 
+    def waits(self, nodes: Sequence[Draining], at_once: int) -> Mapping[str, int]:
+        """How many seconds longer each of these nodes drains in company than alone: so many at once, in their order."""
+        waits: dict[str, int] = {}
+        for first in range(0, len(nodes), at_once):
+            company = nodes[first : first + at_once]
+            together = self.drains(company)
+            waits |= {node.name: max(0, together[node.name] - self.drains([node])[node.name]) for node in company}
+        return waits
+
     def price(self, nodes: Sequence[Draining]) -> tuple[str, int]:
         """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""
         shared = [key for key, number in Counter(key for node in nodes for key in node.load).items() if number > 1]

@@ -77,12 +77,12 @@ def rolled(waves: Sequence[Placed], limits: Limits, near: Near) -> tuple[Placed,
 
 def _rolled(part: Sequence[Placed], limits: Limits, near: Near) -> Placed:
     first, pieces = part[0], tuple(piece for wave in part for piece in wave.pieces)
-    own = limits.up_to(max(wave.rounds for wave in part))
+    # However the waves were packed: to begin early costs no time here, for permits go to the nodes that end first.
     holds, capacity = _company(part, near)
     for piece in pieces:
         room = zip(_ROOM, piece.weight, strict=False)
-        holds[piece.name].update({**own.use(piece.load, piece.holds), **{key: need for key, need in room if need}})
-    capacity = {**own.capacity, **dict(zip(_ROOM, limits.room, strict=False)), **capacity}
+        holds[piece.name].update({**limits.use(piece.load, piece.holds), **{key: need for key, need in room if need}})
+    capacity = {**limits.capacity, **dict(zip(_ROOM, limits.room, strict=False)), **capacity}
     scarce = _scarce(holds.values(), capacity, first.most)
     kept = {name: {key: taken[key] for key in taken.keys() & scarce} for name, taken in holds.items()}
     rules = Rolling(

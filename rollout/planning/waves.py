@@ -27,6 +27,9 @@ _MANY, _ROUNDS_OF_MANY = 1000, 3
 # How many waves at most are given up for others, and how many of the smallest are looked at for each of their nodes.
 _MERGES = 16
 
+# The part of the rollout whose pods have only nodes to go to that wait for their own turn.
+_FEW_FIRST = "few nodes first"
+_MOVING_AGAIN = "their pods move again"
 _POOL = "pool:"
 CANARY = "canary"
 NO_ROOM = "with more nodes, their pods would not fit on the others"
@@ -107,11 +110,15 @@ def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
     ordered = sorted(pieces, key=_by_price)
     groups = pack(_items(ordered, limits), limits)
     waves = [tuple(ordered[index] for index in sorted(group)) for group in groups]
-    return sorted(waves, key=lambda wave: (_mean_price(wave), -len(wave), _by_name(wave[0])))
+    return _cheapest_first(waves)
 
 
-def _mean_price(wave: Sequence[Piece]) -> tuple[float, float]:
-    pods, cpu = (sum(piece.price[part] for piece in wave) / len(wave) for part in (0, 1))
+def _cheapest_first(waves: Iterable[tuple[Piece, ...]]) -> list[tuple[Piece, ...]]:
+    return sorted(waves, key=lambda wave: (_price(wave), -len(wave), _by_name(wave[0])))
+
+
+def _price(wave: Sequence[Piece]) -> tuple[int, int]:
+    pods, cpu = (sum(piece.price[part] for piece in wave) for part in (0, 1))
     return pods, cpu
 
 
@@ -319,7 +326,11 @@ def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequ
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
             label = ", ".join(word for word in (part, zone) if word)
             packed, rounds = _fastest(groups[group], narrower)
-            waves += _explained(packed, narrower.up_to(rounds), label, rounds)
+            is_first = policy.prefer_no_schedule_taint and not waves
+            if is_first:
+                packed, rounds = _thin_first(packed, rounds, narrower)
+            placed = _explained(packed, narrower.up_to(rounds), label, rounds)
+            waves += _few_first(placed, narrower.up_to(rounds)) if is_first else placed
             bound += lower_bound(_items(groups[group], narrower), narrower)
     uses = [item.load for item in _items(pieces, limits)]
     return waves, max(bound, budget_bound(uses, limits.capacity))
@@ -389,6 +400,36 @@ def _merged(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> list[tuple[Pi
             break
         fillings = sorted(fuller, key=lambda filling: (-len(filling.pieces), _by_name(filling.pieces[0])))
     return [filling.pieces for filling in fillings]
+
+
+def _thin_first(waves: Sequence[tuple[Piece, ...]], rounds: int, limits: Limits) -> tuple[list[tuple[Piece, ...]], int]:
+    """As few nodes in the first wave as the others can take the rest of, in no more time: its pods move twice."""
+    first, *others = [_Filling.of(wave, limits) for wave in _cheapest_first(waves)]
+    for piece in sorted(first.pieces, key=_by_price, reverse=True)[: len(first.pieces) - 1]:
+        staying = tuple(other for other in first.pieces if other is not piece)
+        smaller = _Filling.of(staying, limits)
+        fuller = _spread((piece,), sorted(others, key=lambda filling: -len(filling.pieces)))
+        if fuller and _lasting((smaller, *fuller)) <= _lasting((first, *others)):
+            first, others = smaller, fuller
+    thinned = [first, *others]
+    return _cheapest_first(filling.pieces for filling in thinned), max(rounds, *map(_rounds_of, thinned))
+
+
+def _few_first(waves: list[Placed], limits: Limits) -> list[Placed]:
+    """The first wave with the reason for its being small; one of two is a part, so that what rolls on waits for it."""
+    first, *others = waves
+    if not others or len(first.pieces) >= min(first.most, *(len(wave.pieces) for wave in others)):
+        return waves
+    part = ", ".join(word for word in (first.part, _FEW_FIRST) if word) if len(others) == 1 else first.part
+    why = _MOVING_AGAIN if len(others) == 1 else f"{_FEW_FIRST}: {_MOVING_AGAIN}"
+    return [_placed(first.pieces, why, replace(first, part=part), limits), *others]
+
+
+def _rounds_of(filling: _Filling) -> int:
+    """How often one after another its nodes use a budget up."""
+    limits = filling.limits
+    used = ((filling.used[key], limits.allowed.get(key, 0), most) for key, most in limits.rounds.items())
+    return max((min(most, -(-needed // allowed)) for needed, allowed, most in used if allowed), default=1)
 
 
 def _lasting(fillings: Iterable[_Filling]) -> int:

@@ -36,7 +36,9 @@ class RunHistory:
 
     `policy`, `version` and `cluster` are those of the command that began it; `outcomes` are by node, the last one each;
     `planned` counts the nodes of all its plans; `heard_at` is the time of the last record. As the last summary has
-    them: `not_started` and `not_done` are by node, with the reason; `left_out` counts nodes by reason.
+    them: `not_started` and `not_done` are by node, with the reason; `left_out` counts nodes by reason. `evictions`, and
+    those of pods that came while its commands ran, are summed up over the summaries; `pods_to_move` had to go by the
+    first plan.
     """
 
     run: str = ""
@@ -54,6 +56,9 @@ class RunHistory:
     not_started: Mapping[str, str] = field(default_factory=dict)
     not_done: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
+    pods_to_move: int = 0
+    evictions: int = 0
+    moved_twice: int = 0
     moments: tuple[Moment, ...] = ()
 
 
@@ -87,6 +92,8 @@ def _ended(history: RunHistory, record: Record) -> RunHistory:
         not_started=_not_started(record),
         not_done=_not_done(record),
         left_out=_left_out(record),
+        evictions=history.evictions + _number(record, "evictions"),
+        moved_twice=history.moved_twice + _number(record, "moved_twice"),
     )
 
 
@@ -113,7 +120,12 @@ def _planned(history: RunHistory, record: Record) -> RunHistory:
     except msgspec.ValidationError:
         return history
     names = frozenset(node.name for wave in plan.waves for node in wave.nodes)
-    return replace(history, planned=history.planned | names, waves=history.waves or len(plan.waves))
+    return replace(
+        history,
+        planned=history.planned | names,
+        waves=history.waves or len(plan.waves),
+        pods_to_move=history.pods_to_move or plan.summary.pods_to_move,
+    )
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -124,10 +136,15 @@ class _Wave(msgspec.Struct, frozen=True):
     nodes: tuple[_Node, ...]
 
 
+class _PlanSummary(msgspec.Struct, frozen=True):
+    pods_to_move: int = 0
+
+
 class _Plan(msgspec.Struct, frozen=True):
     """As much of a plan as is told of it."""
 
     waves: tuple[_Wave, ...]
+    summary: _PlanSummary = _PlanSummary()
 
 
 class _NotDone(msgspec.Struct, frozen=True):
@@ -158,6 +175,11 @@ def _left_out(record: Record) -> Mapping[str, int]:
     if not isinstance(counts, dict):
         return {}
     return {reason: number for reason, number in counts.items() if isinstance(number, int)}
+
+
+def _number(record: Record, name: str) -> int:
+    number = record.get(name)
+    return number if isinstance(number, int) else 0
 
 
 def _text(record: Record, name: str) -> str:

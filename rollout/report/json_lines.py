@@ -170,6 +170,9 @@ def summary(result: RunResult) -> Summary:
         "reasons": {node.node: node.message for node in (*result.skipped, *result.not_started)},
         "not_done": [{"node": node.node, "reason": node.reason, "message": node.message} for node in result.not_done],
         "left_out": result.left_out,
+        "pods_to_move": result.moves.pods_to_move,
+        "evictions": result.moves.evictions,
+        "moved_twice": result.moves.moved_twice,
     }
 
 

@@ -177,6 +177,9 @@ class Summary(TypedDict):
     left_out: Annotated[
         Mapping[str, int], Meta(description="nodes with nothing to do, or held back: how many, by reason")
     ]
+    pods_to_move: Annotated[int, Meta(description="that stood on the planned nodes and had to go, by the plan")]
+    evictions: Annotated[int, Meta(description="by this command; deletions with `--disable-eviction`")]
+    moved_twice: Annotated[int, Meta(description="those of pods that came during the run, mostly for evicted ones")]
 
 
 class SummaryLine(Summary):

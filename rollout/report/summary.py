@@ -7,7 +7,7 @@ from dataclasses import replace
 from tabulate import tabulate
 
 from rollout.model.plan import PlannedNode, RolloutPlan
-from rollout.model.progress import Findings, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
+from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
 
 _HEADERS = ("NODE", "OUTCOME", "VERSION", "TOOK")
@@ -40,8 +40,18 @@ def _ending(result: RunResult) -> Iterable[str]:
     """The figures, the nodes that nobody could take, and the next step."""
     yield f"{counts(result)}."
     yield from _not_done_lines(result.not_done)
+    if text := moves_text(result.moves):
+        yield f"{text}."
     if step := _next_step(result):
         yield step
+
+
+def moves_text(moves: Moves) -> str:
+    """How many evictions there were for how many pods, without a full stop; empty where there were none."""
+    if not moves.evictions:
+        return ""
+    twice = f", {moves.moved_twice} of them of pods that came during the run" if moves.moved_twice else ""
+    return f"{counted(moves.pods_to_move, 'pod')} had to move: {counted(moves.evictions, 'eviction')}{twice}"
 
 
 def counts(result: RunResult) -> str:

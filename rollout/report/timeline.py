@@ -6,10 +6,11 @@ from datetime import datetime
 from tabulate import tabulate
 
 from rollout.model.policy import Policy
+from rollout.model.progress import Moves
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 from rollout.planning.document import policy_document
 from rollout.report.history import Moment, Record, RunHistory
-from rollout.report.summary import tallied
+from rollout.report.summary import moves_text, tallied
 
 _HEADERS = ("RUN", "STARTED", "TOOK", "BY", "COMMANDS", "NODES", "SUCCEEDED", "FAILED", "END")
 _SUCCEEDED = "succeeded"
@@ -81,6 +82,8 @@ def _head(history: RunHistory) -> list[tuple[str, str]]:
         ("  rules", _rules(history.policy)),
         ("  nodes", _nodes(history)),
     ]
+    moves = moves_text(Moves(history.pods_to_move, history.evictions, history.moved_twice))
+    rows += [("  pods", moves)] if moves else []
     return [*rows, ("  end", f"{_end(history)}, after {_took(history)}")]
 
 

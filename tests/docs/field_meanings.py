@@ -219,6 +219,9 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "not_started": "by node: why not",
         "not_done": "by node: why not",
         "left_out": "how many nodes, by reason",
+        "pods_to_move": "pods that had to go by its first plan",
+        "evictions": "of all its commands, as their summaries tell",
+        "moved_twice": "those of pods that came while its commands ran",
         "moments": "what happened, in its order",
     },
     "Moment": {

@@ -49,6 +49,14 @@ def test_turns_that_past_drains_waited_for_go_before_what_those_drains_took() ->
     assert next(wave.estimate.drain for wave in plan.waves if wave.nodes[0].name == "w-1") == 4 * 2 + 3 * 6
 
 
+def test_a_drain_that_waited_for_a_replacement_ended_a_pod_before_it_and_one_after_it() -> None:
+    """One pod at a time, of three: 2 s to end, and 10 - 2 - 2 s until the next may go."""
+    pods = [pod(f"web-{number}", "w-1", grace_period=60) for number in range(3)]
+    guarded = inputs(NODES, pods=pods, budgets=[budget("web", allowed=1, expected=3)])
+    plan = build_plan(replace(guarded, past=Past(drains=(2, 2, 10), reboots=(80,), settles=(5,))))
+    assert [wave.estimate.drain for wave in plan.waves if wave.nodes[0].evict] == [2 + 6 + 2 + 6 + 2]
+
+
 @pytest.mark.parametrize("past", [Past(), PAST])
 def test_a_soak_is_part_of_each_wave(past: Past) -> None:
     plain = planned(past)

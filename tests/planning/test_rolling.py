@@ -66,6 +66,14 @@ def test_those_that_share_a_budget_that_allows_one_may_not_be_away_together() ->
     assert not may_begin(given, ("w-1", "w-3", "w-5"), "w-0")
 
 
+def test_those_that_share_a_budget_by_rate_begin_together_however_waves_would_be_packed() -> None:
+    for limit in (2, 3):
+        plan = planned(shared(), replace(ROLLING, max_unavailable=Count(limit)))
+        begins = sorted(rules(plan).begins.values())
+        assert begins.count(0) == limit
+        assert may_begin(rules(plan), ("w-0",), "w-2")
+
+
 def test_what_can_never_run_short_is_left_out() -> None:
     ample = replace(shared(), policy=ROLLING)
     budgets = tuple(replace(one, disruptions_allowed=9) for one in ample.snapshot.budgets)
@@ -84,7 +92,7 @@ def test_whichever_may_be_away_together_the_pods_of_a_small_pool_find_places(lim
 
 
 def test_a_saved_plan_keeps_them_and_one_that_no_rollout_makes_is_refused() -> None:
-    plan = planned(shared())
+    plan = planned(shared(), replace(ROLLING, sharing=Sharing.EXCLUSIVE))
     assert decode_plan(encode_plan(plan), "it") == plan
     given = rules(plan)
     for wrong in (

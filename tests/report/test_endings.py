@@ -7,7 +7,7 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_of
-from rollout.model.progress import NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
+from rollout.model.progress import Moves, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
 from rollout.report.summary import rehearsal_ending, summary_text
 from rollout.report.tables import plan_text
@@ -30,6 +30,15 @@ def test_what_was_not_done_is_counted_named_and_followed_by_the_next_step() -> N
         "  node-7: unreachable, the connection was refused\\x1b[2J",
         "See: rollout doctor; then: rollout apply",
     ]
+
+
+def test_moves_are_told_where_there_were_any() -> None:
+    once, twice = Moves(27, 27, 0), Moves(27, 31, 4)
+    assert last_lines(RunResult((DONE,), moves=once))[1:] == ["27 pods had to move: 27 evictions."]
+    assert last_lines(RunResult((DONE,), moves=twice))[1:] == [
+        "27 pods had to move: 31 evictions, 4 of them of pods that came during the run."
+    ]
+    assert last_lines(RunResult((DONE,), moves=Moves(3))) == ["1 node succeeded."]
 
 
 def test_what_was_left_out_rightly_is_counted_and_asks_for_nothing() -> None:

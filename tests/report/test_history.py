@@ -150,6 +150,14 @@ def test_a_run_that_was_gone_on_with_is_one_run() -> None:
     assert replay((*RUN, again, RUN[-1])).ended
 
 
+def test_moves_of_all_commands_are_summed_up() -> None:
+    ends = [{"type": "summary", "evictions": 20, "moved_twice": 3}, {"type": "summary", "evictions": 4}]
+    told = replay([BEGUN, {"type": "plan", "plan": {"waves": [], "summary": {"pods_to_move": 21}}}, *ends])
+    assert (told.pods_to_move, told.evictions, told.moved_twice) == (21, 24, 3)
+    assert "pods   21 pods had to move: 24 evictions, 3 of them of pods that came during the run" in timeline_text(told)
+    assert "evictions" not in timeline_text(replay(RUN))
+
+
 def test_a_new_day_is_marked() -> None:
     tomorrow = {**BEGUN, "at": "2026-03-05T00:00:01Z", "command": "resume"}
     assert rows((*RUN, tomorrow))[-2].strip() == "Thu 2026-03-05"

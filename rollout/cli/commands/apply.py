@@ -113,12 +113,12 @@ def planned_run(
     if not quiet:
         show(plan.shown(decided, intent, gathered.snapshot))
     conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
-    selected = gathered.targets.number_of(decided.selection)
+    selected, pods = gathered.targets.number_of(decided.selection), execute.pods_on(decided, gathered.snapshot.pods)
     return execute.Run(
         plan=decided,
         targets=gathered.targets,
         connections=gathered.connections,
-        options=execute.run_options(selected, process.ssh, process.lease, process.lock, process.reboot.command),
+        options=execute.run_options(selected, process.ssh, process.lease, process.lock, process.reboot.command, pods),
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,

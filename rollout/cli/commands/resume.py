@@ -102,7 +102,12 @@ def _rest(
         targets=targets,
         connections=connections,
         options=execute.run_options(
-            remainder.selected, process.ssh, process.lease, process.lock, process.reboot.command
+            remainder.selected,
+            process.ssh,
+            process.lease,
+            process.lock,
+            process.reboot.command,
+            execute.pods_on(remainder.plan, snapshot.pods),
         ),
         gates=gates,
         stop=process.stop.stop,

@@ -1,7 +1,7 @@
 """The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +22,10 @@ from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.model.cluster import Pod
 from rollout.model.host import Host
 from rollout.model.plan import RolloutPlan
-from rollout.model.progress import Notice, NotStarted, PlanReady, RunFinished, RunResult
+from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
 from rollout.report.live import LiveProgress
@@ -59,9 +60,14 @@ class Run:
 
 
 def run_options(
-    selected: int, ssh: SshOptions, lease: LeaseOptions, lock: LockOptions, reboot_command: str = REBOOT_COMMAND
+    selected: int,
+    ssh: SshOptions,
+    lease: LeaseOptions,
+    lock: LockOptions,
+    reboot_command: str = REBOOT_COMMAND,
+    pods: frozenset[str] = frozenset(),
 ) -> RunOptions:
-    """How this process runs; percentages are of the `selected` nodes."""
+    """How this process runs; percentages are of the `selected` nodes, `pods` are the UIDs of those on planned ones."""
     return RunOptions(
         selected=selected,
         holder=wiring.lease_holder(),
@@ -70,7 +76,14 @@ def run_options(
         probe_timeout=ssh.probe_timeout,
         unlock=lock.force_unlock,
         reboot_command=reboot_command,
+        pods=pods,
     )
+
+
+def pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
+    """The UIDs of those that stand on the planned nodes."""
+    names = {node.name for node in plan.nodes}
+    return frozenset(pod.uid for pod in pods if pod.node in names)
 
 
 def execute(run: Run, *, as_json: bool) -> ExitCode:
@@ -90,7 +103,8 @@ def rehearse(run: Run, *, as_json: bool) -> ExitCode:
     """Have the API server judge every write of the plan; nothing is changed. What the process ends with."""
     rehearsed = ask_server(run.connections.api, run.plan)
     not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
-    result = RunResult((), not_started=not_started, excluded=run.plan.excluded)
+    moves = Moves(run.plan.summary.pods_to_move)
+    result = RunResult((), not_started=not_started, excluded=run.plan.excluded, moves=moves)
     if as_json:
         _write_rehearsal(run, rehearsed, result)
     else:

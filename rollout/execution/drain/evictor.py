@@ -242,6 +242,8 @@ class Evictor:
         pending.knocking = False
         if attempt.answer is not Answer.AWAY:
             self._outage.is_over()
+        if attempt.answer is Answer.ACCEPTED or (attempt.answer is Answer.GONE and pending.again):
+            self._task.moved.add(attempt.pod.uid)
         match attempt.answer:
             case Answer.ACCEPTED | Answer.GONE:
                 self._granted(attempt.pod, pending, now, surprising=knocking)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.execution.drain.moves import MovedPods
 from rollout.execution.drain.precedence import Precedence
 from rollout.model.policy import DrainPolicy
 
@@ -14,7 +15,7 @@ class DrainTask:
     """One node to empty, on behalf of a rollout, whose id is `rollout`.
 
     `returning` takes up the UIDs of owners whose pods are left, for they come back however often they are evicted.
-    `precedence` is what the drains of one process have in common.
+    `precedence` and `moved` are what the drains of one process have in common.
     """
 
     node: str
@@ -26,3 +27,4 @@ class DrainTask:
     report: Reporter
     returning: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
+    moved: MovedPods = field(default_factory=MovedPods)

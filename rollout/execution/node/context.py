@@ -7,6 +7,7 @@ from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.drain.moves import MovedPods
 from rollout.execution.drain.precedence import Precedence
 from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.host import NodeHost
@@ -52,6 +53,7 @@ class NodeContext:
     is_taken_up: bool = False
     returning: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
+    moved: MovedPods = field(default_factory=MovedPods)
 
     @property
     def name(self) -> str:
@@ -91,4 +93,5 @@ class NodeContext:
             self.report,
             self.returning,
             self.precedence,
+            self.moved,
         )

@@ -20,6 +20,7 @@ from rollout.ports import CommandResult
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 5.0
+_LOOKS_IN_A_WAIT = 5
 # One ask: reaching the host, the last look, the command. What the look may take of it leaves the command its time.
 _ASK_SECONDS = 40.0
 _LOOK_SECONDS = 10.0
@@ -119,10 +120,9 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
     """
     deadline = context.cluster.deadline(context.policy.reboot_timeout)
     doubt = _Doubt(context) if in_doubt else None
-    pause, last, reported = _FIRST_PAUSE, "no attempt was made", ""
+    began, last, reported = context.cluster.clock.monotonic(), "no attempt was made", ""
     while not deadline.expired:
-        deadline.pause(pause)
-        pause = min(_LONGEST_PAUSE, pause * 1.5)
+        deadline.pause(_pause(context.cluster.clock.monotonic() - began))
         facts, last = look(context.host, deadline)
         if facts is not None and not in_boot_before(context.host, facts):
             return facts
@@ -133,6 +133,11 @@ def await_boot(context: NodeContext, *, in_doubt: bool = False) -> BootFacts:
             reported = last
             context.report.step(context.name, Phase.REBOOTING, last)
     raise no_boot(context.host, last, context.policy.reboot_timeout)
+
+
+def _pause(waited: float) -> float:
+    """Seconds until the next look at a host: a boot is seen when it has taken little longer than it did."""
+    return min(_LONGEST_PAUSE, max(_FIRST_PAUSE, waited / _LOOKS_IN_A_WAIT))
 
 
 @dataclass(slots=True)

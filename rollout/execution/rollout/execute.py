@@ -11,6 +11,7 @@ from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.drain.moves import MovedPods
 from rollout.execution.drain.precedence import Precedence
 from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.gates.gates import Gates
@@ -51,6 +52,7 @@ class _Run:
     inherited: Inheritance
     gates: Gates
     record: Record
+    moved: MovedPods
     precedence: Precedence = field(default_factory=Precedence)
 
     @property
@@ -95,7 +97,8 @@ def execute(
         else:
             record.take_up(plan.plan_id)
         report.plan(plan)
-        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, inherited or Inheritance(), gates, record)
+        moved, left = MovedPods(options.pods), inherited or Inheritance()
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved)
         with _soft_taints(run):
             ledger = _run_waves(run)
         if not ledger.fenced and _may_act(lock):
@@ -106,6 +109,7 @@ def execute(
         tuple(ledger.not_started),
         plan.excluded,
         run.inherited.failed,
+        moved.of(plan.summary.pods_to_move),
     )
     report.finished(result)
     return result
@@ -278,6 +282,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         run.stop,
         is_taken_up=planned.name in begun,
         precedence=run.precedence,
+        moved=run.moved,
     )
 
 

@@ -28,6 +28,7 @@ class RunOptions:
 
     `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
+    `pods` are the UIDs of those that stood on the planned nodes.
     """
 
     selected: int
@@ -38,6 +39,7 @@ class RunOptions:
     api_patience: float = 600.0
     unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
+    pods: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

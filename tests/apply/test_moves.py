@@ -1,0 +1,29 @@
+"""A run tells how many pods it moved, and how many of them more than once, as the cluster has seen it."""
+
+from collections.abc import Callable
+
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.apply.conftest import Rollout
+
+QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
+
+Started = Callable[[Scenario | str, int], Lab]
+
+
+def test_the_summary_and_the_history_count_what_the_cluster_has_seen(started: Started, rollout: Rollout) -> None:
+    lab = started("typical", 4)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", *QUICK)
+    assert ended.code == 0, ended.stderr
+    summary = ended.summary
+    scores = lab.scoreboard()
+    # whatever leaves the first node goes to one that waits
+    assert scores.moved_twice > 0
+    assert (summary["evictions"], summary["moved_twice"]) == (scores.evictions, scores.moved_twice)
+    assert summary["pods_to_move"] == ended.plan["summary"]["pods_to_move"] == scores.evictions - scores.moved_twice
+    told = rollout(lab, "history", ended.plan["plan_id"])
+    sentence = (
+        f"{summary['pods_to_move']} pods had to move: {scores.evictions} evictions, "
+        f"{scores.moved_twice} of them of pods that came during the run"
+    )
+    assert sentence in told.stdout, told.stdout
