@@ -6,8 +6,9 @@ from rollout.errors import UsageError
 from rollout.model.plan import Blocker, PlanWarning
 from rollout.planning.drainable import Drainable
 from rollout.planning.packing import Limits
+from rollout.planning.pieces import Piece
 from rollout.planning.plan import Decisions
-from rollout.planning.waves import Layout, Piece, Placed, obstacles
+from rollout.planning.waves import Layout, Placed, obstacles
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
+from rollout.planning.pieces import Piece
 from rollout.planning.pool_layout import lay_out_pools
 from rollout.planning.pools import Pools, pools_of
 from rollout.planning.quotas import Quotas
@@ -40,7 +41,7 @@ from rollout.planning.rolling import Near, rolled, schedule, slow_first
 from rollout.planning.rooms import Rooms
 from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
-from rollout.planning.waves import Layout, Piece, Placed
+from rollout.planning.waves import Layout, Placed
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from rollout.model.policy import Strategy
 from rollout.planning.packing import Limits
+from rollout.planning.pieces import Piece
 from rollout.planning.pools import Pools, predecessors
 from rollout.planning.quotas import Quota
-from rollout.planning.waves import CANARY, Layout, Piece, Placed, as_played, lay_out, obstacles
+from rollout.planning.waves import CANARY, Layout, Placed, as_played, lay_out, obstacles
 
 _TOGETHER = "side by side, as far as their limits and the rollout's allow"
 

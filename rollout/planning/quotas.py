@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from rollout.model.cluster import Node
 from rollout.model.plan import Blocker, BlockerKind
 from rollout.planning.packing import Limits
+from rollout.planning.pieces import Piece
 from rollout.planning.pools import Pools, own_limits
-from rollout.planning.waves import Piece, pool_key
+from rollout.planning.waves import pool_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex, guards
 from rollout.planning.forecast import settle
 from rollout.planning.packing import Limits
+from rollout.planning.pieces import Piece
 from rollout.planning.rooms import Rooms
-from rollout.planning.waves import Piece, Placed, as_played, excess, joined, latecomers, without
+from rollout.planning.waves import Placed, as_played, excess, joined, latecomers, without
 
 # What drains may take in company once pods have come to their nodes, as a share of what is planned beforehand.
 _LATER = 1.5

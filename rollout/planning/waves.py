@@ -9,23 +9,17 @@ a budget drains gradually, and shares its wave with no other node of that budget
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rollout.model.plan import Rolling
 from rollout.model.policy import ControlPlaneOrder, Policy
 from rollout.model.quantity import Duration
+from rollout.planning.fastest import fastest, thin_first
 from rollout.planning.naming import natural_key
-from rollout.planning.packing import Item, Limits, Load, Weight, budget_bound, lower_bound, pack
-from rollout.planning.rates import Rates, SharedDrain
+from rollout.planning.packing import Limits, Weight, budget_bound, lower_bound
+from rollout.planning.pieces import Piece, by_name, by_price, filled_by, items_of, used_by
 from rollout.planning.sharing import is_owner
-
-# Up to so many nodes all numbers of rounds are tried up to the second figure.
-_FEW, _EACH = 500, 10
-# For more than so many nodes, one layout is all that there is time for: by the number of rounds that mostly is best.
-_MANY, _ROUNDS_OF_MANY = 1000, 3
-# How many waves at most are given up for others, and how many of the smallest are looked at for each of their nodes.
-_MERGES = 16
 
 # The part of the rollout whose pods have only nodes to go to that wait for their own turn.
 _FEW_FIRST = "few nodes first"
@@ -33,28 +27,6 @@ _MOVING_AGAIN = "their pods move again"
 _POOL = "pool:"
 CANARY = "canary"
 NO_ROOM = "with more nodes, their pods would not fit on the others"
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A node to place. `group` is its value of the `--spread-by` label; `load` what its drain takes of budgets.
-
-    `holds` is the part of the load that comes back only with the node: pods without a place while it is away. `pods` is
-    how many leave, `ending` the seconds that the slowest of them takes to end. `price` is how many pods its drain
-    moves, and the CPU that these request (thousandths). A `pool` with a limit of its own is like a budget of which each
-    of its nodes takes one: see `pool_key`.
-    """
-
-    name: str
-    group: str
-    control_plane: bool
-    load: Load
-    weight: Weight = ()
-    holds: Load = field(default_factory=dict)
-    pods: int = 0
-    ending: int = 0
-    price: tuple[int, int] = (0, 0)
-    pool: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,47 +66,6 @@ class Layout:
     lower_bound: int
 
 
-def _by_name(piece: Piece) -> tuple[tuple[int, int, str], ...]:
-    return natural_key(piece.name)
-
-
-def _by_price(piece: Piece) -> tuple[object, ...]:
-    return piece.price, _by_name(piece)
-
-
-def _packed(pieces: Sequence[Piece], limits: Limits) -> list[tuple[Piece, ...]]:
-    """Waves of the nodes with the fewest pods first, then the fuller ones, then by their first names.
-
-    Whatever is evicted before any node is done goes to nodes that are still to be drained, and moves again.
-    """
-    ordered = sorted(pieces, key=_by_price)
-    groups = pack(_items(ordered, limits), limits)
-    waves = [tuple(ordered[index] for index in sorted(group)) for group in groups]
-    return _cheapest_first(waves)
-
-
-def _cheapest_first(waves: Iterable[tuple[Piece, ...]]) -> list[tuple[Piece, ...]]:
-    return sorted(waves, key=lambda wave: (_price(wave), -len(wave), _by_name(wave[0])))
-
-
-def _price(wave: Sequence[Piece]) -> tuple[int, int]:
-    pods, cpu = (sum(piece.price[part] for piece in wave) for part in (0, 1))
-    return pods, cpu
-
-
-def _used(pieces: Sequence[Piece], limits: Limits) -> Counter[str]:
-    used: Counter[str] = Counter()
-    for piece in pieces:
-        used.update(limits.use(piece.load, piece.holds))
-    return used
-
-
-def _filled(pieces: Sequence[Piece], limits: Limits) -> Weight:
-    return tuple(
-        sum(piece.weight[dimension] for piece in pieces if piece.weight) for dimension in range(len(limits.room))
-    )
-
-
 def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
     """Every reason that keeps this piece out of this wave, in sentences; none where it could join."""
     full = [_full(limits)] if len(wave) >= limits.size else []
@@ -143,14 +74,14 @@ def obstacles(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str,
 
 def _conflicts(wave: Sequence[Piece], piece: Piece, limits: Limits) -> tuple[str, ...]:
     """What of budgets, owners and room keeps them apart."""
-    used, uses = _used(wave, limits), limits.use(piece.load, piece.holds)
+    used, uses = used_by(wave, limits), limits.use(piece.load, piece.holds)
     held = piece.holds.keys() | {key for other in wave for key in other.holds}
     reasons = [
         _in_words(key, limits, held=key in held)
         for key, need in sorted(uses.items())
         if not limits.admits(key, used[key], need)
     ]
-    if piece.weight and not limits.has_room(_filled(wave, limits), piece.weight):
+    if piece.weight and not limits.has_room(filled_by(wave, limits), piece.weight):
         reasons.append(NO_ROOM)
     return tuple(reasons)
 
@@ -190,13 +121,13 @@ class _Later:
         """Why a wave that has room does not take a node of a later one."""
         barring = (
             key
-            for key, used in _used(wave, self._limits).items()
+            for key, used in used_by(wave, self._limits).items()
             if key in self._needs and not self._limits.admits(key, used, self._needs[key])
         )
         first = min(barring, default=None)
         if first is not None:
             return _in_words(first, self._limits, held=first in self._held or any(first in one.holds for one in wave))
-        if any(self._weight) and not self._limits.has_room(_filled(wave, self._limits), self._weight):
+        if any(self._weight) and not self._limits.has_room(filled_by(wave, self._limits), self._weight):
             return NO_ROOM
         return "the remaining nodes"
 
@@ -277,7 +208,7 @@ def without(wave: Placed, refused: Mapping[str, str], limits: Limits) -> Placed:
 
 
 def _control_plane(pieces: Sequence[Piece], limits: Limits) -> list[Placed]:
-    ordered = sorted(pieces, key=_by_name)
+    ordered = sorted(pieces, key=by_name)
     part = "control plane, one at a time"
     return [_placed((piece,), "", Placed((), "", part), limits) for piece in ordered]
 
@@ -299,7 +230,7 @@ def excess(pieces: Sequence[Piece], limits: Limits) -> Mapping[str, str]:
 
 
 def _split_canary(pieces: Sequence[Piece], canary: int) -> tuple[list[Piece], list[Piece]]:
-    ordered = sorted(pieces, key=_by_name)
+    ordered = sorted(pieces, key=by_name)
     return ordered[:canary], ordered[canary:]
 
 
@@ -307,7 +238,7 @@ def _ramped(
     pieces: Sequence[Piece], limits: Limits, ramp: Sequence[int]
 ) -> Iterator[tuple[str, Sequence[Piece], Limits]]:
     """The pieces step by step: as many as each step of the ramp says, the rest in waves of its last."""
-    remaining = sorted(pieces, key=lambda piece: (natural_key(piece.group), _by_price(piece)))
+    remaining = sorted(pieces, key=lambda piece: (natural_key(piece.group), by_price(piece)))
     for number, size in enumerate(ramp[:-1], start=1):
         yield f"step {number} of the ramp", remaining[:size], replace(limits, size=min(size, limits.size))
         remaining = remaining[size:]
@@ -325,94 +256,15 @@ def _workers(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequ
         for group in sorted(groups, key=natural_key):
             zone = f"{policy.spread_by}={group or '(none)'}" if policy.spread_by else ""
             label = ", ".join(word for word in (part, zone) if word)
-            packed, rounds = _fastest(groups[group], narrower)
+            packed, rounds = fastest(groups[group], narrower)
             is_first = policy.prefer_no_schedule_taint and not waves
             if is_first:
-                packed, rounds = _thin_first(packed, rounds, narrower)
+                packed, rounds = thin_first(packed, rounds, narrower)
             placed = _explained(packed, narrower.up_to(rounds), label, rounds)
             waves += _few_first(placed, narrower.up_to(rounds)) if is_first else placed
-            bound += lower_bound(_items(groups[group], narrower), narrower)
-    uses = [item.load for item in _items(pieces, limits)]
+            bound += lower_bound(items_of(groups[group], narrower), narrower)
+    uses = [item.load for item in items_of(pieces, limits)]
     return waves, max(bound, budget_bound(uses, limits.capacity))
-
-
-def _fastest(pieces: Sequence[Piece], limits: Limits) -> tuple[list[tuple[Piece, ...]], int]:
-    """The waves that take least time of all, and how many rounds of a budget they were packed by.
-
-    More rounds make fewer waves of longer drains: what that is worth, the rates say.
-    """
-    if len(pieces) > _MANY and limits.rounds:
-        return _merged(_packed(pieces, limits.up_to(_ROUNDS_OF_MANY)), limits), _ROUNDS_OF_MANY
-    fewest, chosen = -(-len(pieces) // limits.size), 1
-    best = _packed(pieces, limits.up_to(1))
-    for rounds in _steps(pieces, limits):
-        if len(best) <= fewest:
-            break
-        waves = _merged(_packed(pieces, limits.up_to(rounds)), limits)
-        if _cost(waves, limits.rates) < _cost(best, limits.rates):
-            best, chosen = waves, rounds
-        if len(waves) <= fewest:
-            break
-    return best, chosen
-
-
-@dataclass(slots=True)
-class _Filling:
-    """A wave as it is filled up, with what it uses of the limits."""
-
-    limits: Limits
-    pieces: tuple[Piece, ...]
-    used: Counter[str]
-    weight: Weight
-    drain: SharedDrain
-
-    @classmethod
-    def of(cls, wave: tuple[Piece, ...], limits: Limits) -> "_Filling":
-        drain = SharedDrain(limits.rates)
-        for piece in wave:
-            drain.add(piece)
-        return cls(limits, wave, _used(wave, limits), _filled(wave, limits), drain)
-
-    def takes(self, piece: Piece) -> bool:
-        uses = self.limits.use(piece.load, piece.holds)
-        return (
-            len(self.pieces) < self.limits.size
-            and all(self.limits.admits(key, self.used[key], need) for key, need in uses.items())
-            and (not piece.weight or self.limits.has_room(self.weight, piece.weight))
-        )
-
-    def joined_by(self, piece: Piece) -> "_Filling":
-        used, drain = self.used.copy(), self.drain.copy()
-        used.update(self.limits.use(piece.load, piece.holds))
-        drain.add(piece)
-        weight = tuple(map(sum, zip(self.weight, piece.weight, strict=True))) if piece.weight else self.weight
-        return _Filling(self.limits, (*self.pieces, piece), used, weight, drain)
-
-
-def _merged(waves: Sequence[tuple[Piece, ...]], limits: Limits) -> list[tuple[Piece, ...]]:
-    """The waves without the smallest, as long as its nodes find places in others and the whole is faster for it."""
-    fillings = [_Filling.of(wave, limits) for wave in waves]
-    for _ in range(min(_MERGES, len(waves) - 1)):
-        *others, smallest = fillings
-        saved = smallest.drain.seconds + limits.rates.between
-        fuller = _spread(smallest.pieces, others)
-        if fuller is None or _lasting(fuller) - _lasting(others) >= saved:
-            break
-        fillings = sorted(fuller, key=lambda filling: (-len(filling.pieces), _by_name(filling.pieces[0])))
-    return [filling.pieces for filling in fillings]
-
-
-def _thin_first(waves: Sequence[tuple[Piece, ...]], rounds: int, limits: Limits) -> tuple[list[tuple[Piece, ...]], int]:
-    """As few nodes in the first wave as the others can take the rest of, in no more time: its pods move twice."""
-    first, *others = [_Filling.of(wave, limits) for wave in _cheapest_first(waves)]
-    for piece in sorted(first.pieces, key=_by_price, reverse=True)[: len(first.pieces) - 1]:
-        staying = tuple(other for other in first.pieces if other is not piece)
-        smaller = _Filling.of(staying, limits)
-        fuller = _spread((piece,), sorted(others, key=lambda filling: -len(filling.pieces)))
-        if fuller and _lasting((smaller, *fuller)) <= _lasting((first, *others)):
-            first, others = smaller, fuller
-    thinned = [first, *others]
-    return _cheapest_first(filling.pieces for filling in thinned), max(rounds, *map(_rounds_of, thinned))
 
 
 def _few_first(waves: list[Placed], limits: Limits) -> list[Placed]:
@@ -423,57 +275,6 @@ def _few_first(waves: list[Placed], limits: Limits) -> list[Placed]:
     part = ", ".join(word for word in (first.part, _FEW_FIRST) if word) if len(others) == 1 else first.part
     why = _MOVING_AGAIN if len(others) == 1 else f"{_FEW_FIRST}: {_MOVING_AGAIN}"
     return [_placed(first.pieces, why, replace(first, part=part), limits), *others]
-
-
-def _rounds_of(filling: _Filling) -> int:
-    """How often one after another its nodes use a budget up."""
-    limits = filling.limits
-    used = ((filling.used[key], limits.allowed.get(key, 0), most) for key, most in limits.rounds.items())
-    return max((min(most, -(-needed // allowed)) for needed, allowed, most in used if allowed), default=1)
-
-
-def _lasting(fillings: Iterable[_Filling]) -> int:
-    return sum(filling.drain.seconds for filling in fillings)
-
-
-def _spread(pieces: Sequence[Piece], waves: Sequence[_Filling]) -> list[_Filling] | None:
-    """The waves with these nodes in them, each where it makes the drains longest by least; None where one fits none."""
-    fuller = list(waves)
-    for piece in pieces:
-        smaller = [index for index, wave in enumerate(fuller) if len(wave.pieces) < wave.limits.size][-_MERGES:]
-        longer = [
-            (fuller[index].drain.seconds_with(piece) - fuller[index].drain.seconds, index)
-            for index in smaller
-            if fuller[index].takes(piece)
-        ]
-        if not longer:
-            return None
-        _, index = min(longer)
-        fuller[index] = fuller[index].joined_by(piece)
-    return fuller
-
-
-def _steps(pieces: Sequence[Piece], limits: Limits) -> Iterator[int]:
-    """Numbers of rounds to try beyond one: each for few nodes, ever fewer of them for many."""
-    used = Counter(key for piece in pieces for key in piece.load)
-    most = max((limits.rounds.get(key, 1) for key, number in used.items() if number > 1), default=1)
-    rounds = 2
-    while rounds <= min(most, len(pieces)):
-        yield rounds
-        rounds += 1 if len(pieces) <= _FEW and rounds < _EACH else (rounds + 1) // 2
-
-
-def _seconds(waves: Sequence[Sequence[Piece]], rates: Rates) -> int:
-    return sum(rates.drain(wave) + rates.between for wave in waves)
-
-
-def _cost(waves: Sequence[Sequence[Piece]], rates: Rates) -> tuple[int, int]:
-    """Seconds; of equal ones waves of equal sizes are better: they send fewer pods to nodes that still wait."""
-    return _seconds(waves, rates), sum(len(wave) ** 2 for wave in waves)
-
-
-def _items(pieces: Sequence[Piece], limits: Limits) -> list[Item]:
-    return [Item(limits.use(piece.load, piece.holds), piece.weight) for piece in pieces]
 
 
 def lay_out(pieces: Sequence[Piece], limits: Limits, policy: Policy, ramp: Sequence[int] = ()) -> Layout:

@@ -59,7 +59,7 @@ class _JournalReader:
     def _step(self, node: str, record: Record, at: datetime) -> None:
         if record.get("phase") == "drained":
             self.drained.setdefault(node, at)
-        else:
+        elif record.get("phase") != "cordoned":  # the wait for load balancers is reckoned by its flag
             self.begun.setdefault(node, at)
         if record.get("phase") == "draining" and record.get("detail"):
             self.emptied.add(node)

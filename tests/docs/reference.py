@@ -64,7 +64,7 @@ _WARNINGS = {
     WarningKind.POD: "a pod goes, stays or comes back: data is lost, nothing replaces it, or the reboot ends it",
     WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
     WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
-    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node returns, or its budget may never open",
+    WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node is back, or a budget stays shut",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {

@@ -107,6 +107,6 @@ def test_a_drain_that_failed_teaches_no_turn() -> None:
 
 
 def test_a_node_that_had_nothing_to_evict_teaches_no_end_of_pods() -> None:
-    story = [step("w-1", "cordoned", 1), step("w-1", "drained", 2), finished("w-1", "succeeded", 60)]
+    story = [step("w-1", "draining", 1), step("w-1", "drained", 2), finished("w-1", "succeeded", 60)]
     past = past_of([[run(), *story]], "here")
     assert (past.drains, past.endings) == ((1,), ())
