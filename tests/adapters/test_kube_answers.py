@@ -118,7 +118,7 @@ def test_a_hurried_body_that_trickles_ends_in_its_time_too(tmp_path: Path) -> No
         began = time.monotonic()
         with pytest.raises(ApiUnavailableError, match="in time"):
             client(tmp_path, server.url).within(0.3).get("/version")
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 3  # whatever else this machine does: without a limit it would never end
 
 
 def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) -> None:
