@@ -37,11 +37,11 @@ def _with_pools(rows: Sequence[tuple[str, ...]], plan: RolloutPlan) -> tuple[Seq
 
 
 def _ending(result: RunResult) -> Iterable[str]:
-    """The figures, the nodes that nobody could take, and the next step."""
-    yield f"{counts(result)}."
-    yield from _not_done_lines(result.not_done)
+    """What moved, the figures, the nodes that nobody could take, and the next step."""
     if text := moves_text(result.moves):
         yield f"{text}."
+    yield f"{counts(result)}."
+    yield from _not_done_lines(result.not_done)
     if step := _next_step(result):
         yield step
 
