@@ -16,6 +16,8 @@ from tests.ended import HeardProcess
 StartLab = Callable[..., Lab]
 
 HERE = Path(__file__).parent
+# Settings with two pools and a wait for load balancers.
+POOLS = HERE / "pools.toml"
 # What is slow, by folder; all else is pure, and fast but for single tests that are marked themselves.
 MARKS = {
     **dict.fromkeys(("adapters", "apply", "cli", "execution", "executors", "lab", "security"), "lab"),

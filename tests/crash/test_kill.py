@@ -21,13 +21,19 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.lab.world.host import HostState
+from tests.conftest import POOLS
 from tests.crash.conftest import Machine
 
 NODES_IN_ALL = 12
 LIMIT = 3
 KILLS = 21
 SEEDS = range(10)
-STRATEGIES = ("waves", "rolling")
+# Of whoever begins; who goes on has the record alone.
+STRATEGIES = {
+    "waves": ("--strategy", "waves"),
+    "rolling": ("--strategy", "rolling"),
+    "pools": ("--config", str(POOLS)),
+}
 RUN, PHASE = "node-rollout.dev/run", "node-rollout.dev/phase"
 # Boundaries that the cluster sees; after `quiet` comes a random moment.
 BOUNDARIES = (
@@ -103,7 +109,7 @@ def test_whenever_it_is_killed_somebody_else_finishes_it(seed: int, machine: Mac
     while fate.kills.total() < KILLS:
         fate.labs += 1
         with lab(tmp_path / f"lab-{fate.labs}") as running:
-            until_done(running, machine, rng, fate, rng.choice(STRATEGIES))
+            until_done(running, machine, rng, fate, rng.choice(tuple(STRATEGIES)))
             judge(running, seed)
     seconds = time.monotonic() - started
     assert set(fate.kills) == set(BOUNDARIES)
@@ -148,7 +154,7 @@ def command(running: Lab, strategy: str) -> tuple[str, ...]:
     flags = ("--yes", "--lease-duration", "30s", "-o", "json", *(("--force-unlock", unlock) if unlock else ()))
     if record or marked:
         return ("resume", *flags)
-    return ("apply", "--max-unavailable", str(LIMIT), "--health-checks", "1", "--strategy", strategy, *flags)
+    return ("apply", "--max-unavailable", str(LIMIT), "--health-checks", "1", *STRATEGIES[strategy], *flags)
 
 
 def annotations(obj: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.lab.world.objects import is_ready
+from tests.conftest import POOLS
 from tests.crash.conftest import Machine
 from tests.ended import assert_well_said
 from tests.stateful.conftest import profile
@@ -106,7 +107,7 @@ class Misfortunes(RuleBasedStateMachine):
         sick=st.dictionaries(NODE, st.sampled_from(sorted(SICKNESSES)), max_size=2),
         cordoned=st.sets(NODE, max_size=1),
         stop=st.sampled_from(("finish", "revert")),
-        strategy=st.sampled_from(("waves", "rolling")),
+        strategy=st.sampled_from(("waves", "rolling", "pools")),
         pace=st.integers(min_value=0, max_value=1000),
     )
     @kept
@@ -117,7 +118,8 @@ class Misfortunes(RuleBasedStateMachine):
         self.lab = lab = Lab.start(scale(load_scenario("default"), WORKERS + 1), directory=self.directory, speed=SPEED)
         self.witness = Witness(lab, limit)
         self.trouble = Trouble(lab, self.witness)
-        flags = ("--stop", stop, "--strategy", strategy)
+        rules = ("--config", str(POOLS)) if strategy == "pools" else ("--strategy", strategy)
+        flags = ("--stop", stop, *rules)
         self.operators = Operators(lab, self.machine, limit, flags)
         for node in cordoned:
             self.trouble.set_cordon(node, cordoned=True)
@@ -376,6 +378,8 @@ class Misfortunes(RuleBasedStateMachine):
         assert [node["metadata"]["name"] for node in nodes if RUN in annotations(node)] == [], self.told("marks left")
         cordoned = {node["metadata"]["name"] for node in nodes if is_cordoned(node)}
         assert cordoned == self.witness.cordons, self.told(f"{cordoned} are cordoned, not {self.witness.cordons}")
+        score = self.running.scoreboard()
+        assert (score.taints_left, score.exclusions_left) == ((), ()), self.told("a taint or a label is left")
         self.nothing_is_harmed()
 
     def all_ready(self) -> bool:
