@@ -92,10 +92,7 @@ def execute(
         around = Surroundings(plan, cluster, report, stop)
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
-        if inherited is None:
-            record.begin(plan, options.holder)
-        else:
-            record.take_up(plan.plan_id)
+        record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
         run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved)
