@@ -30,6 +30,8 @@ class ExclusionReason(StrEnum):
     RIVAL = "rival"
     UNKNOWN_MARKS = "unknown-marks"
     BLOCKED = "blocked"
+    VERSION_HELD = "version-held"
+    FAILED_RECENTLY = "failed-recently"
 
 
 class ExclusionKind(StrEnum):
@@ -57,6 +59,8 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
             | ExclusionReason.INHIBITED
             | ExclusionReason.SHUTDOWN_PENDING
             | ExclusionReason.RIVAL
+            | ExclusionReason.VERSION_HELD
+            | ExclusionReason.FAILED_RECENTLY
         ):
             return ExclusionKind.NOT_DONE
         case (
@@ -95,6 +99,8 @@ class WarningKind(StrEnum):
     TERMINATING = "terminating"
     FITS_NOWHERE = "fits-nowhere"
     ALL_REPLICAS = "all-replicas"
+    FAILED_RECENTLY = "failed-recently"
+    VERSION_HELD = "version-held"
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def _gathered(intent: "Intent", cluster: ClusterOptions, process: ProcessOptions
     namespace = process.lease.lease_namespace
     connections = gather.connect(cluster, intent.selection, process.ssh)
     refusals.refuse_without_rights(connections, intent.policy.drain, namespace)
-    snapshot = gather.read_cluster(connections)
+    snapshot = gather.read_cluster(connections, namespace)
     refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
     targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh)
     return gather.Gathered(connections, snapshot, targets)

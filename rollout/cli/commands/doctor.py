@@ -80,7 +80,7 @@ def _examined(
         yield from _pools([node for node in nodes if node.name in targets.selected], policy)
         yield from _hosts(targets, connections, selection, ssh, own_command=bool(policy.reboot_command))
         stage = CheckName.DRAIN
-        yield from _forecast(targets, connections, selection, policy)
+        yield from _forecast(targets, connections, selection, policy, lease)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
 
@@ -133,7 +133,11 @@ def _hosts(
 
 
 def _forecast(
-    targets: "Targets", connections: "Connections", selection: SelectionOptions, policy: "Policy"
+    targets: "Targets",
+    connections: "Connections",
+    selection: SelectionOptions,
+    policy: "Policy",
+    lease: LeaseOptions,
 ) -> Iterator["Check"]:
     """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
     from rollout.cli.stages.gather import read_cluster
@@ -141,7 +145,7 @@ def _forecast(
     from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
     from rollout.planning.rivals import rivals
 
-    snapshot = read_cluster(connections)
+    snapshot = read_cluster(connections, lease.lease_namespace)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
     rules = replace(policy, skip_blocked=False, reboot_idle=True, pools=own)

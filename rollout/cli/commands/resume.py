@@ -83,13 +83,19 @@ def _rest(
     from rollout.planning.continuation import without_accepted_blockers
 
     rules, retry = rules_of(unfinished), leftover.retry_failed
-    snapshot = gather.read_cluster(connections)
+    snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
     refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
     pending = pending_nodes(unfinished, retry_failed=retry)
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
-    remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
+    remainder = continuation(
+        unfinished,
+        situation,
+        retry_failed=retry,
+        skip_blocked=leftover.skip_blocked,
+        include_held=leftover.include_held,
+    )
     _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:

@@ -1,7 +1,7 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rollout.errors import BlockedError, GateError, InterruptedRunError
@@ -33,12 +33,16 @@ _LONGEST_VARIABLE = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What gates need of the run that they belong to."""
+    """What gates need of the run that they belong to.
+
+    `remembered` says why a node may not begin for what earlier rollouts have left, and is empty where it may.
+    """
 
     plan: RolloutPlan
     cluster: PatientApi
     report: Reporter
     stop: StopRequest
+    remembered: Callable[[PlannedNode], str] = field(default=lambda _node: "")
 
 
 class PolicyGates:
@@ -75,10 +79,12 @@ class PolicyGates:
         return self._command("wave", _about(wave, self._around.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
-        """Ask the windows, the blocking pods and the alerts, the cheapest first."""
+        """Ask the windows, the memory, the blocking pods and the alerts, the cheapest first."""
         shut = self._window(node)
         if shut.why:
             return self._report_once("", shut)
+        if why := self._around.remembered(node):
+            return Hold(why, final=True)
         if why := self._blocking_pods(node):
             return self._report_once(node.name, self._bounded(node, why))
         if why := self._alert():
