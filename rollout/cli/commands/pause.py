@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", show_default=False)]
 AllOption = Annotated[bool, Flag(OWN, "All nodes at once, also those that join later, instead of single ones.")]
+EndAllOption = Annotated[bool, Flag(OWN, "End the pause that was set with --all; nodes paused by name stay so.")]
 ReasonOption = Annotated[str, Flag(OWN, "Why; everybody sees it.", "TEXT", read=values.reason)]
 UntilOption = Annotated[
     str, Flag(OWN, "When it ends by itself: 8h, 2d, or 2026-11-23T06:00Z (UTC where no zone is given).", "TIME")
@@ -67,7 +68,7 @@ def unpause(
     lease: LeaseOptions,
     general: GeneralOptions,
     node: NodesArgument = None,
-    all: AllOption = False,  # noqa: A002 - the flag's name
+    all: EndAllOption = False,  # noqa: A002 - the flag's name
 ) -> None:
     """End the pause of these nodes; or, with --all, the one that was set with --all.
 
