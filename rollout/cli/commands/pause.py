@@ -53,14 +53,14 @@ def pause(
 
     api, names = _named(cluster, node, all)
     now = api.server_time() or wiring.system_clock().now()
-    made = Pause(wiring.operator(), _written(now), reason, _written(end) if (end := values.end(until, now)) else "")
+    standing = Pause(wiring.operator(), _written(now), reason, _written(end) if (end := values.end(until, now)) else "")
     if all:
-        before, _ = change_memory(cluster, lease.lease_namespace, partial(with_pause, pause=made))
+        before, _ = change_memory(cluster, lease.lease_namespace, partial(with_pause, pause=standing))
         if before.pause and not before.pause.is_over(now):
             say(f"replaces: {before.pause}")
     for name in names:
-        pause_node(api, name, made)
-    _show(names, made, everything=all, as_json=general.as_json)
+        pause_node(api, name, standing)
+    _show(names, standing, everything=all, as_json=general.as_json)
 
 
 def unpause(
@@ -91,13 +91,11 @@ def unpause(
     if all:
         before, _ = change_memory(cluster, lease.lease_namespace, partial(with_pause, pause=None))
     nodes = with_patience(lambda: read_nodes(api))
-    ended = [each.name for each in nodes if each.name in names and pause_on(each) is not None]
+    ended = [one.name for one in nodes if one.name in names and pause_on(one) is not None]
     for name in ended:
         unpause_node(api, name)
     _show_ended(ended, names, before, as_json=general.as_json)
-    if left := [
-        each.name for each in nodes if (all or each.name in set(names) - set(ended)) and why_paused(each, None)
-    ]:
+    if left := [one.name for one in nodes if (all or one.name in set(names) - set(ended)) and why_paused(one, None)]:
         say(f"still paused, each by its own annotation: {shortened(left)}")
 
 
@@ -119,17 +117,19 @@ def _named(cluster: ClusterOptions, given: list[str] | None, everything: bool) -
     return api, chosen(nodes, nodes, Selection(nodes=written)) if written else ()
 
 
-def _show(names: Sequence[str], made: "Pause", *, everything: bool, as_json: bool) -> None:
+def _show(names: Sequence[str], standing: "Pause", *, everything: bool, as_json: bool) -> None:
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.model.text import printable, shortened
 
     if as_json:
-        fields = {"by": made.by, "at": made.at, "reason": made.reason, "until": made.until}
+        fields = {"by": standing.by, "at": standing.at, "reason": standing.reason, "until": standing.until}
         show_bytes(json_document({"all": everything, "nodes": names, **fields}))
         return
     flag = "--all" if everything else " ".join(names)
-    show(f"{'All nodes' if everything else shortened(names)}: {printable(str(made))}. End it: rollout unpause {flag}")
+    show(
+        f"{'All nodes' if everything else shortened(names)}: {printable(str(standing))}. End it: rollout unpause {flag}"
+    )
 
 
 def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | None", *, as_json: bool) -> None:
