@@ -89,13 +89,8 @@ def _rest(
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
-    remainder = continuation(
-        unfinished,
-        situation,
-        retry_failed=retry,
-        skip_blocked=leftover.skip_blocked,
-        include_held=leftover.include_held,
-    )
+    skip, held = leftover.skip_blocked, leftover.include_held
+    remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
