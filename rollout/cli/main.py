@@ -22,6 +22,7 @@ from rollout.cli.commands.doctor import doctor
 from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.lab import lab_app
+from rollout.cli.commands.operate import operate
 from rollout.cli.commands.pause import pause, unpause
 from rollout.cli.commands.plan import plan
 from rollout.cli.commands.release import release
@@ -89,6 +90,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     plan: None,
     apply: None,
     resume: None,
+    operate: "Reboot what waits, unattended: once, or pass after pass.",
     abort: "Undo what an interrupted rollout started.",
     pause: "Have no rollout start these nodes, or any.",
     unpause: "End a pause.",

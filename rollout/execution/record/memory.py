@@ -87,16 +87,18 @@ class RunMemory:
         self._seen_at = float("-inf")
         self._warned: set[str] = set()
 
-    def why_not(self, planned: PlannedNode) -> str:
-        """Why this node may not begin for what is remembered now; empty where it may."""
-        with self._lock:
-            memory = self._read()
-        pause = memory.pause
-        if pause is not None and not pause.is_over(self._cluster.api.server_time()):
-            return f"all nodes are {pause}"
+    def why_paused(self) -> str:
+        """Why no node may begin now; empty where they may."""
+        pause = self._now_remembered().pause
+        if pause is None or pause.is_over(self._cluster.api.server_time()):
+            return ""
+        return f"all nodes are {pause}"
+
+    def why_held(self, planned: PlannedNode) -> str:
+        """Why this node may not begin for the version that it has staged; empty where it may."""
         if self._terms.is_despite(planned.name):
             return ""
-        held = why_held(memory, planned.staged_version, self._terms.limit)
+        held = why_held(self._now_remembered(), planned.staged_version, self._terms.limit)
         return f"{held}; rollout release {planned.staged_version}" if held else ""
 
     def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
@@ -125,6 +127,10 @@ class RunMemory:
         for change in self._pending:
             memory = change(memory)
         return memory
+
+    def _now_remembered(self) -> Memory:
+        with self._lock:
+            return self._read()
 
     def _read(self) -> Memory:
         """As it stands now; what was seen last where that cannot be told."""

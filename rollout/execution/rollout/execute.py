@@ -85,6 +85,7 @@ def execute(
         options.lease_seconds,
         options.api_patience,
         options.unlock,
+        options.stale_lease,
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     record = _record(cluster, options, inherited)
@@ -92,7 +93,7 @@ def execute(
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
         memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))
-        around = Surroundings(plan, cluster, report, stop, memory.why_not)
+        around = Surroundings(plan, cluster, report, stop, memory)
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
         record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
@@ -133,7 +134,7 @@ def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance
 def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
     if inherited is not None and not inherited.is_recorded:
         return NoRecord()
-    return RunRecord(cluster, options.lease_namespace)
+    return RunRecord(cluster, options.lease_namespace, operating=options.operating)
 
 
 def _may_act(guard: Guard) -> bool:
