@@ -65,7 +65,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, new_run, plan, refusals
+    from rollout.cli.stages import execute, new_run, plan, refusals, remembering
     from rollout.model.text import counted
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
@@ -81,8 +81,10 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
     if dry_run:
         raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
+    remembering.warn_of_held(run.plan)
     if run.plan.waves and not (yes or file):
-        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}")
+        despite = remembering.despite_hold(run.plan)
+        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}{despite}")
     raise typer.Exit(execute.execute(run, as_json=general.as_json))
 
 
