@@ -23,7 +23,7 @@ from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.continuation import has_failed_enough, restricted, rules_of
+from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
@@ -32,7 +32,7 @@ from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.windows import Window
-from rollout.report.summary import counts
+from rollout.report.summary import tallied
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 0.5
@@ -85,8 +85,8 @@ def make_pass(settings: PassSettings, watch: LeaseWatch) -> PassEnd:
 
 
 def _leave(why: str, *, as_json: bool) -> ExitCode:
-    """Nothing is done, which is no failure."""
-    execute.tell_nothing(why) if as_json else show(f"Nothing done: {why}.")
+    """No node is begun, which is no failure."""
+    execute.tell_nothing(why) if as_json else show(f"No node is started: {why}.")
     return ExitCode.OK
 
 
@@ -103,11 +103,11 @@ class _Pass:
         if holder := self._living_holder():
             return self._leave(f"another rollout is under way: {holder} holds the lock")
         nodes = gather.read_nodes(self.connections)
-        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        unfinished = self._unfinished(nodes)
         if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
             return self._leave(why)
-        if unfinished is not None and _is_to_be_gone_on(unfinished, nodes) and self._may_go_on(unfinished):
-            result = self._carried_out(self._rest(unfinished, nodes))
+        if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
+            result = self._carried_out(self._rest(unfinished))
             if not result.complete or self.stop.requested:
                 return self._code(result)
         if why := self._reason_to_begin_nothing():
@@ -135,13 +135,24 @@ class _Pass:
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
         return closed(windows, wiring.system_clock().now())
 
-    def _may_go_on(self, unfinished: Unfinished) -> bool:
-        """Nodes that were begun are finished at any time; their gates keep the others back."""
-        return bool(unfinished.begun) or not self._reason_to_begin_nothing()
+    def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
+        """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
+        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        if unfinished is None or not unfinished.record.operating:
+            return unfinished
+        return restricted(unfinished, self.settings.policy, self._meant(nodes))
 
-    def _rest(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Run:
+    def _is_to_be_gone_on(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+        """Nodes that were begun are finished at any time, while gates keep the others back; those wait for theirs."""
+        if not unfinished.record.operating:
+            return False
+        if unfinished.blocks and (unfinished.begun or unfinished.unclear):
+            return True
+        left = unfinished.blocks or _waiting(unfinished, nodes)
+        return bool(left) and not self._reason_to_begin_nothing()
+
+    def _rest(self, unfinished: Unfinished) -> Run:
         settings = self.settings
-        unfinished = restricted(unfinished, settings.policy, self._meant(nodes))
         gates = self._gates(rules_of(unfinished))
         return remainder.planned_rest(
             unfinished, self.connections, settings.process, gates, settings.leftover, quiet=settings.as_json
@@ -201,13 +212,6 @@ def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
     return f"{heading(unfinished)}; what a person began is left to persons: {ways_out(unfinished)}"
 
 
-def _is_to_be_gone_on(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    """Whether an operating process left it before its end; one that ended by its failures is over."""
-    if not unfinished.record.operating:
-        return False
-    return unfinished.blocks or (bool(_waiting(unfinished, nodes)) and not has_failed_enough(unfinished))
-
-
 def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
     """Its nodes that were not begun, and that nobody has rebooted since."""
     boots = {node.name: node.boot_id for node in nodes}
@@ -215,5 +219,5 @@ def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def _nothing_to_do(planned: RolloutPlan) -> str:
-    result = RunResult((), excluded=planned.excluded)
-    return f"Nothing to do, no node waits for a reboot: {counts(result)}."
+    left_out = RunResult((), excluded=planned.excluded).left_out
+    return "Nothing to do: no node waits for a reboot" + (f" (left out: {tallied(left_out)})." if left_out else ".")

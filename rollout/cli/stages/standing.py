@@ -52,9 +52,11 @@ class Loop:
         say("stopped on request: no further pass is made")
 
     def _pass(self, settings: PassSettings, watch: LeaseWatch) -> PassEnd:
-        """One pass; whatever goes wrong in it is told, and is over with it."""
+        """One pass; whatever goes wrong in it is told, and is over with it, unless nobody can be told any more."""
         try:
             return make_pass(settings, watch)
+        except BrokenPipeError:
+            raise
         except Exception as error:  # noqa: BLE001 - the next pass may well go right
             return PassEnd(failures.report(error, verbose=self.verbose))
 
