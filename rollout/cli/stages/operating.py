@@ -18,7 +18,7 @@ from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
 from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.stop import TimedStop
+from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
 from rollout.execution.gates.ports import GatePorts
@@ -32,7 +32,7 @@ from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.windows import Window
-from rollout.report.summary import tallied
+from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 0.5
@@ -66,13 +66,13 @@ class PassEnd:
     signalled: bool = False
 
 
-def make_pass(settings: PassSettings, watch: LeaseWatch) -> PassEnd:
-    """Make one pass; `watch` knows of the lock what was seen before it.
+def make_pass(settings: PassSettings, watch: LeaseWatch, ending: StopRequest) -> PassEnd:
+    """Make one pass; `watch` knows of the lock what was seen before it, `ending` ends the process.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
-    stop = TimedStop(end, revert=settings.process.stop.stop is StopMode.REVERT)
+    stop = TimedStop(end, ending, revert=settings.process.stop.stop is StopMode.REVERT)
     connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
     try:
         code = _Pass(settings, connections, stop, watch).make()
@@ -176,9 +176,11 @@ class _Pass:
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
-        if not settings.as_json:
-            show(plan.shown(run.plan, intent, gathered.snapshot) if run.plan.waves else _nothing_to_do(run.plan))
-        return self._carried_out(run)
+        if settings.as_json or run.plan.waves:
+            if not settings.as_json:
+                show(plan.shown(run.plan, intent, gathered.snapshot))
+            return self._carried_out(run)
+        return _nothing_to_do(run.plan)
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -187,6 +189,8 @@ class _Pass:
         return replace(ports, end=self.stop.end)
 
     def _carried_out(self, run: Run) -> RunResult:
+        if self.stop.requested:
+            raise InterruptedRunError(f"{self.stop.why}, before anything was started")
         options = replace(run.options, operating=True, stale_lease=self.watch.stale)
         return execute.carry_out(replace(run, options=options), self.stop, as_json=self.settings.as_json)
 
@@ -218,6 +222,11 @@ def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
 
 
-def _nothing_to_do(planned: RolloutPlan) -> str:
-    left_out = RunResult((), excluded=planned.excluded).left_out
-    return "Nothing to do: no node waits for a reboot" + (f" (left out: {tallied(left_out)})." if left_out else ".")
+def _nothing_to_do(planned: RolloutPlan) -> RunResult:
+    """Say so in a line, and name the nodes that nobody could take."""
+    result = RunResult((), excluded=planned.excluded)
+    left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
+    show(f"Nothing to do: no node waits for a reboot{left_out}.")
+    if result.not_done:
+        show(summary_text(planned, result, operating=True))
+    return result
