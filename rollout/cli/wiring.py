@@ -17,6 +17,7 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
+    from rollout.adapters.pushgateway import Pushgateway
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
@@ -143,6 +144,13 @@ def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks 
     from rollout.adapters.ansible.playbooks import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(ssh), files)
+
+
+def pushgateway(url: str, cluster: str) -> "Pushgateway":
+    """Where metrics of this cluster are pushed to."""
+    from rollout.adapters.pushgateway import Pushgateway
+
+    return Pushgateway(url, cluster)
 
 
 def system_clock() -> Clock:

@@ -28,6 +28,8 @@ RESERVED: Mapping[str, str] = {
     "known-hosts": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
+    "metrics-pushgateway": _TRUSTS,
+    "metrics-textfile": _WRITES,
     "journal": _WRITES,
     "out": _WRITES,
     "yes": _CONSENTS,
@@ -56,7 +58,7 @@ TUNING = frozenset(
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
-        *("run", "list", "host", "output", "verbose"),
+        *("run", "list", "host", "output", "verbose", "metrics-cluster"),
     }
 )
 
