@@ -6,10 +6,11 @@ own, beside it.
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import urllib3
-from prometheus_client import CollectorRegistry, push_to_gateway
+from prometheus_client import Metric, push_to_gateway, pushadd_to_gateway
+from prometheus_client.registry import Collector
 
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.prometheus import parsed_url
@@ -19,6 +20,14 @@ JOB = "node-rollout"
 _SECONDS = 5.0
 _SHOWN = 200
 _FAILURES = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Collected(Collector):
+    metrics: Sequence[Metric]
+
+    def collect(self) -> Sequence[Metric]:
+        return self.metrics
 
 
 class PushgatewayError(RolloutError):
@@ -37,12 +46,13 @@ class Pushgateway:
         self._cluster = cluster
         self._pool = urllib3.PoolManager(timeout=urllib3.Timeout(_SECONDS), retries=False)
 
-    def push(self, registry: CollectorRegistry, last_success: str) -> None:
-        """Replace the cluster's groups: `last_success` names the metric that has one of its own."""
+    def push(self, metrics: Collector, last_success: Sequence[Metric], *, is_whole: bool) -> None:
+        """Replace the cluster's group, or only what is in `metrics` where they are not `is_whole`."""
         group = {"instance": self._cluster}
-        push_to_gateway(self.url, JOB, registry, group, _SECONDS, self._send)
-        outliving: Any = registry.restricted_registry([last_success])
-        if any(metric.samples for metric in outliving.collect()):
+        push = push_to_gateway if is_whole else pushadd_to_gateway
+        push(self.url, JOB, metrics, group, _SECONDS, self._send)
+        if last_success:
+            outliving = _Collected(last_success)
             push_to_gateway(self.url, JOB, outliving, {**group, "last": "success"}, _SECONDS, self._send)
 
     def _send(

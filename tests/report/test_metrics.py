@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan, Wave
 from rollout.model.progress import (
@@ -37,7 +38,9 @@ def begun(rollout: RolloutPlan | None = None) -> Metrics:
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return metrics.registry.get_sample_value(f"node_rollout_{name}", {"cluster": "here", **labels})
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return registry.get_sample_value(f"node_rollout_{name}", {"cluster": "here", **labels})
 
 
 def step(metrics: Metrics, seconds: float, phase: Phase, detail: str = "") -> None:
@@ -192,7 +195,7 @@ def test_versions_that_are_held_are_those_that_were_last_told() -> None:
 def test_every_family_is_exposed_and_no_other() -> None:
     metrics = begun()
     metrics.end_pass(PassResult.OK, AT)
-    exposed = {metric.name: metric.documentation for metric in metrics.registry.collect()}
+    exposed = {metric.name: metric.documentation for metric in metrics.collect()}
     assert exposed == {family.name.removesuffix("_total"): family.help for family in FAMILIES}
 
 

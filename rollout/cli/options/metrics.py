@@ -1,4 +1,4 @@
-"""Options of metrics: where a run leaves them for Prometheus."""
+"""Options of metrics: where a run leaves them for Prometheus, and where a standing process is scraped."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,3 +39,18 @@ class MetricsOptions:
     def is_used(self) -> bool:
         """Whether metrics go anywhere."""
         return bool(self.metrics_textfile or self.metrics_pushgateway)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenOptions:
+    """Where a standing process is scraped."""
+
+    metrics_listen: Annotated[
+        str,
+        Flag(
+            METRICS,
+            "Serve /metrics, /healthz and /readyz here: :9732 is all addresses, 127.0.0.1:9732 this machine.",
+            "[ADDRESS]:PORT",
+            read=values.listen_address,
+        ),
+    ] = ""

@@ -129,6 +129,15 @@ def pushgateway_url(value: str) -> str:
     return _read(checked_push_url, value.strip()) if value.strip() else ""
 
 
+def listen_address(value: str) -> str:
+    """An address to listen on, or none."""
+    from rollout.adapters.metrics_server import parsed_address
+
+    if value.strip():
+        _read(parsed_address, value.strip())
+    return value.strip()
+
+
 def textfile(value: str) -> Path:
     """A file that node_exporter would read."""
     path = Path(value)

@@ -13,6 +13,7 @@ from rollout.errors import UsageError
 _RUNS = "runs programs, or names files that do"
 _TRUSTS = "chooses keys, whom to trust, or where a secret goes"
 _WRITES = "writes a file"
+_OPENS = "opens a port"
 _CONSENTS = "gives consent, or overrides a refusal"
 
 RESERVED: Mapping[str, str] = {
@@ -29,6 +30,7 @@ RESERVED: Mapping[str, str] = {
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
     "metrics-pushgateway": _TRUSTS,
+    "metrics-listen": _OPENS,
     "metrics-textfile": _WRITES,
     "journal": _WRITES,
     "out": _WRITES,
@@ -57,6 +59,7 @@ TUNING = frozenset(
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
+        *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("run", "list", "host", "output", "verbose", "metrics-cluster"),
     }

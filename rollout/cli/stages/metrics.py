@@ -1,9 +1,8 @@
 """Metrics of a pass: made, told of its end however it comes, and on their way to where the operator wants them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -35,21 +34,28 @@ class Meter:
         """Who is to be told of a run."""
         return (self.metrics,) if self.metrics else ()
 
-    def observe_hosts(self, observations: Mapping[str, HostObservation]) -> None:
+    def observe_hosts(self, observations: Mapping[str, HostObservation], *, among_others: bool = False) -> None:
         """What the hosts have said, by Node; one that did not answer is not known to need a reboot, nor not to."""
         if self.metrics:
             facts = {name: seen for name, seen in observations.items() if isinstance(seen, HostFacts)}
-            self.metrics.observe_nodes({name: seen.update.needs_reboot for name, seen in facts.items()})
+            waiting = {name: seen.update.needs_reboot for name, seen in facts.items()}
+            self.metrics.observe_nodes(waiting, among_others=among_others)
+
+    def skip_pass(self) -> None:
+        """The pass that is under way is to do nothing."""
+        if self.metrics:
+            self.metrics.skip_pass()
 
     @contextmanager
-    def measured_pass(self) -> Iterator[None]:
-        """One pass: its result is that of the exit, or the error, that this context is left with."""
+    def measured_pass(self) -> Iterator[Callable[[ExitCode], None]]:
+        """One pass. Its result is what it is told, or that of the exit or error that this context is left with."""
+        codes = [ExitCode.OK]
         try:
-            yield
+            yield codes.append
         except BaseException as error:
             self._end_pass(ExitCode(error.exit_code) if isinstance(error, typer.Exit) else failures.exit_code(error))
             raise
-        self._end_pass(ExitCode.OK)
+        self._end_pass(codes[-1])
 
     def _end_pass(self, code: ExitCode) -> None:
         if self.metrics:
@@ -61,9 +67,12 @@ class Meter:
 
 
 @contextmanager
-def metered(options: MetricsOptions, server: str) -> Iterator[Meter]:
-    """Metrics on their way for as long as this context lasts; of the cluster at this address."""
-    if not options.is_used:
+def metered(options: MetricsOptions, server: str, listen: str = "") -> Iterator[Meter]:
+    """Metrics on their way for as long as this context lasts; of the cluster at this address.
+
+    With `listen` they are served there as well; `InputError` where that cannot be.
+    """
+    if not (options.is_used or listen):
         yield Meter()
         return
     from rollout.report.metrics.exposition import Metrics
@@ -71,12 +80,14 @@ def metered(options: MetricsOptions, server: str) -> Iterator[Meter]:
     metrics = Metrics(options.metrics_cluster or _name_of(server))
     with ExitStack() as deliveries:
         _deliver(metrics, options, deliveries)
+        if listen:
+            serving = deliveries.enter_context(wiring.metrics_server(listen, metrics, lambda: metrics.is_ready))
+            say(f"metrics: {serving.url}")
         yield Meter(metrics)
 
 
 def _deliver(metrics: "Metrics", options: MetricsOptions, deliveries: ExitStack) -> None:
     from rollout.report.metrics.delivery import Delivery
-    from rollout.report.metrics.families import LAST_SUCCESS
 
     def generation() -> int:
         return metrics.generation
@@ -86,7 +97,10 @@ def _deliver(metrics: "Metrics", options: MetricsOptions, deliveries: ExitStack)
         deliveries.enter_context(Delivery(str(file), textfile.write, generation, _warn))
     if options.metrics_pushgateway:
         gateway = wiring.pushgateway(options.metrics_pushgateway, metrics.cluster)
-        push = partial(gateway.push, metrics.registry, LAST_SUCCESS.name)
+
+        def push() -> None:
+            gateway.push(metrics, metrics.last_success(), is_whole=metrics.is_whole)
+
         deliveries.enter_context(Delivery(gateway.url, push, generation, _warn))
 
 

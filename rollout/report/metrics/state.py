@@ -29,7 +29,7 @@ Samples = Mapping[Labels, float]
 
 
 class PassResult(StrEnum):
-    """How a pass ended; the words of its exit code."""
+    """How a pass ended: the words of its exit code; or skipped, where an operating process was not to do anything."""
 
     OK = "ok"
     ERROR = "error"
@@ -38,6 +38,7 @@ class PassResult(StrEnum):
     BLOCKED = "blocked"
     DECLINED = "declined"
     INTERRUPTED = "interrupted"
+    SKIPPED = "skipped"
 
 
 # Not begun, or given back because somebody wished so: no failure of the node's.
@@ -74,13 +75,14 @@ class Histogram:
 class MetricsState:
     """A process's rollouts, one after another: what is of the latest, and what adds up. Not safe for several threads.
 
+    Before the first plan `identity` is None, and little is known; nor are `held_versions` before they are told.
     `phases` are of planned nodes, each with when it came into it;
     `rebooting` is since when a host has been told to. `drains` and `reboots` are by pool.
     """
 
     identity: Labels | None = None
     reboot_required: dict[str, bool] = field(default_factory=dict)
-    held_versions: frozenset[str] = frozenset()
+    held_versions: frozenset[str] | None = None
     running: bool = False
     pools: dict[str, str] = field(default_factory=dict)
     phases: dict[str, tuple[Phase, datetime]] = field(default_factory=dict)
@@ -122,6 +124,7 @@ class MetricsState:
     def end_pass(self, result: PassResult, at: datetime) -> None:
         """A pass has ended, however: nothing is under way."""
         self.running = False
+        self.held.clear()
         self.passes[result] += 1
         self.last_pass = (result, at)
         if result is PassResult.OK:
@@ -174,11 +177,20 @@ class MetricsState:
         self.held = {key: budget for key, budget in self.held.items() if key[0] != node}
 
     def samples(self) -> Iterator[tuple[of.Family, Samples]]:
-        """Every metric that is no histogram, with its samples by the values of its labels."""
-        yield of.CLUSTER, {self.identity: 1} if self.identity else {}
+        """Every metric that is no histogram, with its samples by the values of its labels; none where not known."""
         yield of.REBOOT_REQUIRED, {(node,): required for node, required in sorted(self.reboot_required.items())}
-        yield of.VERSION_HELD, {(version,): 1 for version in sorted(self.held_versions)}
+        yield of.VERSION_HELD, {(version,): 1 for version in sorted(self.held_versions or ())}
         yield of.RUNNING, {(): self.running}
+        yield of.PASSES, {(result,): self.passes[result] for result in PassResult}
+        last, at = self.last_pass or (None, None)
+        yield of.LAST_PASS, {(): at.timestamp()} if at else {}
+        yield of.LAST_RESULT, {(result,): result is last for result in PassResult if last}
+        yield of.LAST_SUCCESS, {} if self.last_success is None else {(): self.last_success}
+        for family, samples in self._of_plan():
+            yield family, samples if self.identity else {}
+
+    def _of_plan(self) -> Iterator[tuple[of.Family, Samples]]:
+        yield of.CLUSTER, {self.identity or (): 1}
         yield of.NODES, self._by_pool(Phase, {node: phase for node, (phase, _) in self.phases.items()})
         yield of.FINISHED, self._by_pool(Outcome, self.outcomes)
         yield of.EXCLUDED, self.excluded
@@ -188,22 +200,15 @@ class MetricsState:
         yield of.HELD_EVICTIONS, Counter((budget,) for budget in self.held.values())
         yield of.HOLDS, {(budget,): count for budget, count in self.holds.items()}
         yield of.FAILURES, {(phase, pool): self.failures[phase, pool] for phase in _BUT_DONE for pool in self._pools}
-        yield of.PASSES, {(result,): self.passes[result] for result in PassResult}
-        yield from self._last()
-
-    def _last(self) -> Iterator[tuple[of.Family, Samples]]:
-        last, at = self.last_pass or (None, None)
-        yield of.LAST_PASS, {(): at.timestamp()} if at else {}
-        yield of.LAST_RESULT, {(result,): result is last for result in PassResult if last}
-        yield of.LAST_SUCCESS, {} if self.last_success is None else {(): self.last_success}
 
     def histograms(self) -> Iterator[tuple[of.Family, Mapping[Labels, Histogram]]]:
         """The other metrics; one of no durations stands for a pool that has had none."""
+        pools = self._pools if self.identity else []
         for family, bounds, durations in (
             (of.DRAIN, of.DRAIN_BUCKETS, self.drains),
             (of.REBOOT, of.REBOOT_BUCKETS, self.reboots),
         ):
-            yield family, {(pool,): durations.get(pool) or Histogram(bounds) for pool in self._pools}
+            yield family, {(pool,): durations.get(pool) or Histogram(bounds) for pool in pools}
 
     @property
     def _pools(self) -> list[str]:
