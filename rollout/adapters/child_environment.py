@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 _PREFIX = "ROLLOUT_"
+_SECRET_NAMES = frozenset({"ROLLOUT_NOTIFY"})
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN")
 
 
@@ -21,5 +22,5 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name is a secret of ours: the key's passphrase, the token of Prometheus."""
-    return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)
+    """Whether a variable of this name is a secret of ours: a passphrase, a token, where notifications go."""
+    return name in _SECRET_NAMES or (name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS))

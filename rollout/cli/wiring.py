@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
@@ -17,6 +18,7 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
+    from rollout.adapters.notify.destination import Destination
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
@@ -143,6 +145,15 @@ def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks 
     from rollout.adapters.ansible.playbooks import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(ssh), files)
+
+
+def notify_destinations(options: NotifyOptions) -> "tuple[Destination, ...]":
+    """Where notifications go; none, and nothing is loaded, where nobody wants any."""
+    if not options.urls:
+        return ()
+    from rollout.adapters.notify.urls import destinations
+
+    return destinations(options.urls)
 
 
 def system_clock() -> Clock:

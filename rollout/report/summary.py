@@ -42,7 +42,7 @@ def _ending(result: RunResult) -> Iterable[str]:
         yield f"{text}."
     yield f"{counts(result)}."
     yield from _not_done_lines(result.not_done)
-    if step := _next_step(result):
+    if step := next_step(result):
         yield step
 
 
@@ -89,7 +89,7 @@ def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
         yield f"  and {len(not_done) - _MOST_NODES} more: rollout status"
 
 
-def _next_step(result: RunResult) -> str:
+def next_step(result: RunResult) -> str:
     """What to look at, and what goes on once that is mended; empty where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
         return "See: rollout status --run; then: rollout resume"

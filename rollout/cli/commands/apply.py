@@ -122,6 +122,7 @@ def planned_run(
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,
+        notify=process.notify,
         conceded=conceded,
     )
 

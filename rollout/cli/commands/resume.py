@@ -112,6 +112,7 @@ def _rest(
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,
+        notify=process.notify,
         inherited=remainder.inherited,
         conceded=conceded,
     )

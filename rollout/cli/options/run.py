@@ -8,6 +8,7 @@ from typing import Annotated
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
 from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SkipBlockedOption
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 
@@ -52,6 +53,7 @@ class ProcessOptions:
     lock: LockOptions
     stop: StopOptions
     journal: JournalOptions
+    notify: NotifyOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,9 @@ RESERVED: Mapping[str, str] = {
     "known-hosts": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
+    "notify": _TRUSTS,
+    "notify-file": _TRUSTS,
+    "notify-template": _TRUSTS,
     "journal": _WRITES,
     "out": _WRITES,
     "yes": _CONSENTS,
@@ -55,10 +58,15 @@ TUNING = frozenset(
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
+        *("notify-on", "notify-held-after", "notify-cluster"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("run", "list", "host", "output", "verbose"),
     }
 )
+
+
+SECRETS = frozenset({"notify"})
+"""Flags whose values are secrets: neither complaints nor helps show them, whatever layer they come from."""
 
 
 def refuse_reserved(settings: Mapping[str, Any], origin: str) -> None:

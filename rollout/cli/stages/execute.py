@@ -2,17 +2,19 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rollout.cli import wiring
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.run import StopMode
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
+from rollout.cli.stages.notify import notified
 from rollout.cli.terminal import error_console, show
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
@@ -50,6 +52,7 @@ class Run:
     gates: GatePorts
     stop: StopMode
     journal: Path | None
+    notify: NotifyOptions
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
 
@@ -93,7 +96,7 @@ def execute(run: Run, *, as_json: bool) -> ExitCode:
         if as_json:
             _notify_conceded(run, observer)
         anything = run.plan.waves or run.inherited is not None
-        result = _executed(run, observer, stop) if anything else _nothing_done(run, observer)
+        result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
     if not as_json and (run.plan.waves or result.not_done):
         show(f"\n{summary_text(run.plan, result)}")
     return _exit_code(result, stop)
@@ -130,18 +133,28 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
     command = "apply" if run.inherited is None else "resume"
-    with journalled(Unfailing(observer), run.plan, command, run.journal) as journal, stopped_by_signals(stop):
-        ports = Ports(api, shell, clock, journal, run.gates)
+    with (
+        journalled(Unfailing(observer), run.plan, command, run.journal) as journal,
+        stopped_by_signals(stop),
+        _notified(run, journal, stop) as observers,
+    ):
+        ports = Ports(api, shell, clock, observers, run.gates)
         return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
 
 
-def _nothing_done(run: Run, observer: Observer) -> RunResult:
+def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
+    return notified(observer, run.plan, run.notify, lambda: stop.requested, resumed=run.inherited is not None)
+
+
+def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
-    owing = journalled(observer, run.plan, "apply", run.journal) if result.not_done else nullcontext(observer)
-    with owing as journal:
-        journal.notify(PlanReady(now, run.plan))
-        journal.notify(RunFinished(now, result))
+    with ExitStack() as owing:
+        if result.not_done:
+            observer = owing.enter_context(journalled(observer, run.plan, "apply", run.journal))
+            observer = owing.enter_context(_notified(run, observer, stop))
+        observer.notify(PlanReady(now, run.plan))
+        observer.notify(RunFinished(now, result))
     return result
 
 
