@@ -24,6 +24,8 @@ class Service:
                 f"{name} is not a URL that Apprise understands",
                 hint="See https://appriseit.com/services/ for how each service is written.",
             )
+        # it would wait up to 5.5 s between two notifications, and the last one has no more time than that
+        self._plugin.request_rate_per_sec = 0
 
     def send(self, note: AnyNote) -> None:
         """Have Apprise deliver one; why it could not, it tells only in logs that may hold secrets."""

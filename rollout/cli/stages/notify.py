@@ -17,12 +17,14 @@ from rollout.model.progress import StepEvent
 from rollout.ports import Observer
 from rollout.report.notification_texts import Templates
 from rollout.report.notifications import Noteworthy
-from rollout.report.observers import Unfailing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Notifier:
-    """Posts what is worth it. Safe to call from many threads; `is_stopped`: whether the run's end was asked for."""
+    """Posts what is worth it. Safe to call from many threads; `is_stopped`: whether the run's end was asked for.
+
+    A defect of this program costs the notifications, of which it warns once, and never the rollout.
+    """
 
     noteworthy: Noteworthy
     outbox: Outbox
@@ -30,6 +32,7 @@ class _Notifier:
     templates: Templates
     is_stopped: Callable[[], bool]
     lock: threading.Lock = field(default_factory=threading.Lock)
+    is_broken: bool = False
 
     def notify(self, event: StepEvent) -> None:
         with self.lock:
@@ -40,9 +43,15 @@ class _Notifier:
             self._post(self.noteworthy.broken_off(error, at))
 
     def _post(self, notes: Iterable[AnyNote]) -> None:
-        for note in notes:
-            if NotifyEvent(note.event) in self.events:
-                self.outbox.post(self.templates.worded(note))
+        if self.is_broken:
+            return
+        try:
+            for note in notes:
+                if NotifyEvent(note.event) in self.events:
+                    self.outbox.post(self.templates.worded(note))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
+            self.is_broken = True
+            say(f"warning: no further notifications: internal error, please report it: {type(error).__name__}")
 
 
 @contextmanager
@@ -58,7 +67,7 @@ def notified(
     outbox = Outbox(places, say)
     notifier = _Notifier(noteworthy, outbox, options.events, options.templates, is_stopped)
     try:
-        yield Observers((observer, Unfailing(notifier)))
+        yield Observers((observer, notifier))
     except BaseException as error:
         notifier.broken_off(error, wiring.system_clock().now())
         raise
