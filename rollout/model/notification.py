@@ -141,7 +141,14 @@ class FinishedNote(Note):
     message: str
 
 
-AnyNote = StartedNote | WaveDoneNote | HeldNote | NodeFailedNote | VersionHeldNote | FinishedNote
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialNote(Note):
+    """A test: `rollout doctor --notify-test` was run, and nothing happened to any cluster."""
+
+    event: Literal["test"] = "test"
+
+
+AnyNote = StartedNote | WaveDoneNote | HeldNote | NodeFailedNote | VersionHeldNote | FinishedNote | TrialNote
 
 NOTES: Mapping[NotifyEvent, type[AnyNote]] = {
     NotifyEvent.STARTED: StartedNote,
@@ -151,4 +158,4 @@ NOTES: Mapping[NotifyEvent, type[AnyNote]] = {
     NotifyEvent.VERSION_HELD: VersionHeldNote,
     NotifyEvent.FINISHED: FinishedNote,
 }
-"""By event, the type of its notification."""
+"""By event of a rollout, the type of its notification."""

@@ -15,6 +15,7 @@ from rollout.model.notification import (
     Note,
     NotifyEvent,
     StartedNote,
+    TrialNote,
     VersionHeldNote,
     WaveDoneNote,
 )
@@ -29,11 +30,12 @@ def worded(note: AnyNote) -> AnyNote:
     """The note with title and body."""
     title, detail = _words(note)
     lines = [detail, f"Next: {printable(note.next)}" if note.next else ""]
-    lines.append(f"Cluster {printable(note.cluster)}, rollout {printable(note.run)}")
+    rollout = f", rollout {printable(note.run)}" if note.run else ""
+    lines.append(f"Cluster {printable(note.cluster)}{rollout}")
     return replace(note, title=f"{printable(note.cluster)}: {title}", body="\n".join(filter(None, lines)))
 
 
-def _words(note: AnyNote) -> tuple[str, str]:
+def _words(note: AnyNote) -> tuple[str, str]:  # noqa: PLR0911 - one return a type of notification
     """What the title says beside the cluster's name, and the first lines of the body."""
     match note:
         case StartedNote():
@@ -49,6 +51,8 @@ def _words(note: AnyNote) -> tuple[str, str]:
             return f"version {printable(note.version)} is held", f"It failed on {nodes}. {printable(note.message)}"
         case FinishedNote():
             return _finished(note)
+        case TrialNote():
+            return "test of notifications", "rollout doctor --notify-test sent this. Nothing has happened."
         case _:
             assert_never(note)
 

@@ -331,6 +331,25 @@ def test_in_the_operators_words_of_chosen_events_from_files(inbox: Inbox, starte
     assert last["title"] == "[prod] prod: rollout failed: 0 nodes succeeded, 1 failed"
 
 
+def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
+    inbox: Inbox, started: Started, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    places = {inbox.url.partition("/hooks")[0]: "pass", "http://127.0.0.1:1": "warn", "json://": "warn"}
+    urls = f"{inbox.url} http://127.0.0.1:1/{TOKEN} json://{TOKEN}.invalid"
+    quiet = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v")
+    assert inbox.notes == []
+    loud = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v", "--notify-test", "--notify-cluster", "prod")
+    assert {note["title"] for note in inbox.notes} == {"prod: test of notifications"}
+    assert inbox.events() == ["test"]
+    for ended, verdicts in ((quiet, ["pass"] * 3), (loud, list(places.values()))):
+        assert ended.code == 0
+        checks = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "notifications"]
+        assert [check["subject"].partition(" ")[0] for check in checks] == list(places)
+        assert [check["verdict"] for check in checks] == verdicts
+        assert TOKEN not in ended.stdout + ended.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [

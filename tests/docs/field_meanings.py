@@ -293,6 +293,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "failed_nodes": "on which it failed",
         "message": "why it is held, and until when",
     },
+    "TrialNote": {**_NOTE, "at": "when it was sent"},
     "FinishedNote": {
         **_NOTE,
         "state": "`failed`: something that was asked for is not done; `interrupted`: it was stopped before the end",

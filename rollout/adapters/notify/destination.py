@@ -24,3 +24,13 @@ class Destination(Protocol):
     def send(self, note: AnyNote) -> None:
         """Deliver one; `DeliveryError` where it did not arrive."""
         ...
+
+
+def deliver(destination: Destination, note: AnyNote) -> None:
+    """Send one; `DeliveryError` whatever goes wrong: Apprise's services raise what they like, with URLs in it."""
+    try:
+        destination.send(note)
+    except DeliveryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see above
+        raise DeliveryError(f"it failed ({type(error).__name__})") from None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
-from rollout.adapters.notify.destination import DeliveryError, Destination
+from rollout.adapters.notify.destination import DeliveryError, Destination, deliver
 from rollout.model.notification import AnyNote
 from rollout.model.text import counted
 
@@ -89,13 +89,11 @@ class _Lane:
             if self._over.wait(pause):
                 return
             try:
-                self._destination.send(note)
+                deliver(self._destination, note)
             except DeliveryError as error:
                 trouble = str(error)
                 if error.final:
                     break
-            except Exception as error:  # noqa: BLE001 - Apprise's services raise what they like, with URLs in it
-                trouble = f"it failed ({type(error).__name__})"
             else:
                 return
         self._complain(trouble)

@@ -58,7 +58,7 @@ TUNING = frozenset(
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
-        *("notify-on", "notify-held-after", "notify-cluster"),
+        *("notify-on", "notify-held-after", "notify-cluster", "notify-test"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("run", "list", "host", "output", "verbose"),
     }
