@@ -59,6 +59,7 @@ TUNING = frozenset(
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
         *("notify-on", "notify-held-after", "notify-cluster", "notify-test"),
+        *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("run", "list", "host", "output", "verbose"),
     }
