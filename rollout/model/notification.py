@@ -138,6 +138,7 @@ class FinishedNote(Note):
     not_started: int
     left_out: Mapping[str, int]
     failed_nodes: tuple[str, ...]
+    not_done_nodes: tuple[str, ...]
     message: str
 
 

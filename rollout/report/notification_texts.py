@@ -90,13 +90,14 @@ def _failed(note: NodeFailedNote) -> tuple[str, str]:
 
 def _finished(note: FinishedNote) -> tuple[str, str]:
     counts = [(note.failed, "failed"), (note.not_done, "not done"), (note.not_started, "not started")]
-    figures = [f"{counted(note.succeeded, 'node')} succeeded", *(f"{count} {word}" for count, word in counts if count)]
-    lines = [printable(note.message)] if note.message else []
+    figures = [f"{count} {word}" for count, word in counts if count]
+    if note.succeeded or figures:
+        figures.insert(0, f"{counted(note.succeeded, 'node')} succeeded")
+    lines = [f"{printable(note.message)}."] if note.message else []
     lines += [f"Failed: {shortened(note.failed_nodes)}."] if note.failed_nodes else []
+    lines += [f"Not done: {shortened(note.not_done_nodes)}."] if note.not_done_nodes else []
     lines += [f"Left out: {tallied(note.left_out)}."] if note.left_out else []
-    if note.message:
-        return f"rollout {note.state}", "\n".join(lines)
-    return f"rollout {note.state}: {', '.join(figures)}", "\n".join(lines)
+    return f"rollout {note.state}" + (f": {', '.join(figures)}" if figures else ""), "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from rollout.errors import InterruptedRunError, RolloutError
+from rollout.errors import InterruptedRunError, LockedError, RolloutError
+from rollout.execution.gates.gates import Later
 from rollout.model.notification import (
     AnyNote,
     FinishedNote,
@@ -66,12 +67,15 @@ class Noteworthy:
     """What of a run's events is worth a notification. Not safe for several threads.
 
     `held_after` is in seconds. `cluster` is what the cluster is to be called; empty: its server's address.
+    `unattended`: what is left for another time, the next pass takes up. `has_begun`: there is a plan under way.
     """
 
     plan: RolloutPlan
     cluster: str
     held_after: float
     resumed: bool = False
+    unattended: bool = False
+    has_begun: bool = False
     _wave: _WaveUnderWay | None = None
     _ended: int = 0
     _failed: int = 0
@@ -84,15 +88,14 @@ class Noteworthy:
             yield self._stamped(note, event.at)
 
     def broken_off(self, error: BaseException, at: datetime) -> Iterator[AnyNote]:
-        """The run ends without its last event, by an error; of one that nobody expected only its type is told."""
-        if self._is_over:
-            return
-        stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
-        message = error.message if isinstance(error, RolloutError) else type(error).__name__
-        state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
-        note = _finished(RunResult(()), state)
-        self._is_over = True
-        yield self._stamped(replace(note, message=message, next=WATCH), at)
+        """The run ends without its last event, by an error.
+
+        Of a rollout that is under way its own process tells; an unattended pass that had no time to begin is no news.
+        """
+        no_news = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
+        if not self._is_over and not isinstance(error, no_news):
+            self._is_over = True
+            yield self._stamped(ended_by(error), at)
 
     def _stamped(self, note: AnyNote, at: datetime) -> AnyNote:
         identity = self.plan.cluster
@@ -102,6 +105,7 @@ class Noteworthy:
     def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[AnyNote]:
         match event:
             case PlanReady() if self.plan.waves:
+                self.has_begun = True
                 yield self._started()
             case WaveStarted():
                 yield from self._wave_done()
@@ -112,7 +116,7 @@ class Noteworthy:
                 yield from self._node(event.result)
             case RunFinished():
                 self._is_over = True
-                yield _finished(event.result, _state(event.result, stopped=stopped))
+                yield self._finished(event.result, stopped=stopped)
             case _:
                 return
 
@@ -126,6 +130,13 @@ class Noteworthy:
             versions=tuple(sorted(versions)),
             estimate_seconds=self.plan.estimate.seconds,
         )
+
+    def _finished(self, result: RunResult, *, stopped: bool) -> FinishedNote:
+        later = self.unattended and _is_for_later(result)
+        if later or (stopped and result.not_started):
+            note = _finished(result, RolloutState.INTERRUPTED)
+            return replace(note, level=Level.INFO, next="") if self.unattended else note
+        return _finished(result, RolloutState.COMPLETED if result.complete else RolloutState.FAILED)
 
     def _blocked(self, event: PodBlocked) -> Iterator[HeldNote]:
         """Once for all that one budget holds on a node."""
@@ -203,10 +214,18 @@ def _failed(result: NodeResult) -> NodeFailedNote:
     )
 
 
-def _state(result: RunResult, *, stopped: bool) -> RolloutState:
-    if stopped and result.not_started:
-        return RolloutState.INTERRUPTED
-    return RolloutState.COMPLETED if result.complete else RolloutState.FAILED
+def ended_by(error: BaseException) -> FinishedNote:
+    """The end of a run by an error; of one that nobody expected only its type is told."""
+    stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
+    state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
+    message = error.message if isinstance(error, RolloutError) else type(error).__name__
+    return replace(_finished(RunResult(()), state), message=message, next=WATCH)
+
+
+def _is_for_later(result: RunResult) -> bool:
+    """Whether what is left is so for reasons that pass by themselves."""
+    passing = all(isinstance(node.message, Later) for node in result.not_started)
+    return bool(result.not_started) and passing and not (result.failed or result.not_done)
 
 
 _LEVELS = {
@@ -227,5 +246,6 @@ def _finished(result: RunResult, state: RolloutState) -> FinishedNote:
         not_started=len(result.not_started),
         left_out=result.left_out,
         failed_nodes=tuple(node.node for node in result.failed),
-        message="",
+        not_done_nodes=tuple(node.node for node in result.not_done),
+        message=next((str(node.message) for node in result.not_started), ""),
     )

@@ -2,12 +2,9 @@
 
 import json
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,56 +14,15 @@ from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
 from tests.docs.test_json_schema import check
 from tests.ended import Ended, end_of, start
+from tests.inbox import TOKEN, Inbox, received
 from tests.scripted_api import Exchange, scripted
 
-TOKEN = "s3cr3t-t0ken"
 PASSWORD = "pa55w0rd"
 LONGEST_FAREWELL = 5.0
 # for a busy machine to end a process in
 SOME_SECONDS = 5.0
 
 Started = Callable[[Scenario | str, int], Lab]
-Notes = list[dict[str, Any]]
-
-
-class Inbox:
-    """A real endpoint, and what it has received."""
-
-    def __init__(self, url: str) -> None:
-        self.url = f"{url}/hooks/{TOKEN}?key={TOKEN}"
-        self.exchanges: list[Exchange] = []
-        self.arrived = threading.Condition()
-
-    @property
-    def notes(self) -> Notes:
-        return [json.loads(exchange.payload) for exchange in self.exchanges]
-
-    def events(self) -> list[str]:
-        return [note["event"] for note in self.notes]
-
-    def one(self, event: str) -> dict[str, Any]:
-        (note,) = [note for note in self.notes if note["event"] == event]
-        return note
-
-    def take(self, exchange: Exchange) -> None:
-        with self.arrived:
-            self.exchanges.append(exchange)
-            self.arrived.notify_all()
-
-    def wait_for(self, event: str) -> None:
-        with self.arrived:
-            assert self.arrived.wait_for(lambda: event in self.events(), 60)
-
-
-@contextmanager
-def received() -> Iterator[Inbox]:
-    def answer(exchange: Exchange) -> None:
-        endpoint.take(exchange)
-        exchange.answer(204, b"")
-
-    with scripted(answer) as server:
-        endpoint = Inbox(server.url)
-        yield endpoint
 
 
 @pytest.fixture

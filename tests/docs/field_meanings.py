@@ -303,6 +303,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "not_started": "how many were planned and not begun",
         "left_out": "how many there was nothing to do with, or that were held back, by the reason's word",
         "failed_nodes": "their names",
-        "message": "the error that ended the run; empty where it came to its end",
+        "not_done_nodes": "their names",
+        "message": "why it ended before its end: the error, or why nodes were not started; else empty",
     },
 }

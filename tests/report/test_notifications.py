@@ -6,7 +6,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from rollout.errors import BlockedError, InterruptedRunError, UsageError
+from rollout.errors import BlockedError, InterruptedRunError, LockedError, UsageError
+from rollout.execution.gates.gates import Later
 from rollout.model.notification import (
     NOTES,
     AnyNote,
@@ -189,6 +190,26 @@ def test_a_run_that_an_error_ends_has_an_end_all_the_same_and_only_one() -> None
     over = Noteworthy(plan(), "prod", 600.0)
     assert len(list(over.take(RunFinished(AT, RunResult(()))))) == 1
     assert list(over.broken_off(OSError("later"), AT)) == []
+
+
+def test_of_a_rollout_that_is_under_way_its_own_process_tells() -> None:
+    assert list(Noteworthy(plan(), "prod", 600.0).broken_off(LockedError("locked"), AT)) == []
+
+
+def test_what_an_unattended_pass_leaves_for_another_time_is_no_failure() -> None:
+    later = RunResult((GOOD,), not_started=(NotStarted("node-3", Later("the window has closed")),))
+    mixed = RunResult((GOOD,), not_started=(*later.not_started, LEFT))
+    wanted = {
+        (True, RolloutState.INTERRUPTED, Level.INFO, ""): later,
+        (False, RolloutState.FAILED, Level.FAILURE, "rollout resume"): later,
+        (True, RolloutState.FAILED, Level.FAILURE, "rollout resume"): mixed,
+    }
+    for (unattended, *expected), result in wanted.items():
+        noteworthy = Noteworthy(plan(), "prod", 600.0, unattended=unattended)
+        (note,) = noteworthy.take(RunFinished(AT, result))
+        assert isinstance(note, FinishedNote)
+        assert [note.state, note.level, note.next] == expected
+        assert "the window has closed" in worded(note).body
 
 
 def test_of_an_error_that_nobody_expected_only_the_type_is_told() -> None:

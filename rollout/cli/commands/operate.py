@@ -90,13 +90,14 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
 def _operate(call: typer.Context, settings: "PassSettings", pace: PaceOptions, *, verbose: bool) -> None:
     from rollout.cli import wiring
+    from rollout.cli.stages.notify import News
     from rollout.cli.stages.operating import PassSettings, make_pass
     from rollout.cli.stages.standing import Loop
     from rollout.execution.rollout.lock_holder import LeaseWatch
 
     clock = wiring.system_clock()
     if pace.once:
-        raise typer.Exit(make_pass(settings, LeaseWatch(clock)).code)
+        raise typer.Exit(make_pass(settings, LeaseWatch(clock), News()).code)
     Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock).run(settings)
 
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rollout.cli import wiring
@@ -14,7 +14,7 @@ from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
-from rollout.cli.stages.notify import notified
+from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import error_console, show
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
@@ -42,7 +42,7 @@ class Run:
     """A plan, and all it takes to run it.
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
-    given just now give up, for the reader of JSON lines.
+    given just now give up, for the reader of JSON lines. `news` is what notifications told before.
     """
 
     plan: RolloutPlan
@@ -55,6 +55,7 @@ class Run:
     notify: NotifyOptions
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
+    news: News = field(default_factory=News)
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -154,7 +155,14 @@ def _command(run: Run) -> str:
 
 
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
-    return notified(observer, run.plan, run.notify, lambda: stop.requested, resumed=run.inherited is not None)
+    subject = Subject(
+        run.plan,
+        lambda: stop.requested,
+        resumed=run.inherited is not None,
+        unattended=run.options.operating,
+        news=run.news,
+    )
+    return notified(observer, run.notify, subject)
 
 
 def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:

@@ -14,9 +14,10 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
 from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
-from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError
+from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import TimedStop
 from rollout.execution.gates.gates import Later
@@ -66,21 +67,27 @@ class PassEnd:
     signalled: bool = False
 
 
-def make_pass(settings: PassSettings, watch: LeaseWatch) -> PassEnd:
-    """Make one pass; `watch` knows of the lock what was seen before it.
+def make_pass(settings: PassSettings, watch: LeaseWatch, news: News) -> PassEnd:
+    """Make one pass; `watch` knows of the lock what was seen before it, `news` what was told.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
+    news.turn()
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
     stop = TimedStop(end, revert=settings.process.stop.stop is StopMode.REVERT)
-    connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
     try:
-        code = _Pass(settings, connections, stop, watch).make()
+        connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
+        code = _Pass(settings, connections, stop, watch, news).make()
     except LockedError as error:
         code = _leave(f"another rollout is under way: {error.message}", as_json=settings.as_json)
     except InterruptedRunError as error:
         code = _leave(error.message, as_json=settings.as_json)
         code = ExitCode.INTERRUPTED if stop.asked else code
+    except RolloutError as error:
+        if news.now is None:
+            # a run that was begun has told of it
+            tell_failed_pass(error, settings.process.notify, settings.cluster.context or "", news)
+        raise
     return PassEnd(code, stop.asked)
 
 
@@ -98,6 +105,7 @@ class _Pass:
     connections: Connections
     stop: TimedStop
     watch: LeaseWatch
+    news: News
 
     def make(self) -> ExitCode:
         if holder := self._living_holder():
@@ -177,7 +185,9 @@ class _Pass:
 
     def _carried_out(self, run: Run) -> RunResult:
         options = replace(run.options, operating=True, stale_lease=self.watch.stale)
-        return execute.carry_out(replace(run, options=options), self.stop, as_json=self.settings.as_json)
+        return execute.carry_out(
+            replace(run, options=options, news=self.news), self.stop, as_json=self.settings.as_json
+        )
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import typer
 
 from rollout.cli import failures, wiring
+from rollout.cli.stages.notify import News
 from rollout.cli.stages.operating import PassEnd, PassSettings, make_pass
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, RolloutError
@@ -39,11 +40,11 @@ class Loop:
     def run(self, settings: PassSettings) -> None:
         """Return once a signal asks for it."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        watch = LeaseWatch(self.clock)
+        watch, news = LeaseWatch(self.clock), News()
         try:
             while True:
                 began = self.clock.monotonic()
-                if self._pass(settings, watch).signalled:
+                if self._pass(settings, watch, news).signalled:
                     break
                 self._idle(settings, watch, began + self.every)
                 settings = self._settings(settings)
@@ -51,10 +52,10 @@ class Loop:
             pass
         say("stopped on request: no further pass is made")
 
-    def _pass(self, settings: PassSettings, watch: LeaseWatch) -> PassEnd:
+    def _pass(self, settings: PassSettings, watch: LeaseWatch, news: News) -> PassEnd:
         """One pass; whatever goes wrong in it is told, and is over with it."""
         try:
-            return make_pass(settings, watch)
+            return make_pass(settings, watch, news)
         except Exception as error:  # noqa: BLE001 - the next pass may well go right
             return PassEnd(failures.report(error, verbose=self.verbose))
 
