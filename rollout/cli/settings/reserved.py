@@ -32,6 +32,9 @@ RESERVED: Mapping[str, str] = {
     "metrics-pushgateway": _TRUSTS,
     "metrics-listen": _OPENS,
     "metrics-textfile": _WRITES,
+    "notify": _TRUSTS,
+    "notify-file": _TRUSTS,
+    "notify-template": _TRUSTS,
     "journal": _WRITES,
     "out": _WRITES,
     "markdown": _WRITES,
@@ -62,12 +65,17 @@ TUNING = frozenset(
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
+        *("notify-on", "notify-held-after", "notify-cluster", "notify-test"),
         *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("run", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }
 )
+
+
+SECRETS = frozenset({"notify"})
+"""Flags whose values are secrets: neither complaints nor helps show them, whatever layer they come from."""
 
 
 def refuse_reserved(settings: Mapping[str, Any], origin: str) -> None:
