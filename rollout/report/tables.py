@@ -8,6 +8,7 @@ from textwrap import fill
 from tabulate import tabulate
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
+from rollout.model.policy import Strategy
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.planning.status import NodeStatus
@@ -19,8 +20,6 @@ _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
 _WAVE_HEADERS = ("WAVE", "TAKES", "NODES", "ZONE", "EVICT", "STAY", "VERSION", "WHY")
 _PART_HEADERS = ("PART", "BEGINS", *_WAVE_HEADERS[2:])
-# Where pools differ: how long a wave takes, and with a plus when nodes begin that follow one another.
-_MIXED_HEADERS = ("PART", "TIME", *_WAVE_HEADERS[2:])
 _LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
 _NARROWEST = 40
 _COUNTABLE = 8
@@ -97,11 +96,11 @@ def _heading(plan: RolloutPlan) -> str:
 
 
 def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    rows = [row for wave in plan.waves for row in _rows(wave, zones)]
-    kinds = {wave.rolling is not None for wave in plan.waves}
+    is_rolling = plan.policy.strategy is Strategy.ROLLING
+    rows = [row for wave in plan.waves for row in (_part_rows(wave, zones) if is_rolling else [_wave_row(wave, zones)])]
     return tabulate(
         rows,
-        headers=_MIXED_HEADERS if len(kinds) > 1 else _PART_HEADERS if True in kinds else _WAVE_HEADERS,
+        headers=_PART_HEADERS if is_rolling else _WAVE_HEADERS,
         tablefmt="plain",
         disable_numparse=True,
         colalign=("right", "right", "left", "left", "right", "right", "left", "left"),
@@ -124,10 +123,6 @@ def _limits(rows: Sequence[tuple[str, ...]], width: int) -> list[int | None]:
     return limits
 
 
-def _rows(wave: Wave, zones: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
-    return _part_rows(wave, zones) if wave.rolling else [_wave_row(wave, zones)]
-
-
 def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
     return (
         str(wave.index),
@@ -146,7 +141,7 @@ def _part_rows(wave: Wave, zones: Mapping[str, str]) -> Iterator[tuple[str, ...]
     begins = wave.rolling.begins if wave.rolling else {}
     for number, (at, nodes) in enumerate(groupby(wave.nodes, key=lambda node: begins.get(node.name, 0))):
         index, _, *rest, why = _wave_row(replace(wave, nodes=tuple(nodes)), zones)
-        yield ("" if number else index, f"+{elapsed(at)}", *rest, "" if number else why)
+        yield ("" if number else index, f"+{elapsed(at)}" if wave.rolling else NOTHING, *rest, "" if number else why)
 
 
 def _names(wave: Wave) -> str:

@@ -24,7 +24,10 @@ RESERVED: Mapping[str, str] = {
     "reboot-command": _RUNS,
     "pre-reboot-playbook": _RUNS,
     "post-reboot-playbook": _RUNS,
+    "image": _RUNS,
     "ssh-key": _TRUSTS,
+    "ssh-secret": _TRUSTS,
+    "env-secret": _TRUSTS,
     "known-hosts": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
@@ -56,6 +59,7 @@ TUNING = frozenset(
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
+        *("namespace", "name", "schedule", "time-zone", "active-deadline", "every", "format"),
         *("run", "list", "host", "output", "verbose"),
     }
 )

@@ -1,0 +1,133 @@
+"""The rights that `rollout manifests` prints are those that the program uses: each of them, and no other.
+
+The attack: an account whose roles have grown beyond what it is for; and the mishap: a right that some option needs and
+that nobody printed. The real program runs every command on a lab that judges by the printed roles; what it asked for
+stands in the lab's log, and is compared with them both ways.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.lab.api.access import Act, Grant, grants_of
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.conftest import StartLab
+from tests.ended import Ended, end_of, start
+
+SCENARIO = Path(__file__).with_name("rights.yaml")
+Run = Callable[..., Ended]
+# What every account may do on a real server: system:discovery and system:basic-user.
+EVERYBODYS = re.compile(r"/version|/api(/v1)?|/apis(/[a-z0-9.]+(/v[a-z0-9]+)?)?")
+UNSERVED = re.compile(r"/apis/(?P<group>[a-z0-9.]+)/v[a-z0-9]+/(?P<plural>[a-z]+)")
+
+
+def printed(run: Run, *arguments: str) -> tuple[Grant, ...]:
+    ended = run("manifests", "roles", "-o", "json", *arguments)
+    assert ended.code == ExitCode.OK, ended.stderr
+    return grants_of(json.loads(ended.stdout)["items"])
+
+
+def used(lab: Lab) -> set[Act]:
+    """What was asked of the API server that not every account may ask."""
+    targets = lab.call(lambda: [record.target for record in lab.requests])
+    acts = set()
+    for target in targets:
+        if target.resource is not None:
+            act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
+            acts |= {act} if act.resource != "selfsubjectaccessreviews" else set()
+        elif unserved := UNSERVED.fullmatch(target.path):
+            assert target.verb == "get"
+            acts.add(Act("list", unserved["group"], unserved["plural"]))
+        else:
+            assert EVERYBODYS.fullmatch(target.path), target.path
+    return acts
+
+
+def single(grants: tuple[Grant, ...]) -> Iterator[Grant]:
+    """One verb on one resource each."""
+    for grant in grants:
+        for verb in grant.verbs:
+            for resource in grant.resources:
+                yield Grant((verb,), grant.api_groups, (resource,), grant.resource_names, grant.namespace)
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab(load_scenario(str(SCENARIO)), speed=30)
+
+
+@pytest.fixture
+def run(lab: Lab, tmp_path: Path) -> Run:
+    return lambda *arguments: end_of(start(tmp_path, lab.environment, arguments))
+
+
+def kill_once(lab: Lab, home: Path, phase: str, *arguments: str) -> None:
+    """Start the program, and kill it once a node is in this phase."""
+    process = start(home, lab.environment, arguments)
+    assert process.stdout is not None
+    for line in map(json.loads, process.stdout):
+        if line.get("phase") == phase:
+            break
+    process.kill()
+    process.communicate()
+
+
+def assert_used_is_printed(lab: Lab, grants: tuple[Grant, ...]) -> None:
+    acts = used(lab)
+    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
+    assert [right for right in single(grants) if not any(right.covers(act) for act in acts)] == []
+
+
+def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: Path) -> None:
+    grants = printed(run)
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    quick = ("--lease-duration", "3s")
+    looking: tuple[tuple[str, ...], ...] = (
+        *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list")),
+        *(("check-update",), ("status", "--run"), ("history",)),
+    )
+    for arguments in looking:
+        ended = run(*arguments)
+        assert ended.code == ExitCode.OK, ended.stderr
+    gates = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
+    kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", *quick, *gates)
+    assert run("resume", "--yes", *quick).code == ExitCode.OK
+    assert sum(lab.scoreboard().reboots.values()) == 4
+    kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", "--canary", "1", *quick)
+    assert run("abort", "--yes", *quick).code == ExitCode.OK
+    assert_used_is_printed(lab, grants)
+
+
+def test_pods_are_deleted_only_where_that_was_asked_for(lab: Lab, run: Run) -> None:
+    """With --disable-eviction the right to evict is another one."""
+    plain, deleting = set(single(printed(run))), set(single(printed(run, "--disable-eviction")))
+    assert {(grant.verbs, grant.resources) for grant in deleting - plain} == {(("delete",), ("pods",))}
+    assert {(grant.verbs, grant.resources) for grant in plain - deleting} == {(("create",), ("pods/eviction",))}
+    lab.call(lambda: setattr(lab.api.access, "grants", tuple(deleting)))
+    ended = run("apply", "--yes", "--disable-eviction", "-o", "json", "--node", "worker-1")
+    assert ended.code == ExitCode.OK, ended.stderr
+    acts = used(lab)
+    assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
+    assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
+
+
+def test_the_lock_may_be_elsewhere(run: Run) -> None:
+    """Then nothing is written in kube-system; Events about Nodes stay in `default`, where the API server wants them."""
+    places = {grant.namespace for grant in printed(run, "--lease-namespace", "ops")}
+    assert places == {"", "ops", "default"}
+
+
+def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:
+    """One source: each check of `doctor` is a printed right, and each printed right is checked."""
+    grants = printed(run)
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    checks: list[dict[str, Any]] = json.loads(run("doctor", "-o", "json").stdout)["checks"]
+    rights = [check for check in checks if check["check"] == "right"]
+    assert {check["verdict"] for check in rights} == {"pass"}
+    assert len(rights) == len(list(single(grants)))
