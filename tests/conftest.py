@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 POOLS = HERE / "pools.toml"
 # What is slow, by folder; all else is pure, and fast but for single tests that are marked themselves.
 MARKS = {
-    **dict.fromkeys(("adapters", "apply", "cli", "execution", "executors", "lab", "security"), "lab"),
+    **dict.fromkeys(("adapters", "apply", "cli", "execution", "executors", "lab", "operate", "security"), "lab"),
     "contract": "contract",
     **dict.fromkeys(("crash", "stateful"), "chaos"),
     "e2e": "e2e",

@@ -23,6 +23,7 @@ from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.lab import lab_app
 from rollout.cli.commands.manifests import manifests
+from rollout.cli.commands.operate import operate
 from rollout.cli.commands.plan import plan
 from rollout.cli.commands.resume import resume
 from rollout.cli.commands.status import status
@@ -88,6 +89,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     plan: None,
     apply: None,
     resume: None,
+    operate: "Reboot what waits, unattended: once, or pass after pass.",
     abort: "Undo what an interrupted rollout started.",
     history: "List this machine's runs, or show one as a timeline.",
     doctor: "Check everything that a rollout needs, and name each fix.",

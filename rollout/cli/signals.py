@@ -57,13 +57,15 @@ def _heard(_number: int, _frame: FrameType | None) -> None:
 
 
 def _listen(ear: int, stop: StopRequest) -> None:
+    asked = False
     while numbers := os.read(ear, 1):
         if numbers[0] not in _SIGNALS:
             continue
-        if stop.requested:
+        if asked:
             if numbers[0] in _ASKING:
                 _leave_at_once()
             continue
+        asked = True
         stop.request()
         _say(_REVERTING if stop.revert else _FINISHING)
 

@@ -4,9 +4,7 @@ It meets the Pod Security Standard `restricted`. Its root cannot be written: wha
 Ansible's and OpenSSH's files) goes to an emptyDir on /tmp.
 """
 
-import hashlib
-
-from rollout.manifests.installation import DEFAULT_NAME, Files, Installation, Json, Kind
+from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind
 
 _USER = 65532
 _SETTINGS, _SSH, _SCRATCH = "/etc/rollout/settings", "/etc/rollout/ssh", "/tmp"  # noqa: S108 - a volume of its own
@@ -17,6 +15,9 @@ _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 # Typhoon's label and taint.
 _CONTROLLER_LABEL, _CONTROLLER_TAINT = "node.kubernetes.io/controller", "node-role.kubernetes.io/controller"
 _TOLERATED = (_CONTROL_PLANE, "node-role.kubernetes.io/etcd", _CONTROLLER_TAINT, "CriticalAddonsOnly")
+
+# Autoscalers leave the pod where it is.
+_UNDISTURBED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 
 
 def labels(installation: Installation) -> Json:
@@ -32,7 +33,7 @@ def config_name(installation: Installation) -> str:
 def pod_template(installation: Installation) -> Json:
     """The template of a Job, or of a Deployment."""
     return {
-        "metadata": {"labels": labels(installation), "annotations": _annotations(installation.files)},
+        "metadata": {"labels": labels(installation), "annotations": dict(_UNDISTURBED)},
         "spec": {
             "serviceAccountName": installation.access.name,
             "automountServiceAccountToken": True,
@@ -51,16 +52,6 @@ def pod_template(installation: Installation) -> Json:
             "containers": [_container(installation)],
             "volumes": _volumes(installation),
         },
-    }
-
-
-def _annotations(files: Files) -> Json:
-    """Autoscalers leave the pod where it is; other settings make other pods."""
-    digest = hashlib.sha256(f"{files.settings}\0{files.known_hosts}".encode()).hexdigest()
-    return {
-        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-        "karpenter.sh/do-not-disrupt": "true",
-        "node-rollout.dev/settings-sha256": digest,
     }
 
 

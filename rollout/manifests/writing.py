@@ -43,7 +43,7 @@ def list_document(documents: Sequence[Json]) -> Json:
 
 
 def kustomization(installation: Installation) -> Mapping[str, str]:
-    """Files by name: a base, with the settings as files of their own, whose changes make new pods."""
+    """Files by name: a base, with the settings as files of their own; pods read them anew."""
     config = config_map(installation)
     resources = [document for document in objects(installation) if document["kind"] != "ConfigMap"]
     files = {f"{document['kind'].lower()}{_place(document)}.yaml": yaml_text([document]) for document in resources}
@@ -51,7 +51,7 @@ def kustomization(installation: Installation) -> Mapping[str, str]:
         "name": config_name(installation),
         "namespace": installation.access.namespace,
         "files": sorted(config["data"]),
-        "options": {"labels": config["metadata"]["labels"]},
+        "options": {"disableNameSuffixHash": True, "labels": config["metadata"]["labels"]},
     }
     document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

@@ -19,6 +19,9 @@ HOOK_LABEL = PREFIX + "hook-label"
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
 ENDED = PREFIX + "ended"
+# Who began it, where that is an operating process; without it a person did.
+ORIGIN = PREFIX + "origin"
+OPERATE = "operate"
 
 # What goes once a node is done; the last result stays.
 TRANSIENT = (
@@ -27,7 +30,7 @@ TRANSIENT = (
 )
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
 ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED)
-ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED)
+ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, ORIGIN)
 
 # The key of the soft taint on nodes that still wait for their turn.
 AWAITING_REBOOT = PREFIX + "awaiting-reboot"

@@ -7,12 +7,12 @@ passes but what the test lets happen.
 from collections.abc import Callable
 from pathlib import Path
 
-from rollout.cli.commands.apply import planned_run
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import JournalOptions, ProcessOptions, StopOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 from rollout.cli.stages.gather import gather
+from rollout.cli.stages.new_run import planned_run
 from rollout.cli.stages.plan import Intent
 from rollout.cli.wiring import system_clock
 from rollout.execution.base.stop import StopRequest

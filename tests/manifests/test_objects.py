@@ -196,16 +196,6 @@ def test_an_image_without_a_registry_is_never_pulled(image: str, *, named: bool)
     assert policy == ("IfNotPresent" if named else "Never")
 
 
-def test_other_settings_make_other_pods() -> None:
-    def template(installation: Installation) -> Json:
-        annotations: Json = job_spec(installation)["template"]["metadata"]["annotations"]
-        return annotations
-
-    assert template(WHOLE) == template(WHOLE)
-    assert template(WHOLE) != template(replace(WHOLE, files=replace(FILES, settings="canary = 1\n")))
-    assert template(WHOLE) != template(replace(WHOLE, files=replace(FILES, known_hosts="another")))
-
-
 @pytest.mark.parametrize("namespace", ["kube-system", "default"])
 def test_a_namespace_of_others_is_left_alone(namespace: str) -> None:
     assert not of_kind("Namespace", objects(replace(WHOLE, access=Access(namespace=namespace))))

@@ -21,6 +21,7 @@ KindArgument = Annotated[Kind, typer.Argument(help="What to install; roles print
 # What is told and written around the work itself.
 _MARGIN_SECONDS = 120
 _MINUTE = 60
+_DEADLINE = 6 * 3600
 
 
 def manifests(
@@ -46,7 +47,10 @@ def manifests(
     from rollout.cli.terminal import say
 
     settings = read_pod_settings(call)
-    installation = _installation(kind, options, lease.lease_namespace, settings)
+    source = call.get_parameter_source("lease_namespace")
+    is_given = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+    lock = lease.lease_namespace if is_given else settings.values["lease_namespace"]
+    installation = _installation(kind, options, lock, settings)
     if options.format is Format.KUSTOMIZE:
         _write_files(installation, options.out)
     else:
@@ -107,7 +111,9 @@ def _times(options: ManifestOptions, settings: "PodSettings") -> "Times":
     from rollout.planning.grace import slowest_node_seconds
 
     grace = -(-(slowest_node_seconds(settings.policy) + _MARGIN_SECONDS) // _MINUTE) * _MINUTE
-    return Times(options.schedule, options.time_zone, round(options.every), round(options.active_deadline), int(grace))
+    every = options.every or settings.values["every"]
+    deadline = options.active_deadline or settings.values["active_deadline"] or _DEADLINE
+    return Times(options.schedule, options.time_zone, round(every), round(deadline), int(grace))
 
 
 def _print(installation: "Installation", options: ManifestOptions, *, as_json: bool) -> None:

@@ -132,12 +132,23 @@ class ManifestOptions:
     ] = "0 1 * * *"
     time_zone: Annotated[str, Flag(OWN, "cronjob: timezone of the schedule.", "ZONE", read=zone)] = "Etc/UTC"
     active_deadline: Annotated[
-        Duration,
-        Flag(OWN, "cronjob, job: time for one pass.", "DURATION", read=values.some_time),
-    ] = Duration(6 * 3600)
+        Duration | None,
+        Flag(
+            OWN,
+            "cronjob, job: time for one pass. Default: what the settings say, else 6h.",
+            "DURATION",
+            read=values.some_time,
+        ),
+    ] = None
     every: Annotated[
-        Duration, Flag(OWN, "deployment: pause between two passes.", "DURATION", read=values.some_time)
-    ] = Duration(600)
+        Duration | None,
+        Flag(
+            OWN,
+            "deployment: time from one pass to the next. Default: what the settings say, else 10m.",
+            "DURATION",
+            read=values.some_time,
+        ),
+    ] = None
     disable_eviction: Annotated[bool, Flag(OWN, "Delete pods instead of evicting them, and print the right to.")] = (
         False
     )

@@ -28,6 +28,8 @@ SETTINGS_FILE = "rollout.settings-file"
 SETTINGS_TEXT = "rollout.settings-text"
 # Likewise: its [[pool]] tables, for the commands that know pools.
 POOL_KEY, POOL_TABLES = "pool", "rollout.pools"
+# Likewise, while a command that runs reads its settings again: nothing is said of the file.
+REREAD = "rollout.reread"
 _NOT_IN_FILES = frozenset({"config", "help", "version"})
 
 
@@ -44,7 +46,8 @@ def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
     if not file.named:
         # what a pool may have of its own tunes
         refuse_reserved(flags, origin)
-    _tell(file, by_flag=_is_given_by_flag(context))
+    if REREAD not in context.meta:
+        _tell(file, by_flag=_is_given_by_flag(context))
     context.meta[SETTINGS_FILE] = origin
     context.meta[SETTINGS_TEXT] = file.text
     context.meta[POOL_TABLES] = file.settings.get(POOL_KEY, [])

@@ -58,8 +58,9 @@ TUNING = frozenset(
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
+        *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
-        *("namespace", "name", "schedule", "time-zone", "active-deadline", "every", "format"),
+        *("namespace", "name", "schedule", "time-zone", "format"),
         *("run", "list", "host", "output", "verbose"),
     }
 )

@@ -89,6 +89,11 @@ def pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
 def execute(run: Run, *, as_json: bool) -> ExitCode:
     """Run the plan and tell its end; what the process ends with."""
     stop = StopRequest(revert=run.stop is StopMode.REVERT)
+    return _exit_code(carry_out(run, stop, as_json=as_json), stop)
+
+
+def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
+    """Run the plan and tell its end; what came of it."""
     with watched(as_json=as_json, asked_between=run.gates.confirmation is not None) as observer:
         if as_json:
             _notify_conceded(run, observer)
@@ -96,7 +101,7 @@ def execute(run: Run, *, as_json: bool) -> ExitCode:
         result = _executed(run, observer, stop) if anything else _nothing_done(run, observer)
     if not as_json and (run.plan.waves or result.not_done):
         show(f"\n{summary_text(run.plan, result)}")
-    return _exit_code(result, stop)
+    return result
 
 
 def rehearse(run: Run, *, as_json: bool) -> ExitCode:
@@ -129,25 +134,33 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
-    command = "apply" if run.inherited is None else "resume"
-    with journalled(Unfailing(observer), run.plan, command, run.journal) as journal, stopped_by_signals(stop):
+    with journalled(Unfailing(observer), run.plan, _command(run), run.journal) as journal, stopped_by_signals(stop):
         ports = Ports(api, shell, clock, journal, run.gates)
         return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
+
+
+def _command(run: Run) -> str:
+    """The word under which the journal has it."""
+    if run.options.operating:
+        return "operate"
+    return "apply" if run.inherited is None else "resume"
 
 
 def _nothing_done(run: Run, observer: Observer) -> RunResult:
     """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
-    owing = journalled(observer, run.plan, "apply", run.journal) if result.not_done else nullcontext(observer)
+    owing = journalled(observer, run.plan, _command(run), run.journal) if result.not_done else nullcontext(observer)
     with owing as journal:
         journal.notify(PlanReady(now, run.plan))
         journal.notify(RunFinished(now, result))
     return result
 
 
-def tell_nothing() -> None:
+def tell_nothing(*why: str) -> None:
     """Where not even a plan is left: the first line and the last, for whoever reads lines waits for them."""
     with watched(as_json=True) as observer:
+        for sentence in why:
+            observer.notify(Notice(wiring.system_clock().now(), sentence))
         observer.notify(RunFinished(wiring.system_clock().now(), RunResult(())))
 
 

@@ -93,15 +93,26 @@ def find_unfinished(connections: Connections, namespace: str) -> "Unfinished | N
     return with_patience(lambda: look(connections.api, namespace))
 
 
+def find_unfinished_among(connections: Connections, nodes: Sequence[Node], namespace: str) -> "Unfinished | None":
+    """The same of nodes that were read already."""
+    from rollout.execution.record.record import read_record
+    from rollout.execution.record.unfinished import assess
+
+    return assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
+
+
 def is_holder_alive(connections: Connections, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
-    from rollout.execution.lock import read_lease
     from rollout.execution.rollout import lock_holder
 
-    def read() -> "StandingLease":
-        return with_patience(lambda: read_lease(connections.api, namespace))
+    return lock_holder.is_holder_alive(lambda: read_lock(connections, namespace), wiring.system_clock(), say)
 
-    return lock_holder.is_holder_alive(read, wiring.system_clock(), say)
+
+def read_lock(connections: Connections, namespace: str) -> "StandingLease":
+    """The lock as it stands."""
+    from rollout.execution.lock import read_lease
+
+    return with_patience(lambda: read_lease(connections.api, namespace))
 
 
 def with_patience(action: Callable[[], T]) -> T:
@@ -120,7 +131,7 @@ def with_patience(action: Callable[[], T]) -> T:
 
 def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
     """Choose nodes, find their hosts, and ask each host what it is up to."""
-    selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
+    selected = choose(nodes, connections, selection)
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
     matched = _hosts(nodes, selected, ssh)
@@ -135,6 +146,11 @@ def ask_named(nodes: Sequence[Node], requested: Container[str], connections: Con
     hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
     questioned = {name: host for name, host in hosts.items() if name in requested}
     return Targets(names, hosts, _observed(nodes, questioned, connections.shell, ssh) if questioned else {})
+
+
+def choose(nodes: Sequence[Node], connections: Connections, selection: Selection) -> tuple[str, ...]:
+    """The names of those that are meant, before `--exclude`; `InputError` where none is, or one does not exist."""
+    return chosen(nodes, _matching(nodes, connections.api, selection), selection)
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:

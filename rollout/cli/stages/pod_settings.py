@@ -19,12 +19,13 @@ from rollout.cli.settings.defaults import SETTINGS_FILE, SETTINGS_TEXT, settings
 from rollout.errors import UsageError
 from rollout.model.policy import Policy
 
-_COMMAND = "apply"
+_COMMAND = "operate"
 # What the pod has from elsewhere: its account, its Secret, its ConfigMap.
 _OF_THE_POD = frozenset({"config", "known_hosts", "ssh_key", "help"})
 _THIS_MACHINES = {
     "kubeconfig": "the pod has its own account",
     "context": "the pod has its own account",
+    "interactive": "nobody watches",
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
 _SECRET = re.compile(

@@ -8,6 +8,12 @@ from rollout.gather.hosts.boot import BootFacts
 from rollout.model.plan import PlannedNode, Wave
 
 
+class Later(str):
+    """A reason that passes by itself: a node that is not begun for it is for another time, and no trouble."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Why a node may not begin, empty where it may; `final` where no waiting will change that.

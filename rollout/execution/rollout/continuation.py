@@ -5,7 +5,7 @@ nodes that were begun, finished by their own marks.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -23,6 +23,7 @@ from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.estimates import Past
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, Pools, pools_of
+from rollout.planning.stricter import is_regrouped, stricter
 
 # What drains of the rollout were not allowed is not known, so no data is deleted.
 _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
@@ -65,6 +66,30 @@ def is_nothing_left(unfinished: Unfinished, *, retry_failed: bool, finish_begun:
 def rules_of(unfinished: Unfinished) -> Policy:
     """Those of the interrupted rollout; where they are not known, such as nothing can be lost by."""
     return unfinished.record.plan.policy if unfinished.record.plan else _SAFE
+
+
+def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
+    """The same under its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
+
+    Begun nodes are finished in any case. Where nodes are in other pools today, the others are left for a new plan.
+    """
+    standing = unfinished.record.plan
+    if standing is None:
+        return unfinished
+    rules = stricter(standing.policy, today, _planned_for(standing))
+    regrouped = is_regrouped(standing.policy, today)
+    return replace(
+        unfinished,
+        record=replace(unfinished.record, plan=replace(standing, policy=rules)),
+        untouched=tuple(node for node in unfinished.untouched if node.name in meant and not regrouped),
+    )
+
+
+def has_failed_enough(unfinished: Unfinished) -> bool:
+    """Whether as many nodes of it have failed as its rules allow."""
+    plan = unfinished.record.plan
+    limit = plan.policy.max_failures.of(_planned_for(plan)) if plan else 1
+    return bool(_failures(unfinished)) and _failures(unfinished) >= limit
 
 
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
@@ -127,18 +152,24 @@ def counted_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) 
     Those that are tried again do not, nor does any once they have reached it: the rollout has stopped for them, and
     whoever goes on all the same has decided to.
     """
-    if retry_failed:
-        return 0
+    failures = 0 if retry_failed else _failures(unfinished)
+    return failures if failures < limit else 0
+
+
+def _failures(unfinished: Unfinished) -> int:
     stayed = sum(1 for item in unfinished.failed if item.run == unfinished.record.run)
     returned = sum(1 for outcome in unfinished.given_back.values() if outcome != Outcome.SKIPPED)
-    return stayed + returned if stayed + returned < limit else 0
+    return stayed + returned
 
 
 def _selected(unfinished: Unfinished, snapshot: ClusterSnapshot) -> int:
     """How many nodes the percentages of the interrupted run are of."""
     plan = unfinished.record.plan
-    if plan is None:
-        return len(snapshot.nodes)
+    return len(snapshot.nodes) if plan is None else _planned_for(plan)
+
+
+def _planned_for(plan: RolloutPlan) -> int:
+    """How many nodes a plan was made for."""
     names = [node.name for node in plan.nodes] + [exclusion.node for exclusion in plan.excluded]
     return sum(1 for name in names if not excluded_by_name(name, plan.selection))
 

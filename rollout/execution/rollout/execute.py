@@ -83,6 +83,7 @@ def execute(
         options.lease_seconds,
         options.api_patience,
         options.unlock,
+        options.stale_lease,
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     record = _record(cluster, options, inherited)
@@ -123,7 +124,7 @@ def _soft_taints(run: _Run) -> AbstractContextManager[None]:
 def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
     if inherited is not None and not inherited.is_recorded:
         return NoRecord()
-    return RunRecord(cluster, options.lease_namespace)
+    return RunRecord(cluster, options.lease_namespace, operating=options.operating)
 
 
 def _may_act(guard: Guard) -> bool:

@@ -28,7 +28,8 @@ class RunOptions:
 
     `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
-    `pods` are the UIDs of those that stood on the planned nodes.
+    `pods` are the UIDs of those that stood on the planned nodes. `operating`: nobody watches, and the next pass goes on
+    with what is left. `stale_lease` is the version of a Lease that was seen to go unrenewed.
     """
 
     selected: int
@@ -40,6 +41,8 @@ class RunOptions:
     unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
     pods: frozenset[str] = frozenset()
+    operating: bool = False
+    stale_lease: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,219 @@
+"""One pass of an operating process, which nobody watches: what may be done now is done, the rest is said and left.
+
+It goes on with what a pass before it was interrupted in, and begins anew. What a person began is left to persons.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rollout.cli import wiring
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
+from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
+from rollout.cli.stages.execute import Run
+from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.plan import Intent
+from rollout.cli.terminal import say, show
+from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.stop import TimedStop
+from rollout.execution.gates.gates import Later
+from rollout.execution.gates.policy_gates import closed
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.record.unfinished import Unfinished
+from rollout.execution.rollout.continuation import has_failed_enough, restricted, rules_of
+from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
+from rollout.model.cluster import Node
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy, Selection
+from rollout.model.progress import RunResult
+from rollout.model.quantity import Duration
+from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.windows import Window
+from rollout.report.summary import counts
+from rollout.report.unfinished import heading, ways_out
+
+_LOOK_AGAIN = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PassSettings:
+    """All that a pass goes by, as flags, environment and file have it now."""
+
+    cluster: ClusterOptions
+    selection: Selection
+    policy: Policy
+    process: ProcessOptions
+    local: LocalGateOptions
+    prometheus_url: str
+    leftover: LeftoverOptions
+    active_deadline: Duration | None
+    as_json: bool
+
+    @property
+    def namespace(self) -> str:
+        """Where lock and record stand."""
+        return self.process.lease.lease_namespace
+
+
+@dataclass(frozen=True, slots=True)
+class PassEnd:
+    """What came of a pass, and whether a signal has asked the process to end."""
+
+    code: ExitCode
+    signalled: bool = False
+
+
+def make_pass(settings: PassSettings, watch: LeaseWatch) -> PassEnd:
+    """Make one pass; `watch` knows of the lock what was seen before it.
+
+    Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
+    """
+    end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
+    stop = TimedStop(end, revert=settings.process.stop.stop is StopMode.REVERT)
+    connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
+    try:
+        code = _Pass(settings, connections, stop, watch).make()
+    except LockedError as error:
+        code = _leave(f"another rollout is under way: {error.message}", as_json=settings.as_json)
+    except InterruptedRunError as error:
+        code = _leave(error.message, as_json=settings.as_json)
+        code = ExitCode.INTERRUPTED if stop.asked else code
+    return PassEnd(code, stop.asked)
+
+
+def _leave(why: str, *, as_json: bool) -> ExitCode:
+    """Nothing is done, which is no failure."""
+    execute.tell_nothing(why) if as_json else show(f"Nothing done: {why}.")
+    return ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """The stages of a pass, in the order of `make`."""
+
+    settings: PassSettings
+    connections: Connections
+    stop: TimedStop
+    watch: LeaseWatch
+
+    def make(self) -> ExitCode:
+        if holder := self._living_holder():
+            return self._leave(f"another rollout is under way: {holder} holds the lock")
+        nodes = gather.read_nodes(self.connections)
+        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
+            return self._leave(why)
+        if unfinished is not None and _is_to_be_gone_on(unfinished, nodes) and self._may_go_on(unfinished):
+            result = self._carried_out(self._rest(unfinished, nodes))
+            if not result.complete or self.stop.requested:
+                return self._code(result)
+        if why := self._reason_to_begin_nothing():
+            return self._leave(why)
+        return self._code(self._begun_anew())
+
+    def _leave(self, why: str) -> ExitCode:
+        return _leave(why, as_json=self.settings.as_json)
+
+    def _living_holder(self) -> str:
+        """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to."""
+        if self.settings.process.lock.force_unlock:
+            return ""
+        if self._look() is Holder.UNKNOWN:
+            say(f"{self.watch.holder} holds the lock: watching it for a renewal")
+        while (state := self._look()) is Holder.UNKNOWN:
+            time.sleep(_LOOK_AGAIN)
+        return self.watch.holder if state is Holder.ALIVE else ""
+
+    def _look(self) -> Holder:
+        return self.watch.look(gather.read_lock(self.connections, self.settings.namespace))
+
+    def _reason_to_begin_nothing(self) -> str:
+        """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
+        windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
+        return closed(windows, wiring.system_clock().now())
+
+    def _may_go_on(self, unfinished: Unfinished) -> bool:
+        """Nodes that were begun are finished at any time; their gates keep the others back."""
+        return bool(unfinished.begun) or not self._reason_to_begin_nothing()
+
+    def _rest(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Run:
+        settings = self.settings
+        unfinished = restricted(unfinished, settings.policy, self._meant(nodes))
+        gates = self._gates(rules_of(unfinished))
+        return remainder.planned_rest(
+            unfinished, self.connections, settings.process, gates, settings.leftover, quiet=settings.as_json
+        )
+
+    def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
+        """The nodes that today's settings mean; none where they mean something that is not there."""
+        selection = self.settings.selection
+        try:
+            names = gather.choose(nodes, self.connections, selection)
+        except InputError as error:
+            say(f"warning: {error.message}")
+            return frozenset()
+        return frozenset(name for name in names if not excluded_by_name(name, selection))
+
+    def _begun_anew(self) -> RunResult:
+        settings = self.settings
+        intent = Intent(settings.selection, settings.policy)
+        gathered = new_run.gathered_by(self.connections, intent, settings.process)
+        run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
+        if settings.leftover.require_all:
+            refusals.refuse_excluded(run.plan)
+        refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
+        if not settings.as_json:
+            show(plan.shown(run.plan, intent, gathered.snapshot) if run.plan.waves else _nothing_to_do(run.plan))
+        return self._carried_out(run)
+
+    def _gates(self, policy: Policy) -> GatePorts:
+        settings = self.settings
+        playbooks = wiring.node_playbooks(settings.process.playbooks, settings.process.ssh)
+        ports = wiring.gates(policy.gates.alerts, settings.local, settings.prometheus_url, playbooks)
+        return replace(ports, end=self.stop.end)
+
+    def _carried_out(self, run: Run) -> RunResult:
+        options = replace(run.options, operating=True, stale_lease=self.watch.stale)
+        return execute.carry_out(replace(run, options=options), self.stop, as_json=self.settings.as_json)
+
+    def _code(self, result: RunResult) -> ExitCode:
+        """What was left for another time is no failure: the next pass takes it up."""
+        if self.stop.asked and result.not_started:
+            return ExitCode.INTERRUPTED
+        untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
+        if result.failed or result.not_done or (untaken and not self.stop.requested):
+            return ExitCode.PARTIAL
+        return ExitCode.OK
+
+
+def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
+    """Why this is not gone on with, nor anything begun beside it; empty where an operating process may act.
+
+    `BlockedError` for a record that is not understood: nobody can tell whose it is.
+    """
+    if unfinished.is_garbled:
+        raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
+    if unfinished.record.operating or not (unfinished.blocks or _waiting(unfinished, nodes)):
+        return ""
+    return f"{heading(unfinished)}; what a person began is left to persons: {ways_out(unfinished)}"
+
+
+def _is_to_be_gone_on(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+    """Whether an operating process left it before its end; one that ended by its failures is over."""
+    if not unfinished.record.operating:
+        return False
+    return unfinished.blocks or (bool(_waiting(unfinished, nodes)) and not has_failed_enough(unfinished))
+
+
+def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Its nodes that were not begun, and that nobody has rebooted since."""
+    boots = {node.name: node.boot_id for node in nodes}
+    return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
+
+
+def _nothing_to_do(planned: RolloutPlan) -> str:
+    result = RunResult((), excluded=planned.excluded)
+    return f"Nothing to do, no node waits for a reboot: {counts(result)}."
