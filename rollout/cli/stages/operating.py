@@ -132,6 +132,9 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
+        pause = gather.read_memory(self.connections, self.settings.namespace).pause
+        if pause is not None and not pause.is_over(self.connections.api.server_time()):
+            return f"all nodes are {pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
         return closed(windows, wiring.system_clock().now())
 
@@ -144,7 +147,13 @@ class _Pass:
         unfinished = restricted(unfinished, settings.policy, self._meant(nodes))
         gates = self._gates(rules_of(unfinished))
         return remainder.planned_rest(
-            unfinished, self.connections, settings.process, gates, settings.leftover, quiet=settings.as_json
+            unfinished,
+            self.connections,
+            settings.process,
+            gates,
+            settings.leftover,
+            quiet=settings.as_json,
+            unattended=True,
         )
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
@@ -159,7 +168,7 @@ class _Pass:
 
     def _begun_anew(self) -> RunResult:
         settings = self.settings
-        intent = Intent(settings.selection, settings.policy)
+        intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
