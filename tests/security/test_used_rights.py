@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
+from rollout.cli.main import app
 from rollout.errors import ExitCode
 from rollout.lab.api.access import Act, Grant, grants_of
 from rollout.lab.lab import Lab
@@ -24,6 +26,14 @@ SCENARIO = Path(__file__).with_name("rights.yaml")
 Run = Callable[..., Ended]
 # What every account may do on a real server: system:discovery and system:basic-user.
 EVERYBODYS = re.compile(r"/version|/api(/v1)?|/apis(/[a-z0-9.]+(/v[a-z0-9]+)?)?")
+QUICK = ("--lease-duration", "3s")
+GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
+# What reboots nothing. A pause of all nodes is written where the memory is.
+QUIET = (
+    *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list"), ("check-update",)),
+    *(("pause", "worker-1"), ("unpause", "worker-1"), ("pause", "--all"), ("unpause", "--all")),
+    *(("release", "--all"), ("status", "--run"), ("history",), ("resume", "--yes"), ("abort", "--yes")),
+)
 UNSERVED = re.compile(r"/apis/(?P<group>[a-z0-9.]+)/v[a-z0-9]+/(?P<plural>[a-z]+)")
 
 
@@ -85,22 +95,18 @@ def assert_used_is_printed(lab: Lab, grants: tuple[Grant, ...]) -> None:
 
 
 def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: Path) -> None:
+    """Two rollouts, one of an operating process and one of a person, both killed: one is gone on with, one undone."""
     grants = printed(run)
     lab.call(lambda: setattr(lab.api.access, "grants", grants))
-    quick = ("--lease-duration", "3s")
-    looking: tuple[tuple[str, ...], ...] = (
-        *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list")),
-        *(("check-update",), ("status", "--run"), ("history",)),
-    )
-    for arguments in looking:
+    for arguments in QUIET:
         ended = run(*arguments)
-        assert ended.code == ExitCode.OK, ended.stderr
-    gates = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
-    kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", *quick, *gates)
-    assert run("resume", "--yes", *quick).code == ExitCode.OK
+        assert ended.code == ExitCode.OK, (arguments, ended.stdout, ended.stderr)
+    kill_once(lab, tmp_path, "draining", "operate", "--once", "-o", "json", *GATES, *QUICK)
+    assert run("operate", "--once", *QUICK).code == ExitCode.OK
     assert sum(lab.scoreboard().reboots.values()) == 4
-    kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", "--canary", "1", *quick)
-    assert run("abort", "--yes", *quick).code == ExitCode.OK
+    kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", *QUICK)
+    assert run("status", "--run").code == ExitCode.OK
+    assert run("abort", "--yes", *QUICK).code == ExitCode.OK
     assert_used_is_printed(lab, grants)
 
 
@@ -121,6 +127,13 @@ def test_the_lock_may_be_elsewhere(run: Run) -> None:
     """Then nothing is written in kube-system; Events about Nodes stay in `default`, where the API server wants them."""
     places = {grant.namespace for grant in printed(run, "--lease-namespace", "ops")}
     assert places == {"", "ops", "default"}
+
+
+def test_every_command_is_among_them() -> None:
+    """Or asks no API server, or makes one of its own."""
+    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    played = {arguments[0] for arguments in QUIET} | {"operate", "apply"}
+    assert commands - played == {"manifests", "demo", "lab", "version"}
 
 
 def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:
