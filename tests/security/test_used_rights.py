@@ -6,26 +6,25 @@ stands in the lab's log, and is compared with them both ways.
 """
 
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
+from rollout.adapters.kube.api import connect
 from rollout.cli.main import app
 from rollout.errors import ExitCode
-from rollout.lab.api.access import Act, Grant, grants_of
+from rollout.lab.api.access import Grant, grants_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
+from tests.used_rights import single, unprinted, used
 
 SCENARIO = Path(__file__).with_name("rights.yaml")
 Run = Callable[..., Ended]
-# What every account may do on a real server: system:discovery and system:basic-user.
-EVERYBODYS = re.compile(r"/version|/api(/v1)?|/apis(/[a-z0-9.]+(/v[a-z0-9]+)?)?")
 QUICK = ("--lease-duration", "3s")
 GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
 # What reboots nothing. A pause of all nodes is written where the memory is.
@@ -34,37 +33,12 @@ QUIET = (
     *(("pause", "worker-1"), ("unpause", "worker-1"), ("pause", "--all"), ("unpause", "--all")),
     *(("release", "--all"), ("status", "--run"), ("history",), ("resume", "--yes"), ("abort", "--yes")),
 )
-UNSERVED = re.compile(r"/apis/(?P<group>[a-z0-9.]+)/v[a-z0-9]+/(?P<plural>[a-z]+)")
 
 
 def printed(run: Run, *arguments: str) -> tuple[Grant, ...]:
     ended = run("manifests", "roles", "-o", "json", *arguments)
     assert ended.code == ExitCode.OK, ended.stderr
     return grants_of(json.loads(ended.stdout)["items"])
-
-
-def used(lab: Lab) -> set[Act]:
-    """What was asked of the API server that not every account may ask."""
-    targets = lab.call(lambda: [record.target for record in lab.requests])
-    acts = set()
-    for target in targets:
-        if target.resource is not None:
-            act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
-            acts |= {act} if act.resource != "selfsubjectaccessreviews" else set()
-        elif unserved := UNSERVED.fullmatch(target.path):
-            assert target.verb == "get"
-            acts.add(Act("list", unserved["group"], unserved["plural"]))
-        else:
-            assert EVERYBODYS.fullmatch(target.path), target.path
-    return acts
-
-
-def single(grants: tuple[Grant, ...]) -> Iterator[Grant]:
-    """One verb on one resource each."""
-    for grant in grants:
-        for verb in grant.verbs:
-            for resource in grant.resources:
-                yield Grant((verb,), grant.api_groups, (resource,), grant.resource_names, grant.namespace)
 
 
 @pytest.fixture
@@ -121,6 +95,17 @@ def test_pods_are_deleted_only_where_that_was_asked_for(lab: Lab, run: Run) -> N
     acts = used(lab)
     assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
     assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
+
+
+def test_what_is_not_printed_is_found(lab: Lab) -> None:
+    """By the look that every test takes at its lab when it is over."""
+    api = connect(lab.kubeconfig, None)
+    api.get("/api/v1/nodes")
+    assert unprinted(lab) == []
+    api.get("/api/v1/namespaces/kube-system/secrets")
+    api.get("/apis/apps/v1/namespaces/shop/deployments/frontend")
+    assert [(act.verb, act.resource) for act in unprinted(lab)] == [("list", "secrets"), ("get", "deployments")]
+    lab.call(lab.requests.clear)
 
 
 def test_the_lock_may_be_elsewhere(run: Run) -> None:
