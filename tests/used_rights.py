@@ -36,7 +36,9 @@ def _act(target: Target) -> Act | None:
 
 def unprinted(lab: Lab) -> list[Act]:
     """Those that no printed role allows, wherever the lock is, and whether pods are evicted or deleted."""
-    return [act for act in used(lab) if not any(grant.covers(act) for grant in _printed(act.namespace or LEASE_NAMESPACE))]
+    return [
+        act for act in used(lab) if not any(grant.covers(act) for grant in _printed(act.namespace or LEASE_NAMESPACE))
+    ]
 
 
 def _printed(lease_namespace: str) -> Iterator[Grant]:

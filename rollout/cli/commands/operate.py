@@ -93,14 +93,17 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
 def _operate(call: typer.Context, settings: "PassSettings", pace: PaceOptions, *, verbose: bool) -> None:
     from rollout.cli import wiring
+    from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.operating import PassSettings, make_pass
     from rollout.cli.stages.standing import Loop
+    from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.lock_holder import LeaseWatch
 
-    clock = wiring.system_clock()
-    if pace.once:
-        raise typer.Exit(make_pass(settings, LeaseWatch(clock)).code)
-    Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock).run(settings)
+    clock, ending = wiring.system_clock(), StopRequest()
+    with interrupted_by_signals(ending):
+        if pace.once:
+            raise typer.Exit(make_pass(settings, LeaseWatch(clock), ending).code)
+        Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, ending).run(settings)
 
 
 def _unattended(policy: "Policy", *, skip_blocked: bool) -> "Policy":

@@ -33,6 +33,7 @@ RESERVED: Mapping[str, str] = {
     "prometheus-url": _TRUSTS,
     "journal": _WRITES,
     "out": _WRITES,
+    "markdown": _WRITES,
     "yes": _CONSENTS,
     "all": _CONSENTS,
     "force": _CONSENTS,
