@@ -23,6 +23,7 @@ from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.lab import lab_app
 from rollout.cli.commands.manifests import manifests
+from rollout.cli.commands.metrics import metrics_app
 from rollout.cli.commands.operate import operate
 from rollout.cli.commands.pause import pause, unpause
 from rollout.cli.commands.plan import plan
@@ -105,6 +106,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
 for _command, _short in _COMMANDS.items():
     app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
+app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")
 app.command(cls=SectionedCommand)(version)
 

@@ -17,6 +17,7 @@ from rollout.lab.scenario import load_scenario, scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
+from rollout.report.metrics.families import FAMILIES
 
 _EXIT_CODES = {
     ExitCode.OK: "done, or nothing to do",
@@ -214,6 +215,15 @@ def reserved() -> str:
     return _table(("settings", "because each"), [(", ".join(names), reason) for reason, names in by_reason.items()])
 
 
+def metrics() -> str:
+    """Every metric with its labels."""
+    rows = [
+        (f"`{family.name}`", family.kind.value, ", ".join(f"`{label}`" for label in family.labels), family.help)
+        for family in FAMILIES
+    ]
+    return _table(("metric", "kind", "labels", "means"), rows)
+
+
 def scenarios() -> str:
     """What the lab can play."""
     return _table(
@@ -231,4 +241,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "reserved": reserved,
     "scenarios": scenarios,
+    "metrics": metrics,
 }

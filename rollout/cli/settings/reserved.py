@@ -13,6 +13,7 @@ from rollout.errors import UsageError
 _RUNS = "runs programs, or names files that do"
 _TRUSTS = "chooses keys, whom to trust, or where a secret goes"
 _WRITES = "writes a file"
+_OPENS = "opens a port"
 _CONSENTS = "gives consent, or overrides a refusal"
 
 RESERVED: Mapping[str, str] = {
@@ -31,6 +32,9 @@ RESERVED: Mapping[str, str] = {
     "known-hosts": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
+    "metrics-pushgateway": _TRUSTS,
+    "metrics-listen": _OPENS,
+    "metrics-textfile": _WRITES,
     "journal": _WRITES,
     "out": _WRITES,
     "markdown": _WRITES,
@@ -64,7 +68,7 @@ TUNING = frozenset(
         *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("namespace", "name", "schedule", "time-zone", "format"),
-        *("run", "list", "host", "output", "verbose"),
+        *("run", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }
 )

@@ -14,6 +14,7 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
 from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
 from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError
@@ -66,26 +67,34 @@ class PassEnd:
     signalled: bool = False
 
 
-def make_pass(settings: PassSettings, watch: LeaseWatch, ending: StopRequest) -> PassEnd:
+def make_pass(settings: PassSettings, watch: LeaseWatch, ending: StopRequest, meter: Meter) -> PassEnd:
     """Make one pass; `watch` knows of the lock what was seen before it, `ending` ends the process.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
+    with meter.measured_pass() as ended:
+        end = _passed(settings, watch, ending, meter)
+        ended(end.code)
+    return end
+
+
+def _passed(settings: PassSettings, watch: LeaseWatch, ending: StopRequest, meter: Meter) -> PassEnd:
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
     stop = TimedStop(end, ending, revert=settings.process.stop.stop is StopMode.REVERT)
     connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
     try:
-        code = _Pass(settings, connections, stop, watch).make()
+        code = _Pass(settings, connections, stop, watch, meter).make()
     except LockedError as error:
-        code = _leave(f"another rollout is under way: {error.message}", as_json=settings.as_json)
+        code = _leave(f"another rollout is under way: {error.message}", meter, as_json=settings.as_json)
     except InterruptedRunError as error:
-        code = _leave(error.message, as_json=settings.as_json)
+        code = _leave(error.message, meter, as_json=settings.as_json)
         code = ExitCode.INTERRUPTED if stop.asked else code
     return PassEnd(code, stop.asked)
 
 
-def _leave(why: str, *, as_json: bool) -> ExitCode:
+def _leave(why: str, meter: Meter, *, as_json: bool) -> ExitCode:
     """No node is begun, which is no failure."""
+    meter.skip_pass()
     execute.tell_nothing(why) if as_json else show(f"No node is started: {why}.")
     return ExitCode.OK
 
@@ -98,6 +107,7 @@ class _Pass:
     connections: Connections
     stop: TimedStop
     watch: LeaseWatch
+    meter: Meter
 
     def make(self) -> ExitCode:
         if holder := self._living_holder():
@@ -115,7 +125,7 @@ class _Pass:
         return self._code(self._begun_anew())
 
     def _leave(self, why: str) -> ExitCode:
-        return _leave(why, as_json=self.settings.as_json)
+        return _leave(why, self.meter, as_json=self.settings.as_json)
 
     def _living_holder(self) -> str:
         """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to."""
@@ -157,7 +167,7 @@ class _Pass:
     def _rest(self, unfinished: Unfinished) -> Run:
         settings = self.settings
         gates = self._gates(rules_of(unfinished))
-        return remainder.planned_rest(
+        run = remainder.planned_rest(
             unfinished,
             self.connections,
             settings.process,
@@ -166,6 +176,8 @@ class _Pass:
             quiet=settings.as_json,
             unattended=True,
         )
+        self.meter.observe_hosts(run.targets.observations, among_others=True)
+        return run
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
         """The nodes that today's settings mean; none where they mean something that is not there."""
@@ -181,6 +193,7 @@ class _Pass:
         settings = self.settings
         intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
+        self.meter.observe_hosts(gathered.targets.observations)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
@@ -201,7 +214,8 @@ class _Pass:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
         options = replace(run.options, operating=True, stale_lease=self.watch.stale)
-        return execute.carry_out(replace(run, options=options), self.stop, as_json=self.settings.as_json)
+        run = replace(run, options=options, observers=self.meter.observers)
+        return execute.carry_out(run, self.stop, as_json=self.settings.as_json)
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""

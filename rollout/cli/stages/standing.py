@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import typer
 
 from rollout.cli import failures, wiring
+from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.operating import PassEnd, PassSettings, make_pass
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, RolloutError
@@ -35,6 +36,7 @@ class Loop:
     verbose: bool
     clock: Clock
     ending: StopRequest
+    meter: Meter
 
     def run(self, settings: PassSettings) -> None:
         """Return once a signal asks for it."""
@@ -51,7 +53,7 @@ class Loop:
     def _pass(self, settings: PassSettings, watch: LeaseWatch) -> PassEnd:
         """One pass; whatever goes wrong in it is told, and is over with it, unless nobody can be told any more."""
         try:
-            return make_pass(settings, watch, self.ending)
+            return make_pass(settings, watch, self.ending, self.meter)
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - the next pass may well go right
