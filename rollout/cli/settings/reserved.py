@@ -25,7 +25,10 @@ RESERVED: Mapping[str, str] = {
     "reboot-command": _RUNS,
     "pre-reboot-playbook": _RUNS,
     "post-reboot-playbook": _RUNS,
+    "image": _RUNS,
     "ssh-key": _TRUSTS,
+    "ssh-secret": _TRUSTS,
+    "env-secret": _TRUSTS,
     "known-hosts": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
@@ -68,6 +71,7 @@ TUNING = frozenset(
         *("notify-on", "notify-held-after", "notify-cluster", "notify-test"),
         *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
+        *("namespace", "name", "schedule", "time-zone", "format"),
         *("run", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }
