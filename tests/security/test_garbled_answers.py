@@ -109,7 +109,7 @@ def test_taking_the_place_of_an_old_record_may_be_garbled(
     assert rollout(lab, *APPLY, "--max-unavailable", "1").code == 4
     inflict(lab, HEALTHY)
     lab.inflict(ApiFault(answer=answer, verb="update", resource="configmaps", requests=1, done=True))
-    ended = rollout(lab, *APPLY, *PATIENT)
+    ended = rollout(lab, *APPLY, *PATIENT, "--include-held")
     assert ended.code == 0, ended.stderr
     assert lab.scoreboard().clean
 

@@ -86,6 +86,7 @@ class RunMemory:
         self._seen = NO_MEMORY
         self._seen_at = float("-inf")
         self._warned: set[str] = set()
+        self._newly_held: dict[str, str] = {}
 
     def why_paused(self) -> str:
         """Why no node may begin now; empty where they may."""
@@ -116,6 +117,14 @@ class RunMemory:
             self._write()
         version = planned.staged_version
         if (why := why_held(self._seen, version)) and not why_held(before, version):
+            with self._lock:
+                self._newly_held[version] = why
+
+    def report_held(self) -> None:
+        """Tell of versions that have become held, once, after the ends of the nodes that made them so."""
+        with self._lock:
+            held, self._newly_held = self._newly_held, {}
+        for version, why in held.items():
             message = f"{why}. Nodes that have it staged are left out: rollout release {version}"
             self._report.version_held(version, self._seen.versions[version].nodes, message)
 

@@ -276,6 +276,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
         run.tainting.clear((planned.name,))
     run.memory.note(planned, result.outcome, result.phase)
     run.report.node_finished(result)
+    run.memory.report_held()
     return result
 
 
