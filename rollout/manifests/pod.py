@@ -4,13 +4,16 @@ It meets the Pod Security Standard `restricted`. Its root cannot be written: wha
 Ansible's and OpenSSH's files) goes to an emptyDir on /tmp.
 """
 
-from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind
+from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind, Listen
+from rollout.model import marks
 
 _USER = 65532
 _SETTINGS, _SSH, _SCRATCH = "/etc/rollout/settings", "/etc/rollout/ssh", "/tmp"  # noqa: S108 - a volume of its own
 # The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
 SSH_KEY = "ssh-privatekey"
 SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
+# The label of a node that is left for a process elsewhere, because the last one ran on it.
+_DEFERRED = f"{marks.PREFIX}deferred"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 # Typhoon's label and taint.
 _CONTROLLER_LABEL, _CONTROLLER_TAINT = "node.kubernetes.io/controller", "node-role.kubernetes.io/controller"
@@ -56,13 +59,17 @@ def pod_template(installation: Installation) -> Json:
 
 
 def _affinity(installation: Installation) -> Json:
-    """On a control-plane node where there is one: they come last. Replicas on different nodes."""
+    """Not on a node that is left for a process elsewhere; on a control-plane node where there is one: they come last.
+
+    Replicas on different nodes. None of it is demanded: a cluster may have no other node.
+    """
     prefer = "preferredDuringSchedulingIgnoredDuringExecution"
-    on_control_plane = [
-        {"weight": 100, "preference": {"matchExpressions": [{"key": key, "operator": "Exists"}]}}
-        for key in (_CONTROL_PLANE, _CONTROLLER_LABEL)
-    ]
-    affinity: Json = {"nodeAffinity": {prefer: on_control_plane}}
+    wishes = (
+        (100, {"key": _DEFERRED, "operator": "DoesNotExist"}),
+        *((40, {"key": key, "operator": "Exists"}) for key in (_CONTROL_PLANE, _CONTROLLER_LABEL)),
+    )
+    nodes = [{"weight": weight, "preference": {"matchExpressions": [wish]}} for weight, wish in wishes]
+    affinity: Json = {"nodeAffinity": {prefer: nodes}}
     if installation.kind is Kind.DEPLOYMENT:
         term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels(installation)}}
         affinity["podAntiAffinity"] = {prefer: [{"weight": 100, "podAffinityTerm": term}]}
@@ -76,6 +83,7 @@ def _container(installation: Installation) -> Json:
         "image": installation.image,
         "imagePullPolicy": "IfNotPresent" if names_registry(installation.image) else "Never",
         "args": _arguments(installation),
+        **_probes(installation.listen),
         "env": _environment(installation),
         **({"envFrom": [{"secretRef": {"name": env_secret}}]} if env_secret else {}),
         "resources": {
@@ -95,6 +103,18 @@ def _container(installation: Installation) -> Json:
     }
 
 
+def _probes(listen: Listen) -> Json:
+    """Whether the process answers; that its passes fail is told by alerts, and no reason to start it anew."""
+    if not listen.is_reachable:
+        return {}
+    request = {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 30, "timeoutSeconds": 5}
+    return {
+        "ports": [{"name": "metrics", "containerPort": listen.port, "protocol": "TCP"}],
+        "startupProbe": {**request, "periodSeconds": 5, "failureThreshold": 24},
+        "livenessProbe": {**request, "failureThreshold": 6},
+    }
+
+
 def names_registry(image: str) -> bool:
     """Whether an image names its registry: without one, every node would ask Docker Hub for somebody else's."""
     host, slash, _ = image.partition("/")
@@ -104,7 +124,8 @@ def names_registry(image: str) -> bool:
 def _arguments(installation: Installation) -> list[str]:
     times = installation.times
     if installation.kind is Kind.DEPLOYMENT:
-        return ["operate", "--every", f"{times.every}s", "--output", "json"]
+        listen = ["--metrics-listen", installation.listen.address] if installation.listen.address else []
+        return ["operate", "--every", f"{times.every}s", *listen, "--output", "json"]
     return ["operate", "--once", "--active-deadline", f"{times.deadline}s", "--output", "json"]
 
 

@@ -85,6 +85,18 @@ def test_settings_that_lie_here_count_as_for_every_command(command: Command, kno
     assert "may not set disable-eviction" in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
 
 
+def test_a_deployment_is_probed_where_its_settings_have_it_listen(
+    command: Command, known_hosts: Path, home: Path
+) -> None:
+    (home / "cluster.toml").write_text('[operate]\nmetrics-listen = ":9732"\nevery = "20m"\n')
+    arguments = (*IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+    deployment = printed(command("manifests", "deployment", *arguments))["Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:3] == ["operate", "--every", "1200s"]
+    assert container["ports"][0]["containerPort"] == 9732
+    assert "ports" not in pod(printed(command("manifests", *arguments))["CronJob"])["containers"][0]
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -98,6 +110,9 @@ def test_settings_that_lie_here_count_as_for_every_command(command: Command, kno
         ("interactive = true", "interactive (nobody watches)"),
         ("journal = '/var/log/rollout'", "journal (the pod can write in /tmp alone)"),
         ("prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:1 may hold a secret"),
+        ("notify = 'slack://one/two/three'", "cluster.toml:1 may hold a secret"),
+        ("notify-file = 'urls'", "notify-file = 'urls' (a file of this machine"),
+        ("metrics-textfile = '/var/lib/node.prom'", "metrics-textfile (the pod can write in /tmp alone)"),
         ("gate-command = 'check --token abc'\n# token=abc", "cluster.toml:2 may hold a secret"),
         ("canary = ", "is not TOML"),
     ],

@@ -1,6 +1,7 @@
 """`rollout manifests`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +10,13 @@ import typer
 from rollout.cli.options.cluster import LeaseOptions
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.manifests import Format, ManifestOptions
+from rollout.cli.options.metrics import ListenOptions
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import Access, Kind
 
 if TYPE_CHECKING:
     from rollout.cli.stages.pod_settings import PodSettings
-    from rollout.manifests.installation import Files, Installation, Times
+    from rollout.manifests.installation import Files, Installation, Listen, Times
 
 KindArgument = Annotated[Kind, typer.Argument(help="What to install; roles prints the roles alone.")]
 
@@ -22,12 +24,14 @@ KindArgument = Annotated[Kind, typer.Argument(help="What to install; roles print
 _MARGIN_SECONDS = 120
 _MINUTE = 60
 _DEADLINE = 6 * 3600
+_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
 
 def manifests(
     call: typer.Context,
     options: ManifestOptions,
     lease: LeaseOptions,
+    metrics: ListenOptions,
     general: GeneralOptions,
     kind: KindArgument = Kind.CRONJOB,
 ) -> None:
@@ -50,7 +54,7 @@ def manifests(
     source = call.get_parameter_source("lease_namespace")
     is_given = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
     lock = lease.lease_namespace if is_given else settings.values["lease_namespace"]
-    installation = _installation(kind, options, lock, settings)
+    installation = replace(_installation(kind, options, lock, settings), listen=_listen(kind, metrics, settings))
     if options.format is Format.KUSTOMIZE:
         _write_files(installation, options.out)
     else:
@@ -114,6 +118,18 @@ def _times(options: ManifestOptions, settings: "PodSettings") -> "Times":
     every = options.every or settings.values["every"]
     deadline = options.active_deadline or settings.values["active_deadline"] or _DEADLINE
     return Times(options.schedule, options.time_zone, round(every), round(deadline), int(grace))
+
+
+def _listen(kind: Kind, metrics: ListenOptions, settings: "PodSettings") -> "Listen":
+    """Where a standing process is probed; a Job's pod is not there for long enough."""
+    from rollout.adapters.metrics_server import parsed_address
+    from rollout.manifests.installation import Listen
+
+    address = metrics.metrics_listen or settings.values["metrics_listen"]
+    if kind is not Kind.DEPLOYMENT or not address:
+        return Listen()
+    host, port = parsed_address(address)
+    return Listen(address, port, is_reachable=host in _EVERYWHERE)
 
 
 def _print(installation: "Installation", options: ManifestOptions, *, as_json: bool) -> None:
