@@ -155,6 +155,16 @@ def test_an_authority_is_enough(command: Command, home: Path) -> None:
     assert "CronJob" in printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
 
 
+def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) -> None:
+    line = f"10.0.0.1 ssh-ed25519 {KEY}\n"
+    (home / "known_hosts").write_text(line * (200_000 // len(line)))
+    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts")
+    assert "CronJob" in printed(ended)
+    assert "next: kubectl apply --server-side -f -" in ended.stderr
+    (home / "known_hosts").write_text(line * (1_100_000 // len(line)))
+    assert "a ConfigMap holds 1048576" in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -170,6 +180,7 @@ def test_an_authority_is_enough(command: Command, home: Path) -> None:
         ((*IMAGE, "--name", "x" * 53), "at most 52"),
         ((*IMAGE, "--namespace", "Ops"), "is not a namespace name"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--format", "kustomize"), "Name a directory for them: --out DIR"),
+        (("roles", "--format", "kustomize", "--out", "there"), "roles are one text"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--out", "there"), "--out is for --format kustomize"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--format", "kustomize", "--out", "."), "is not empty"),
     ],

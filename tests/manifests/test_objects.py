@@ -92,6 +92,13 @@ def test_every_role_is_bound_to_the_account() -> None:
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "patches", "namespace": "ops"}]
 
 
+def test_the_lock_may_be_where_events_are() -> None:
+    """Then one Role there holds all."""
+    (role,) = of_kind("Role", objects(replace(WHOLE, access=Access(lease_namespace="default"))))
+    resources = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert resources == {"leases", "configmaps", "events"}
+
+
 def test_the_settings_never_take_the_place_of_the_record() -> None:
     """Which is a ConfigMap, and may stand in the same namespace."""
     (config,) = of_kind("ConfigMap", objects(replace(WHOLE, access=Access(namespace="kube-system"))))

@@ -24,6 +24,8 @@ KindArgument = Annotated[Kind, typer.Argument(help="What to install; roles print
 _MARGIN_SECONDS = 120
 _MINUTE = 60
 _DEADLINE = 6 * 3600
+# What the API server takes, and what kubectl can keep beside it as the state that it applied last.
+_MOST_BYTES, _MOST_APPLIED_BYTES = 1 << 20, 1 << 17
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
 
@@ -87,6 +89,12 @@ def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Fi
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind is Kind.ROLES else _known_hosts(options.known_hosts)
+    size = len(settings.text.encode()) + len(known_hosts.encode())
+    if size > _MOST_BYTES:
+        raise InputError(
+            f"settings and known_hosts have {size} bytes, and a ConfigMap holds {_MOST_BYTES}",
+            hint="Leave one key a host (ssh-keyscan -t ed25519), or trust an authority: a line @cert-authority.",
+        )
     return Files(settings.text, known_hosts, options.ssh_secret, options.env_secret)
 
 
@@ -151,6 +159,8 @@ def _write_files(installation: "Installation", folder: Path | None) -> None:
     from rollout.cli.files import write_whole
     from rollout.manifests.writing import kustomization
 
+    if installation.kind is Kind.ROLES:
+        raise UsageError("roles are one text", hint="Drop --format kustomize, and send the output into a file.")
     if folder is None:
         raise UsageError("--format kustomize makes several files", hint="Name a directory for them: --out DIR")
     try:
@@ -170,7 +180,10 @@ def _next_steps(installation: "Installation", options: ManifestOptions) -> Seque
     if installation.kind is Kind.ROLES:
         return ()
     namespace = installation.access.namespace
-    apply = [f"next: kubectl apply -k {options.out}"] if options.out else []
+    files = installation.files
+    side = "--server-side " if len(files.settings) + len(files.known_hosts) > _MOST_APPLIED_BYTES else ""
+    what = f"-k {options.out}" if options.out else "-f -"
+    apply = [f"next: kubectl apply {side}{what}"] if options.out or side else []
     local = f"{options.image} names no registry: load it on every node, for it is not pulled"
     key = f"{options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
     return (
