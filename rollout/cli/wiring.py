@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
+    from rollout.model.own_node import OwnPod
 
 
 def cluster_api(options: ClusterOptions) -> ClusterApi:
@@ -143,6 +144,13 @@ def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks 
     from rollout.adapters.ansible.playbooks import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(ssh), files)
+
+
+def own_pod() -> "OwnPod | None":
+    """What this process knows of the pod that it runs in; None outside a pod."""
+    from rollout.adapters.own_pod import own_pod as look
+
+    return look()
 
 
 def system_clock() -> Clock:

@@ -30,6 +30,8 @@ class ExclusionReason(StrEnum):
     RIVAL = "rival"
     UNKNOWN_MARKS = "unknown-marks"
     BLOCKED = "blocked"
+    DEFERRED = "deferred"
+    OWN_NODE = "own-node"
 
 
 class ExclusionKind(StrEnum):
@@ -57,6 +59,8 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
             | ExclusionReason.INHIBITED
             | ExclusionReason.SHUTDOWN_PENDING
             | ExclusionReason.RIVAL
+            | ExclusionReason.DEFERRED
+            | ExclusionReason.OWN_NODE
         ):
             return ExclusionKind.NOT_DONE
         case (

@@ -8,6 +8,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 from rollout.model.node_marks import misunderstanding
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
@@ -32,7 +33,8 @@ _REASONS = {
 class Candidate:
     """A selected node with what its host said; `observation` is None where it has no host.
 
-    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now.
+    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now, `own` the node under this
+    process, whichever it is.
     """
 
     node: Node
@@ -40,6 +42,7 @@ class Candidate:
     policy: Policy
     selection: Selection
     upgraded_by: str = ""
+    own: OwnNode | None = None
 
     @property
     def facts(self) -> HostFacts | None:
@@ -176,6 +179,11 @@ def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
         yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"
 
 
+def _own(candidate: Candidate) -> Objection | None:
+    own = candidate.own
+    return (own.reason, own.message) if own and own.name == candidate.node.name else None
+
+
 _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _excluded,
     _not_ready,
@@ -189,6 +197,7 @@ _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _inhibited,
     _shutdown_pending,
     _rival,
+    _own,
 )
 
 

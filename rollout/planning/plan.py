@@ -8,6 +8,7 @@ from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
     FORMAT_VERSION,
     Blocker,
@@ -43,10 +44,12 @@ from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Placed
 
+_DEFERRED = ExclusionReason.DEFERRED
+
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """All that a plan is made from. `past` is what earlier runs took.
+    """All that a plan is made from. `past` is what earlier runs took, `own_node` the node under this process.
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
     `--exclude`; `created_at` is the reading of a clock, taken outside.
@@ -59,6 +62,7 @@ class PlanInputs:
     policy: Policy
     created_at: datetime
     past: Past = NO_PAST
+    own_node: OwnNode | None = None
 
     @property
     def pools(self) -> Pools:
@@ -104,7 +108,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     if inputs.policy.prefer_no_schedule_taint:
-        forecaster.rooms.taint(leaving)
+        forecaster.rooms.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
     if any(_is_rolling(wave, pools) for wave in waves):
         rooms = Rooms.of(inputs.snapshot)
@@ -254,7 +258,7 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
 
 def _candidate(node: Node, inputs: PlanInputs, pools: Pools, upgraded_by: str) -> Candidate:
     rules = pools.rules_for(node.labels)
-    return Candidate(node, inputs.observations.get(node.name), rules, inputs.selection, upgraded_by)
+    return Candidate(node, inputs.observations.get(node.name), rules, inputs.selection, upgraded_by, inputs.own_node)
 
 
 def _forecasts(

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from rollout.model.cluster import Node
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure
+from rollout.model.node_marks import deferral, is_deferred
+from rollout.model.own_node import OwnNode
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.planning.eligibility import Candidate, exclusion
 from rollout.planning.naming import natural_key
@@ -15,7 +17,8 @@ from rollout.planning.pools import Pools, pools_of
 class NodeStatus:
     """A node's state. `reason` is why it would not be part of a plan; `error` why its host gave no facts.
 
-    `pool` is the settings file's that it belongs to; empty where there are none.
+    `pool` is the settings file's that it belongs to; empty where there are none. `deferred` is by whom, and since when,
+    it was left for a run from elsewhere; empty where it was not.
     """
 
     node: str
@@ -30,6 +33,7 @@ class NodeStatus:
     reason: str
     error: str
     pool: str = ""
+    deferred: str = ""
 
 
 def node_statuses(
@@ -37,16 +41,19 @@ def node_statuses(
     hosts: Mapping[str, Host],
     observations: Mapping[str, HostObservation],
     own_rules: Sequence[Pool] = (),
+    own_node: OwnNode | None = None,
 ) -> tuple[NodeStatus, ...]:
     """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools."""
     pools = pools_of(Policy(pools=tuple(own_rules)))
     ordered = sorted(nodes, key=lambda node: natural_key(node.name))
-    return tuple(_row(node, hosts.get(node.name), observations.get(node.name), pools) for node in ordered)
+    return tuple(_row(node, hosts.get(node.name), observations.get(node.name), pools, own_node) for node in ordered)
 
 
-def _row(node: Node, host: Host | None, observation: HostObservation | None, pools: Pools) -> NodeStatus:
+def _row(
+    node: Node, host: Host | None, observation: HostObservation | None, pools: Pools, own_node: OwnNode | None
+) -> NodeStatus:
     facts = observation if isinstance(observation, HostFacts) else None
-    objection = exclusion(Candidate(node, observation, pools.rules_for(node.labels), Selection()))
+    objection = exclusion(Candidate(node, observation, pools.rules_for(node.labels), Selection(), own=own_node))
     return NodeStatus(
         node=node.name,
         host=host.address if host else "",
@@ -60,4 +67,11 @@ def _row(node: Node, host: Host | None, observation: HostObservation | None, poo
         reason=f"{objection.reason}: {objection.message}" if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
+        deferred=_deferred(node),
     )
+
+
+def _deferred(node: Node) -> str:
+    mark = deferral(node)
+    words = (f"{word} {mark[name]}" for word, name in (("by", "by"), ("at", "at")) if name in mark)
+    return " ".join(("left for a run from another node", *words)) if is_deferred(node) else ""

@@ -99,6 +99,8 @@ def _next_step(result: RunResult) -> str:
         go_on = "rollout resume"
     else:
         go_on = "rollout resume" if result.not_started else "rollout apply"
+    if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
+        return f"Go on from another node: {go_on}"
     if len(result.not_done) > len(result.failed_before):
         return f"See: rollout doctor; then: {go_on}"
     return "" if result.complete else f"Go on: {go_on}"

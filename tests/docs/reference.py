@@ -47,6 +47,8 @@ _REASONS = {
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
     ExclusionReason.BLOCKED: "it has a blocker, and `--skip-blocked` was given",
+    ExclusionReason.DEFERRED: "rollout's own pod is on it: the next run takes it, from another node",
+    ExclusionReason.OWN_NODE: "rollout's own pod is on it, and no other node takes that pod: run it from outside",
 }
 _BLOCKERS = {
     BlockerKind.BUDGET_NEVER: "a disruption budget never allows the eviction, however long one waits",

@@ -88,7 +88,7 @@ def _rest(
     pending = pending_nodes(unfinished, retry_failed=retry)
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
-    situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
+    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node)
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
     _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")

@@ -52,7 +52,7 @@ def status(
     shown = [
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]
-    statuses = node_statuses(shown, targets.hosts, targets.observations, own_rules)
+    statuses = node_statuses(shown, targets.hosts, targets.observations, own_rules, targets.own_node)
     if general.as_json:
         show_bytes(json_document(statuses))
     else:

@@ -74,6 +74,7 @@ def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Pl
         policy=intent.policy,
         created_at=wiring.system_clock().now(),
         past=past_runs(snapshot.identity),
+        own_node=targets.own_node,
     )
 
 

@@ -13,6 +13,7 @@ from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.task import NodeTask
 from rollout.gather.hosts.boot import BootFacts
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
 
@@ -42,7 +43,7 @@ class NodeContext:
     """One node's way through a rollout: the node, its host, the rules, and what may hold it up or stop it.
 
     `is_taken_up`: an earlier process has begun this node. `returning` are the UIDs of the owners whose pods the drain
-    left, for they come back however often they are evicted.
+    left, for they come back however often they are evicted. `own` is this very node where this process is on it.
     """
 
     task: NodeTask
@@ -54,6 +55,7 @@ class NodeContext:
     returning: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
     moved: MovedPods = field(default_factory=MovedPods)
+    own: OwnNode | None = None
 
     @property
     def name(self) -> str:

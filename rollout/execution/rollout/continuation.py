@@ -14,6 +14,7 @@ from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ports import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome
@@ -32,7 +33,8 @@ _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
 class Situation:
     """The cluster as it is when an interrupted rollout is gone on with.
 
-    `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node.
+    `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node;
+    `own_node` is the node under this process.
     """
 
     snapshot: ClusterSnapshot
@@ -40,6 +42,7 @@ class Situation:
     observations: Mapping[str, HostObservation]
     now: datetime
     past: Past
+    own_node: OwnNode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +169,7 @@ def _planned_anew(
             policy=counted,
             created_at=situation.now,
             past=situation.past,
+            own_node=situation.own_node,
         )
     )
 

@@ -7,6 +7,7 @@ from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.health import Health
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model import marks
+from rollout.model.own_node import OwnNode
 from rollout.model.progress import NodeResult, NotDone
 from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
 
@@ -28,7 +29,7 @@ class RunOptions:
 
     `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
-    `pods` are the UIDs of those that stood on the planned nodes.
+    `pods` are the UIDs of those that stood on the planned nodes; `own_node` is the node under this process.
     """
 
     selected: int
@@ -40,6 +41,7 @@ class RunOptions:
     unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
     pods: frozenset[str] = frozenset()
+    own_node: OwnNode | None = None
 
 
 @dataclass(frozen=True, slots=True)
