@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
@@ -12,6 +13,7 @@ from rollout.model.own_node import OwnNode
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
+from rollout.planning.selector import parse_selector
 
 _OPERATION_SENTENCES = {
     UpdateOperation.IDLE: "nothing is staged",
@@ -58,10 +60,22 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
 
 
+def is_control_plane(node: Node, policy: Policy) -> bool:
+    """Whether the node's role says so, or `--control-plane-selector`."""
+    selector = policy.control_plane_selector
+    return node.is_control_plane or (bool(selector) and _parsed(selector).matches(node.labels))
+
+
+_parsed = lru_cache(maxsize=8)(parse_selector)
+
+
 def _excluded(candidate: Candidate) -> Objection | None:
     if excluded_by_name(candidate.node.name, candidate.selection):
         return ExclusionReason.EXCLUDED, "left out by --exclude"
-    if candidate.node.is_control_plane and candidate.policy.control_plane is ControlPlaneOrder.EXCLUDE:
+    if (
+        is_control_plane(candidate.node, candidate.policy)
+        and candidate.policy.control_plane is ControlPlaneOrder.EXCLUDE
+    ):
         return ExclusionReason.EXCLUDED, "control-plane node, left out by --control-plane exclude"
     return None
 

@@ -28,7 +28,7 @@ from rollout.planning.budgets import BudgetIndex
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
-from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
+from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
@@ -332,7 +332,7 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
     return Piece(
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
-        item.node.is_control_plane,
+        is_control_plane(item.node, policy),
         added((item.load, own)),
         weight_of(item.node, item.leaving, forecaster.rooms),
         added((item.holds, own)),

@@ -46,6 +46,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "canary": "`--canary`",
         "spread_by": "`--spread-by`",
         "control_plane": "`--control-plane`",
+        "control_plane_selector": "`--control-plane-selector`; empty where there is none",
         "include_cordoned": "`--include-cordoned`",
         "reboot_idle": "`--reboot-idle`",
         "skip_blocked": "`--skip-blocked`",

@@ -20,7 +20,7 @@ from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome
 from rollout.model.quantity import Count
 from rollout.planning.continuation import joined, remaining_ramp, with_earlier_exclusions
-from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.eligibility import excluded_by_name, is_control_plane
 from rollout.planning.estimates import Past
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, Pools, pools_of
@@ -184,8 +184,9 @@ class _Taken:
 
 def _taken(unfinished: Unfinished, snapshot: ClusterSnapshot) -> Mapping[str, _Taken]:
     """The same, by pool."""
-    pools, labels = pools_of(rules_of(unfinished)), {node.name: node.labels for node in snapshot.nodes}
-    workers = {node.name for node in snapshot.nodes if not node.is_control_plane}
+    rules = rules_of(unfinished)
+    pools, labels = pools_of(rules), {node.name: node.labels for node in snapshot.nodes}
+    workers = {node.name for node in snapshot.nodes if not is_control_plane(node, rules)}
     begun = {item.node.name: item.node.pool for item in unfinished.begun}
     through = [(name, begun.get(name) or pools.of(labels.get(name, {}))) for name in {*unfinished.done, *begun}]
     taken: dict[str, _Taken] = defaultdict(_Taken)
