@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -116,8 +117,15 @@ def main() -> None:
 
 
 def _name_the_user() -> None:
-    """Where the user is a mere number, as in containers, let it go by that: libraries ask for a name."""
+    """Where the user is a mere number, as in containers, let it go by that, and have its home where runtimes set it.
+
+    Libraries ask for both.
+    """
     try:
         getpass.getuser()
     except (KeyError, OSError):
         os.environ["USER"] = str(os.getuid())
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"

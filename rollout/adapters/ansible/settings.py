@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rollout.adapters.child_environment import is_secret
 from rollout.adapters.file_owners import current_reader, distrust
+from rollout.adapters.scratch import scratch_folder
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER
@@ -106,6 +107,8 @@ class AnsibleSettings:
             ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
+            # Its own is in the home of the user, who may have none that can be written.
+            ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", scratch_folder("Ansible")),
         ]
         unset = {name: value for section, key, name, value in preferred if self._said(section, key, name) is None}
         if self.user is not None:
