@@ -22,6 +22,7 @@ from rollout.cli.commands.demo import demo
 from rollout.cli.commands.doctor import doctor
 from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
+from rollout.cli.commands.known_hosts import known_hosts
 from rollout.cli.commands.lab import lab_app
 from rollout.cli.commands.plan import plan
 from rollout.cli.commands.resume import resume
@@ -92,6 +93,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     history: "List this machine's runs, or show one as a timeline.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
+    known_hosts: "Scan the Nodes' host keys into a known_hosts file.",
     check_update: None,
 }
 for _command, _short in _COMMANDS.items():

@@ -26,6 +26,8 @@ RESERVED: Mapping[str, str] = {
     "post-reboot-playbook": _RUNS,
     "ssh-key": _TRUSTS,
     "known-hosts": _TRUSTS,
+    "host-authority": _TRUSTS,
+    "fingerprints": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
     "journal": _WRITES,

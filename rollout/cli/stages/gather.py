@@ -127,13 +127,20 @@ def with_patience(action: Callable[[], T]) -> T:
 
 def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
     """Choose nodes, find their hosts, and ask each host what it is up to."""
-    selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
+    selected, hosts = find_hosts(nodes, connections.api, selection, ssh)
+    return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh), _own_node(nodes, connections))
+
+
+def find_hosts(
+    nodes: Sequence[Node], api: ClusterApi, selection: Selection, ssh: SshOptions
+) -> tuple[tuple[str, ...], Mapping[str, Host]]:
+    """The names that are chosen, before `--exclude`, and the hosts of those that are left after it."""
+    selected = chosen(nodes, _matching(nodes, api, selection), selection)
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
     matched = _hosts(nodes, selected, ssh)
     questioned = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
-    hosts = wiring.as_ssh_config_says(questioned, ssh)
-    return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh), _own_node(nodes, connections))
+    return selected, wiring.as_ssh_config_says(questioned, ssh)
 
 
 def ask_named(nodes: Sequence[Node], requested: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
