@@ -32,16 +32,16 @@ def scratch_for(purpose: str) -> Iterator[None]:
         ) from error
 
 
-def scratch_folder(purpose: str) -> str:
-    """The folder in which programs that we start may make theirs; `InputError` where there is none."""
-    with scratch_for(purpose):
-        return tempfile.gettempdir()
-
-
 def new_folder(purpose: str) -> Path:
     """An empty folder of this user's alone; `InputError` where there is no room for one."""
     with scratch_for(purpose):
         return Path(tempfile.mkdtemp(prefix="rollout-"))
+
+
+def usual_folder(purpose: str) -> str:
+    """Where temporary files go; `InputError` where there is no room for one."""
+    with scratch_for(purpose):
+        return tempfile.gettempdir()
 
 
 def anonymous_file() -> IO[bytes]:

@@ -10,11 +10,21 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from rollout.cli.settings.rereading import remember
+
 _LAST = "Options"
 
 
 class SectionedCommand(TyperCommand):
-    """A command whose help lists its options under the headings they were declared with."""
+    """A command whose help lists its options under the headings they were declared with.
+
+    It keeps the words that it was called with: whoever runs for long reads its settings again.
+    """
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """The same as ever."""
+        remember(ctx, args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Arguments first, then the groups in the order of their first option, then what has no group."""

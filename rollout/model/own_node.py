@@ -50,6 +50,11 @@ class OwnNode:
         return f"{self.presence}: the next run takes it, from another node"
 
     @property
+    def marker(self) -> str:
+        """By what a deferred node says that this process has left it; empty where its pod is not known."""
+        return f"pod {self.pod}" if self.pod else ""
+
+    @property
     def presence(self) -> str:
         """That this process is there."""
         return f"this process runs on it, in {f'the pod {self.pod}' if self.pod else 'a pod'}"

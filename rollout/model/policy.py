@@ -112,3 +112,4 @@ class Policy:
     strategy: Strategy = Strategy.WAVES
     pools: tuple[Pool, ...] = ()
     control_plane_selector: str = ""
+    include_held: bool = False

@@ -167,7 +167,7 @@ def summary(result: RunResult) -> Summary:
         "failed": [_failure(node) for node in result.failed],
         "skipped": [node.node for node in result.skipped],
         "not_started": [node.node for node in result.not_started],
-        "reasons": {node.node: node.message for node in (*result.skipped, *result.not_started)},
+        "reasons": {node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
         "not_done": [{"node": node.node, "reason": node.reason, "message": node.message} for node in result.not_done],
         "left_out": result.left_out,
         "pods_to_move": result.moves.pods_to_move,

@@ -132,6 +132,7 @@ SWITCHES = [
     "include-cordoned",
     "reboot-idle",
     "skip-blocked",
+    "include-held",
     "force",
     "disable-eviction",
     "window-fit",

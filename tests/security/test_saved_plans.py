@@ -201,6 +201,7 @@ WEAKER: dict[str, Any] = {
     "control_plane": None,
     "control_plane_selector": None,
     "include_cordoned": True,
+    "include_held": True,
     "reboot_idle": True,
     "skip_blocked": None,
     "sharing": None,

@@ -1,7 +1,7 @@
 """The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rollout.cli import wiring
@@ -12,6 +12,7 @@ from rollout.cli.terminal import error_console, say
 from rollout.errors import ApiError
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import Host, HostObservation
+from rollout.model.memory import Memory
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.policy import Selection
 from rollout.model.text import shortened
@@ -69,21 +70,31 @@ def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> C
     return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
 
 
-def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Gathered:
+def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions, lease_namespace: str) -> Gathered:
     """Everything that a plan is made of, of the selected nodes' hosts."""
     connections = connect(cluster, selection, ssh)
-    snapshot = read_cluster(connections)
+    snapshot = read_cluster(connections, lease_namespace)
     return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, ssh))
 
 
-def read_cluster(connections: Connections) -> ClusterSnapshot:
-    """Everything that planning needs of the cluster."""
+def read_cluster(connections: Connections, lease_namespace: str) -> ClusterSnapshot:
+    """Everything that planning needs of the cluster, with what is remembered in that namespace."""
     from rollout.gather.cluster.snapshot import read_snapshot
 
     snapshot = with_patience(lambda: read_snapshot(connections.api))
     for warning in snapshot.warnings:
         say(f"warning: {warning}")
-    return snapshot
+    return replace(snapshot, memory=read_memory(connections, lease_namespace))
+
+
+def read_memory(connections: Connections, lease_namespace: str) -> Memory:
+    """What is remembered of earlier rollouts; of what is not understood, or not shown, a warning."""
+    from rollout.gather.cluster.memory import read_memory as read
+
+    memory = with_patience(lambda: read(connections.api, lease_namespace))
+    if memory.problem:
+        say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
+    return memory
 
 
 def read_nodes(connections: Connections) -> tuple[Node, ...]:
@@ -100,15 +111,26 @@ def find_unfinished(connections: Connections, namespace: str, *, deferred: bool 
     return with_patience(lambda: look(connections.api, namespace, deferred=deferred))
 
 
+def find_unfinished_among(connections: Connections, nodes: Sequence[Node], namespace: str) -> "Unfinished | None":
+    """The same of nodes that were read already."""
+    from rollout.execution.record.record import read_record
+    from rollout.execution.record.unfinished import assess
+
+    return assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
+
+
 def is_holder_alive(connections: Connections, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
-    from rollout.execution.lock import read_lease
     from rollout.execution.rollout import lock_holder
 
-    def read() -> "StandingLease":
-        return with_patience(lambda: read_lease(connections.api, namespace))
+    return lock_holder.is_holder_alive(lambda: read_lock(connections, namespace), wiring.system_clock(), say)
 
-    return lock_holder.is_holder_alive(read, wiring.system_clock(), say)
+
+def read_lock(connections: Connections, namespace: str) -> "StandingLease":
+    """The lock as it stands."""
+    from rollout.execution.lock import read_lease
+
+    return with_patience(lambda: read_lease(connections.api, namespace))
 
 
 def with_patience(action: Callable[[], T]) -> T:
@@ -176,6 +198,11 @@ def _pod(own: OwnPod, api: ClusterApi) -> Pod | None:
         return with_patience(lambda: read_pod(api, own.namespace, own.name)) if own.key else None
     except ApiError:
         return None
+
+
+def choose(nodes: Sequence[Node], connections: Connections, selection: Selection) -> tuple[str, ...]:
+    """The names of those that are meant, before `--exclude`; `InputError` where none is, or one does not exist."""
+    return chosen(nodes, _matching(nodes, connections.api, selection), selection)
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:

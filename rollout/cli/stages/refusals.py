@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rollout.cli.stages.gather import Connections, with_patience
-from rollout.errors import ApiError, BlockedError, IncompleteError, UsageError
+from rollout.errors import ApiError, BlockedError, IncompleteError, LockedError, UsageError
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess
 from rollout.execution.rollout.ports import Inheritance
@@ -34,15 +34,15 @@ def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_na
         raise ApiError(
             f"this user may not: {rights}",
             status=_FORBIDDEN,
-            hint="Get these rights granted; docs/security.md has a ClusterRole and Roles that hold them all.",
+            hint="Get these rights granted: `rollout manifests roles` prints the roles that hold them all.",
         )
 
 
 def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace: str) -> None:
-    """`BlockedError` while another rollout is running or interrupted."""
+    """`LockedError` while another rollout is running or interrupted."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        raise BlockedError(heading(unfinished), hint=f"If no process is working on it: {ways_out(unfinished)}.")
+        raise LockedError(heading(unfinished), hint=f"If no process is working on it: {ways_out(unfinished)}.")
 
 
 def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:

@@ -23,6 +23,7 @@ from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
+from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.record import NoRecord, Record, RunRecord
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.pool_rooms import PoolRooms
@@ -53,6 +54,7 @@ class _Run:
     gates: Gates
     record: Record
     moved: MovedPods
+    memory: RunMemory
     precedence: Precedence = field(default_factory=Precedence)
 
     @property
@@ -83,19 +85,21 @@ def execute(
         options.lease_seconds,
         options.api_patience,
         options.unlock,
+        options.stale_lease,
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     record = _record(cluster, options, inherited)
     lease = LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice)
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
-        around = Surroundings(plan, cluster, report, stop)
+        memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))
+        around = Surroundings(plan, cluster, report, stop, memory)
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
         record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
-        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)
         with _soft_taints(run) as kept:
             ledger = _run_waves(run)
             kept.update(_deferred(run, ledger))
@@ -130,15 +134,21 @@ def _deferred(run: _Run, ledger: Ledger) -> set[str]:
     reasons |= {left.node: left.reason for left in run.plan.excluded}
     if own is None or reasons.get(own.name) is not ExclusionReason.DEFERRED:
         return set()
-    by = f"pod {own.pod}" if own.pod else run.options.holder
-    run.tainting.defer(own.name, by, taint=run.plan.policy.prefer_no_schedule_taint)
+    run.tainting.defer(own.name, own.marker or run.options.holder, taint=run.plan.policy.prefer_no_schedule_taint)
     return {own.name}
+
+
+def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance | None) -> Terms:
+    policy = plan.policy
+    limit = max(1, policy.max_failures.of(options.selected))
+    retried = inherited.retried if inherited else frozenset()
+    return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried)
 
 
 def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
     if inherited is not None and not inherited.is_recorded:
         return NoRecord()
-    return RunRecord(cluster, options.lease_namespace)
+    return RunRecord(cluster, options.lease_namespace, operating=options.operating)
 
 
 def _may_act(guard: Guard) -> bool:
@@ -279,6 +289,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
     waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
     if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
+    run.memory.note(planned, result.outcome, result.phase)
     run.report.node_finished(result)
     return result
 
@@ -297,6 +308,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         precedence=run.precedence,
         moved=run.moved,
         own=own if own and own.name == planned.name else None,
+        remember=run.memory.note,
     )
 
 
