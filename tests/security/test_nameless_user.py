@@ -34,7 +34,7 @@ exec setpriv --reuid={UID} --regid={UID} --clear-groups --inh-caps=+dac_read_sea
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="takes a mount namespace and another user")
 
 
-def rollout(lab: Lab, *arguments: str, files: Path | None = None, **variables: str) -> Ended:
+def rollout(lab: Lab, *arguments: str, files: Path | None = None, variables: dict[str, str] | None = None) -> Ended:
     """The real program as that user; nothing but the lab's variables and these in its environment.
 
     What is in the lab's folder, and in that of the `files`, is in /run.
@@ -43,7 +43,7 @@ def rollout(lab: Lab, *arguments: str, files: Path | None = None, **variables: s
     folders = {"LAB": str(lab.directory), "FILES": str(files or lab.directory)}
     ended = subprocess.run(
         ["unshare", "--mount", "sh", "-c", NAMELESS, "sh", sys.executable, "-m", "rollout", *arguments],
-        env={"PATH": os.environ["PATH"], **given, **folders, **variables},
+        env={"PATH": os.environ["PATH"], **given, **folders, **(variables or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -61,7 +61,7 @@ def lab(start_lab: StartLab) -> Lab:
 @pytest.mark.parametrize("home", [{}, {"HOME": "/"}, {"HOME": "/nonexistent"}], ids=str)
 def test_a_rollout_goes_its_way(lab: Lab, home: dict[str, str]) -> None:
     """The journal is missed by one warning, which names the way out; who runs it goes by the number."""
-    ended = rollout(lab, "apply", "--yes", "-o", "json", "--gate-command", "true", **home)
+    ended = rollout(lab, "apply", "--yes", "-o", "json", "--gate-command", "true", variables=home)
     assert ended.code == ExitCode.OK, ended.stderr
     assert len(ended.summary["succeeded"]) == 3
     assert ended.stderr.count("no journal is written") == 1
@@ -76,7 +76,7 @@ def test_every_command_works(lab: Lab, command: tuple[str, ...]) -> None:
 
 
 def test_a_key_that_cannot_be_kept_is_told_of_each_host(lab: Lab) -> None:
-    ended = rollout(lab, "status", "--host-key-checking", "accept-new", ROLLOUT_KNOWN_HOSTS="")
+    ended = rollout(lab, "status", "--host-key-checking", "accept-new", variables={"ROLLOUT_KNOWN_HOSTS": ""})
     assert ended.code == ExitCode.OK, ended.stderr
     assert "its new host key cannot be written to /.ssh/known_hosts" in " ".join(ended.stdout.split())
 
@@ -95,5 +95,5 @@ def test_what_openssh_refuses_names_the_way_out(lab: Lab, tmp_path: Path) -> Non
 def test_so_does_ansible(lab: Lab) -> None:
     """Its own temporary files are not in a home that there is none of."""
     pytest.importorskip("ansible_runner")
-    ended = rollout(lab, "status", "--executor", "ansible", ROLLOUT_SSH_CONFIG="")
+    ended = rollout(lab, "status", "--executor", "ansible", variables={"ROLLOUT_SSH_CONFIG": ""})
     assert f"No user exists for uid {UID}" in ended.stdout

@@ -260,8 +260,8 @@ def _move_elsewhere(run: Run) -> None:
     if own is None:
         return
     try:
-        if is_moving := move_elsewhere(run.connections.api, own, run.plan.policy.drain):
-            say(is_moving)
+        if sentence := move_elsewhere(run.connections.api, own, run.plan.policy.drain):
+            say(sentence)
     except RolloutError as error:
         say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
 
