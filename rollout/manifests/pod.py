@@ -12,8 +12,6 @@ _SETTINGS, _SSH, _SCRATCH = "/etc/rollout/settings", "/etc/rollout/ssh", "/tmp" 
 # The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
 SSH_KEY = "ssh-privatekey"
 SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
-# The label of a node that is left for a process elsewhere, because the last one ran on it.
-_DEFERRED = f"{marks.PREFIX}deferred"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 # Typhoon's label and taint.
 _CONTROLLER_LABEL, _CONTROLLER_TAINT = "node.kubernetes.io/controller", "node-role.kubernetes.io/controller"
@@ -65,8 +63,8 @@ def _affinity(installation: Installation) -> Json:
     """
     prefer = "preferredDuringSchedulingIgnoredDuringExecution"
     wishes = (
-        (100, {"key": _DEFERRED, "operator": "DoesNotExist"}),
-        *((40, {"key": key, "operator": "Exists"}) for key in (_CONTROL_PLANE, _CONTROLLER_LABEL)),
+        (100, {"key": marks.DEFERRED, "operator": "DoesNotExist"}),
+        *((10, {"key": key, "operator": "Exists"}) for key in (_CONTROL_PLANE, _CONTROLLER_LABEL)),
     )
     nodes = [{"weight": weight, "preference": {"matchExpressions": [wish]}} for weight, wish in wishes]
     affinity: Json = {"nodeAffinity": {prefer: nodes}}

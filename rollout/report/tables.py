@@ -62,8 +62,10 @@ def _status_row(status: NodeStatus) -> tuple[str, ...]:
 
 
 def _worth_telling(status: NodeStatus) -> str:
-    """Why it would be left out; that nothing is staged stands in the columns already."""
-    return "" if status.reason.startswith(ExclusionReason.NO_UPDATE) else status.reason
+    """Why it would be left out, or was; that nothing is staged stands in the columns already."""
+    if status.reason and not status.reason.startswith(ExclusionReason.NO_UPDATE):
+        return status.reason
+    return f"{ExclusionReason.DEFERRED}: {status.deferred}" if status.deferred else ""
 
 
 def _status_version(status: NodeStatus) -> str:

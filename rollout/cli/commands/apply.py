@@ -89,6 +89,8 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
             raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
         if run.plan.waves and not (yes or file):
             consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}")
+        elif run.deferred and not (yes or file):
+            consent.ask("Mark the node under this process for the next run")
         raise typer.Exit(execute.execute(replace(run, observers=meter.observers), as_json=general.as_json))
 
 

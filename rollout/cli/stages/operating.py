@@ -26,6 +26,7 @@ from rollout.execution.gates.policy_gates import closed
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
+from rollout.execution.rollout.hand_over import move_elsewhere
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
@@ -73,13 +74,14 @@ class Lasting:
     """What outlives a pass.
 
     `watch` knows of the lock what was seen before, `ending` ends the process, `meter` measures all passes, and `news`
-    is what notifications told.
+    is what notifications told. `is_standing`: pass follows pass, and no later pod takes what this one cannot.
     """
 
     watch: LeaseWatch
     ending: StopRequest
     meter: Meter
     news: News
+    is_standing: bool = False
 
 
 def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
@@ -219,7 +221,7 @@ class _Pass:
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
-        if settings.as_json or run.plan.waves:
+        if settings.as_json or run.plan.waves or run.deferred:
             if not settings.as_json:
                 show(plan.shown(run.plan, intent, gathered.snapshot))
             return self._carried_out(run)
@@ -236,16 +238,32 @@ class _Pass:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
         options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
         run = replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
-        return execute.carry_out(run, self.stop, as_json=self.settings.as_json)
+        result = execute.carry_out(run, self.stop, as_json=self.settings.as_json)
+        if result.deferred and self.lasting.is_standing:
+            _move_elsewhere(run)
+        return result
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""
         if self.stop.asked and result.not_started:
             return ExitCode.INTERRUPTED
         untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
-        if result.failed or result.not_done or (untaken and not self.stop.requested):
+        missing = len(result.not_done) > len(result.deferred)
+        if result.failed or missing or (untaken and not self.stop.requested):
             return ExitCode.PARTIAL
         return ExitCode.OK
+
+
+def _move_elsewhere(run: Run) -> None:
+    """The own node waits for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
+    own = run.targets.own_node
+    if own is None:
+        return
+    try:
+        if sentence := move_elsewhere(run.connections.api, own, run.plan.policy.drain):
+            say(sentence)
+    except RolloutError as error:
+        say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
 
 
 def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
