@@ -84,6 +84,7 @@ def execute(
         options.api_patience,
         options.unlock,
         options.stale_lease,
+        waits=not options.operating,
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     record = _record(cluster, options, inherited)
