@@ -8,7 +8,6 @@ from textwrap import fill
 from tabulate import tabulate
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
-from rollout.model.policy import Strategy
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.planning.status import NodeStatus
@@ -20,6 +19,8 @@ _OPERATION_PREFIX = "UPDATE_STATUS_"
 _STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
 _WAVE_HEADERS = ("WAVE", "TAKES", "NODES", "ZONE", "EVICT", "STAY", "VERSION", "WHY")
 _PART_HEADERS = ("PART", "BEGINS", *_WAVE_HEADERS[2:])
+# Where pools differ: how long a wave takes, and with a plus when nodes begin that follow one another.
+_MIXED_HEADERS = ("PART", "TIME", *_WAVE_HEADERS[2:])
 _LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
 _NARROWEST = 40
 _COUNTABLE = 8
@@ -81,13 +82,13 @@ def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None 
     parts += [_waves(plan, zones, width)] if plan.waves else []
     parts += [_left_out(plan, width)] if plan.excluded else []
     parts += findings(plan.blockers, plan.warnings, width)
-    parts += [_wrapped(_sum(plan), width)]
+    parts += [_wrapped(plan_sum(plan), width)]
     return "\n\n".join(parts)
 
 
 def plan_heading(plan: RolloutPlan, *, width: int | None = None) -> str:
     """A plan that was seen before, in a few lines."""
-    return f"{_heading(plan)}\n{_wrapped(_sum(plan), width)}"
+    return f"{_heading(plan)}\n{_wrapped(plan_sum(plan), width)}"
 
 
 def _heading(plan: RolloutPlan) -> str:
@@ -95,12 +96,18 @@ def _heading(plan: RolloutPlan) -> str:
     return f"Plan {printable(plan.plan_id)} for {server}, made {printable(plan.created_at)}"
 
 
+def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """The headings, and a row a wave, or part of one; a cell may have several lines."""
+    kinds = {wave.rolling is not None for wave in plan.waves}
+    headers = _MIXED_HEADERS if len(kinds) > 1 else _PART_HEADERS if True in kinds else _WAVE_HEADERS
+    return headers, [row for wave in plan.waves for row in _rows(wave, zones)]
+
+
 def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    is_rolling = plan.policy.strategy is Strategy.ROLLING
-    rows = [row for wave in plan.waves for row in (_part_rows(wave, zones) if is_rolling else [_wave_row(wave, zones)])]
+    headers, rows = wave_rows(plan, zones)
     return tabulate(
         rows,
-        headers=_PART_HEADERS if is_rolling else _WAVE_HEADERS,
+        headers=headers,
         tablefmt="plain",
         disable_numparse=True,
         colalign=("right", "right", "left", "left", "right", "right", "left", "left"),
@@ -123,6 +130,10 @@ def _limits(rows: Sequence[tuple[str, ...]], width: int) -> list[int | None]:
     return limits
 
 
+def _rows(wave: Wave, zones: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
+    return _part_rows(wave, zones) if wave.rolling else [_wave_row(wave, zones)]
+
+
 def _wave_row(wave: Wave, zones: Mapping[str, str]) -> tuple[str, ...]:
     return (
         str(wave.index),
@@ -141,7 +152,7 @@ def _part_rows(wave: Wave, zones: Mapping[str, str]) -> Iterator[tuple[str, ...]
     begins = wave.rolling.begins if wave.rolling else {}
     for number, (at, nodes) in enumerate(groupby(wave.nodes, key=lambda node: begins.get(node.name, 0))):
         index, _, *rest, why = _wave_row(replace(wave, nodes=tuple(nodes)), zones)
-        yield ("" if number else index, f"+{elapsed(at)}" if wave.rolling else NOTHING, *rest, "" if number else why)
+        yield ("" if number else index, f"+{elapsed(at)}", *rest, "" if number else why)
 
 
 def _names(wave: Wave) -> str:
@@ -160,16 +171,21 @@ def _distinct(values: Iterable[str]) -> Iterable[str]:
     return dict.fromkeys(values)
 
 
-def _left_out(plan: RolloutPlan, width: int | None) -> str:
-    """A row for all nodes that are left out for the same reason: of most clusters most nodes wait for nothing."""
+def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str, ...]]]:
+    """The headings, and a row for all nodes that are left out for the same reason: of most clusters most nodes."""
     alike: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
-    rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()]
+    rows = [(shortened(nodes), str(reason), printable(message)) for (reason, message), nodes in alike.items()]
+    return _LEFT_OUT_HEADERS, rows
+
+
+def _left_out(plan: RolloutPlan, width: int | None) -> str:
+    headers, rows = left_out_rows(plan)
     narrow = max(_NARROWEST, (width - 16) // 2) if width else None
     return tabulate(
         rows,
-        headers=_LEFT_OUT_HEADERS,
+        headers=headers,
         tablefmt="plain",
         disable_numparse=True,
         maxcolwidths=[narrow, None, narrow],
@@ -181,7 +197,8 @@ def _wrapped(text: str, width: int | None) -> str:
     return "\n".join(fill(line, width, subsequent_indent="  ") for line in text.splitlines()) if width else text
 
 
-def _sum(plan: RolloutPlan) -> str:
+def plan_sum(plan: RolloutPlan) -> str:
+    """How much it is, who is left out, and how long it takes: one line or two."""
     summary = plan.summary
     missing = excluded_by_trouble(plan.excluded)
     if not summary.nodes:

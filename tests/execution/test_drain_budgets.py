@@ -1,6 +1,8 @@
 """Budgets while a drain waits for them: closed, opened, lagging, made, deleted; who comes first, and what is asked."""
 
 import threading
+import time
+from itertools import pairwise
 
 import pytest
 
@@ -58,6 +60,26 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     thread.join()
     assert statuses(server) == [201] * 5
     assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
+
+
+def test_figures_that_flap_are_told_of_now_and_then(
+    server: StandaloneApi, draining: Draining, recorder: Recorder
+) -> None:
+    """Several times within a drain's second, as where other nodes share the budget."""
+    add_pod(server, NODE, "web", owned=RS)
+    add_budget(server, "web", allowed=0, needs=4, has=4)
+    thread = draining(speed=20)
+    until(lambda: bool(blocked(recorder)))
+    for number in range(100):
+        allow(server, "web", 0, has=3 + number % 2)
+        time.sleep(0.0125)
+    told = blocked(recorder)
+    spans = [(later.at - sooner.at).total_seconds() for sooner, later in pairwise(told)]
+    assert {event.has for event in told} <= {3, 4}
+    assert len(told) > 1
+    assert min(spans) >= 0.45  # real seconds, of which a drain's ten take half a one
+    allow(server, "web", 1)
+    thread.join()
 
 
 def test_a_budget_still_being_processed_is_waited_for(server: StandaloneApi, draining: Draining) -> None:
