@@ -98,6 +98,8 @@ def execute(
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
         record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
+        if not options.operating:
+            memory.begin_by_hand()
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
         run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)
