@@ -70,7 +70,7 @@ def test_paused_as_a_whole_it_says_so_and_ends_well(started: Start, rollout: Rol
     rollout(lab, "pause", "--all", "--reason", "sale", "--until", "8h")
     paused = rollout(lab, "operate", "--once")
     assert paused.code == 0, paused.stderr
-    assert paused.stdout.startswith("Nothing done: all nodes are paused by ")
+    assert paused.stdout.startswith("No node is started: all nodes are paused by ")
     assert "sale" in paused.stdout
     assert_untouched(lab)
     let_pass(lab, 9 * 3600)
