@@ -166,7 +166,8 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
-        memory = gather.read_memory(self.connections, self.settings.namespace)
+        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
+        self.lasting.meter.observe_held(memory)
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
