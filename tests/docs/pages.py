@@ -27,6 +27,7 @@ PLACES: Mapping[str, str] = {
     "outcomes": "json.md",
     "roles": "security.md",
     "scenarios": "lab.md",
+    "metrics": "operating.md",
     **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},
 }
 """The page that holds each table."""

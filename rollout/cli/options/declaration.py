@@ -21,6 +21,7 @@ PATIENCE = "Patience"
 WINDOWS = "Windows"
 GATES = "Gates"
 STOPPING = "Stopping"
+METRICS = "Metrics"
 GENERAL = "Output and settings"
 # Options that only one command, or two, have: the help lists them last.
 OWN = ""

@@ -13,6 +13,7 @@ from rollout.errors import UsageError
 _RUNS = "runs programs, or names files that do"
 _TRUSTS = "chooses keys, whom to trust, or where a secret goes"
 _WRITES = "writes a file"
+_OPENS = "opens a port"
 _CONSENTS = "gives consent, or overrides a refusal"
 
 RESERVED: Mapping[str, str] = {
@@ -28,10 +29,14 @@ RESERVED: Mapping[str, str] = {
     "known-hosts": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
+    "metrics-pushgateway": _TRUSTS,
+    "metrics-listen": _OPENS,
+    "metrics-textfile": _WRITES,
     "journal": _WRITES,
     "out": _WRITES,
     "markdown": _WRITES,
     "yes": _CONSENTS,
+    "all": _CONSENTS,
     "force": _CONSENTS,
     "force-unlock": _CONSENTS,
     "finish-begun": _CONSENTS,
@@ -39,6 +44,7 @@ RESERVED: Mapping[str, str] = {
     "pod-selector": _CONSENTS,
     "skip-wait-for-delete-timeout": _CONSENTS,
     "include-cordoned": _CONSENTS,
+    "include-held": _CONSENTS,
     "ignore-rival": _CONSENTS,
     "ignore-blockers": _CONSENTS,
 }
@@ -58,7 +64,8 @@ TUNING = frozenset(
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
         *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
-        *("run", "list", "host", "output", "verbose"),
+        *("run", "list", "host", "output", "verbose", "metrics-cluster"),
+        *("reason", "until"),
     }
 )
 

@@ -15,6 +15,7 @@ from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.terminal import error_console, show
 from rollout.errors import ExitCode
+from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.rollout.execute import execute as execute_plan
@@ -40,7 +41,7 @@ class Run:
     """A plan, and all it takes to run it.
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
-    given just now give up, for the reader of JSON lines.
+    given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run.
     """
 
     plan: RolloutPlan
@@ -52,6 +53,7 @@ class Run:
     journal: Path | None
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
+    observers: tuple[Observer, ...] = ()
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -100,7 +102,7 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
         anything = run.plan.waves or run.inherited is not None
         result = _executed(run, observer, stop) if anything else _nothing_done(run, observer)
     if not as_json and (run.plan.waves or result.not_done):
-        show(f"\n{summary_text(run.plan, result)}")
+        show(f"\n{summary_text(run.plan, result, operating=run.options.operating)}")
     return result
 
 
@@ -134,9 +136,15 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
-    with journalled(Unfailing(observer), run.plan, _command(run), run.journal) as journal, stopped_by_signals(stop):
+    watching = _all_of(run, Unfailing(observer))
+    with journalled(watching, run.plan, _command(run), run.journal) as journal, stopped_by_signals(stop):
         ports = Ports(api, shell, clock, journal, run.gates)
         return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
+
+
+def _all_of(run: Run, shown: Observer) -> Observer:
+    """Whoever shows the run, told last: what fails of it fails after the others have heard."""
+    return Observers((*map(Unfailing, run.observers), shown))
 
 
 def _command(run: Run) -> str:
@@ -149,6 +157,7 @@ def _command(run: Run) -> str:
 def _nothing_done(run: Run, observer: Observer) -> RunResult:
     """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
+    observer = _all_of(run, observer)
     owing = journalled(observer, run.plan, _command(run), run.journal) if result.not_done else nullcontext(observer)
     with owing as journal:
         journal.notify(PlanReady(now, run.plan))

@@ -14,16 +14,17 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
 from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
 from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.stop import TimedStop
+from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.continuation import has_failed_enough, restricted, rules_of
+from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
@@ -32,7 +33,7 @@ from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.windows import Window
-from rollout.report.summary import counts
+from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 0.5
@@ -66,27 +67,35 @@ class PassEnd:
     signalled: bool = False
 
 
-def make_pass(settings: PassSettings, watch: LeaseWatch) -> PassEnd:
-    """Make one pass; `watch` knows of the lock what was seen before it.
+def make_pass(settings: PassSettings, watch: LeaseWatch, ending: StopRequest, meter: Meter) -> PassEnd:
+    """Make one pass; `watch` knows of the lock what was seen before it, `ending` ends the process.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
+    with meter.measured_pass() as ended:
+        end = _passed(settings, watch, ending, meter)
+        ended(end.code)
+    return end
+
+
+def _passed(settings: PassSettings, watch: LeaseWatch, ending: StopRequest, meter: Meter) -> PassEnd:
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
-    stop = TimedStop(end, revert=settings.process.stop.stop is StopMode.REVERT)
+    stop = TimedStop(end, ending, revert=settings.process.stop.stop is StopMode.REVERT)
     connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
     try:
-        code = _Pass(settings, connections, stop, watch).make()
+        code = _Pass(settings, connections, stop, watch, meter).make()
     except LockedError as error:
-        code = _leave(f"another rollout is under way: {error.message}", as_json=settings.as_json)
+        code = _leave(f"another rollout is under way: {error.message}", meter, as_json=settings.as_json)
     except InterruptedRunError as error:
-        code = _leave(error.message, as_json=settings.as_json)
+        code = _leave(error.message, meter, as_json=settings.as_json)
         code = ExitCode.INTERRUPTED if stop.asked else code
     return PassEnd(code, stop.asked)
 
 
-def _leave(why: str, *, as_json: bool) -> ExitCode:
-    """Nothing is done, which is no failure."""
-    execute.tell_nothing(why) if as_json else show(f"Nothing done: {why}.")
+def _leave(why: str, meter: Meter, *, as_json: bool) -> ExitCode:
+    """No node is begun, which is no failure."""
+    meter.skip_pass()
+    execute.tell_nothing(why) if as_json else show(f"No node is started: {why}.")
     return ExitCode.OK
 
 
@@ -98,16 +107,17 @@ class _Pass:
     connections: Connections
     stop: TimedStop
     watch: LeaseWatch
+    meter: Meter
 
     def make(self) -> ExitCode:
         if holder := self._living_holder():
             return self._leave(f"another rollout is under way: {holder} holds the lock")
         nodes = gather.read_nodes(self.connections)
-        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        unfinished = self._unfinished(nodes)
         if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
             return self._leave(why)
-        if unfinished is not None and _is_to_be_gone_on(unfinished, nodes) and self._may_go_on(unfinished):
-            result = self._carried_out(self._rest(unfinished, nodes))
+        if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
+            result = self._carried_out(self._rest(unfinished))
             if not result.complete or self.stop.requested:
                 return self._code(result)
         if why := self._reason_to_begin_nothing():
@@ -115,7 +125,7 @@ class _Pass:
         return self._code(self._begun_anew())
 
     def _leave(self, why: str) -> ExitCode:
-        return _leave(why, as_json=self.settings.as_json)
+        return _leave(why, self.meter, as_json=self.settings.as_json)
 
     def _living_holder(self) -> str:
         """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to."""
@@ -132,20 +142,42 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
+        pause = gather.read_memory(self.connections, self.settings.namespace).pause
+        if pause is not None and not pause.is_over(self.connections.api.server_time()):
+            return f"all nodes are {pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
         return closed(windows, wiring.system_clock().now())
 
-    def _may_go_on(self, unfinished: Unfinished) -> bool:
-        """Nodes that were begun are finished at any time; their gates keep the others back."""
-        return bool(unfinished.begun) or not self._reason_to_begin_nothing()
+    def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
+        """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
+        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        if unfinished is None or not unfinished.record.operating:
+            return unfinished
+        return restricted(unfinished, self.settings.policy, self._meant(nodes))
 
-    def _rest(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Run:
+    def _is_to_be_gone_on(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+        """Nodes that were begun are finished at any time, while gates keep the others back; those wait for theirs."""
+        if not unfinished.record.operating:
+            return False
+        if unfinished.blocks and (unfinished.begun or unfinished.unclear):
+            return True
+        left = unfinished.blocks or _waiting(unfinished, nodes)
+        return bool(left) and not self._reason_to_begin_nothing()
+
+    def _rest(self, unfinished: Unfinished) -> Run:
         settings = self.settings
-        unfinished = restricted(unfinished, settings.policy, self._meant(nodes))
         gates = self._gates(rules_of(unfinished))
-        return remainder.planned_rest(
-            unfinished, self.connections, settings.process, gates, settings.leftover, quiet=settings.as_json
+        run = remainder.planned_rest(
+            unfinished,
+            self.connections,
+            settings.process,
+            gates,
+            settings.leftover,
+            quiet=settings.as_json,
+            unattended=True,
         )
+        self.meter.observe_hosts(run.targets.observations, among_others=True)
+        return run
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
         """The nodes that today's settings mean; none where they mean something that is not there."""
@@ -159,15 +191,18 @@ class _Pass:
 
     def _begun_anew(self) -> RunResult:
         settings = self.settings
-        intent = Intent(settings.selection, settings.policy)
+        intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
+        self.meter.observe_hosts(gathered.targets.observations)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
-        if not settings.as_json:
-            show(plan.shown(run.plan, intent, gathered.snapshot) if run.plan.waves else _nothing_to_do(run.plan))
-        return self._carried_out(run)
+        if settings.as_json or run.plan.waves:
+            if not settings.as_json:
+                show(plan.shown(run.plan, intent, gathered.snapshot))
+            return self._carried_out(run)
+        return _nothing_to_do(run.plan)
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -176,8 +211,11 @@ class _Pass:
         return replace(ports, end=self.stop.end)
 
     def _carried_out(self, run: Run) -> RunResult:
+        if self.stop.requested:
+            raise InterruptedRunError(f"{self.stop.why}, before anything was started")
         options = replace(run.options, operating=True, stale_lease=self.watch.stale)
-        return execute.carry_out(replace(run, options=options), self.stop, as_json=self.settings.as_json)
+        run = replace(run, options=options, observers=self.meter.observers)
+        return execute.carry_out(run, self.stop, as_json=self.settings.as_json)
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""
@@ -201,19 +239,17 @@ def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
     return f"{heading(unfinished)}; what a person began is left to persons: {ways_out(unfinished)}"
 
 
-def _is_to_be_gone_on(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    """Whether an operating process left it before its end; one that ended by its failures is over."""
-    if not unfinished.record.operating:
-        return False
-    return unfinished.blocks or (bool(_waiting(unfinished, nodes)) and not has_failed_enough(unfinished))
-
-
 def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
     """Its nodes that were not begun, and that nobody has rebooted since."""
     boots = {node.name: node.boot_id for node in nodes}
     return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
 
 
-def _nothing_to_do(planned: RolloutPlan) -> str:
+def _nothing_to_do(planned: RolloutPlan) -> RunResult:
+    """Say so in a line, and name the nodes that nobody could take."""
     result = RunResult((), excluded=planned.excluded)
-    return f"Nothing to do, no node waits for a reboot: {counts(result)}."
+    left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
+    show(f"Nothing to do: no node waits for a reboot{left_out}.")
+    if result.not_done:
+        show(summary_text(planned, result, operating=True))
+    return result
