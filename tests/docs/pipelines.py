@@ -192,4 +192,4 @@ def _holds(condition: str, known: Mapping[str, str], status: int) -> bool:
 
 
 def _assignments(file: Path) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in file.read_text().splitlines())  # type: ignore[misc]
+    return dict(line.split("=", 1) for line in file.read_text().splitlines())

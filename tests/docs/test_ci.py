@@ -52,7 +52,7 @@ def secrets_left(runner: Runner) -> list[Path]:
 def test_it_is_valid(name: str, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yml"
     file.write_text(texts()[name])
-    command = [CHECK, "--builtin-schema", f"vendor.{SCHEMAS[name]}", file]
+    command = [str(CHECK), "--builtin-schema", f"vendor.{SCHEMAS[name]}", str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
 
