@@ -42,7 +42,7 @@ def _ending(result: RunResult, *, operating: bool) -> Iterable[str]:
         yield f"{text}."
     yield f"{counts(result)}."
     yield from _not_done_lines(result.not_done)
-    if step := _next_pass(result) if operating else _next_step(result):
+    if step := _next_pass(result) if operating else next_step(result):
         yield step
 
 
@@ -97,7 +97,7 @@ def _next_pass(result: RunResult) -> str:
     return " ".join(steps)
 
 
-def _next_step(result: RunResult) -> str:
+def next_step(result: RunResult) -> str:
     """What to look at, and what goes on once that is mended; empty where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
         return "See: rollout status --run; then: rollout resume"

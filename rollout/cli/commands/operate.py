@@ -101,16 +101,18 @@ def _operate(
 ) -> None:
     from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
-    from rollout.cli.stages.operating import PassSettings, make_pass
+    from rollout.cli.stages.notify import News
+    from rollout.cli.stages.operating import Lasting, PassSettings, make_pass
     from rollout.cli.stages.standing import Loop
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.lock_holder import LeaseWatch
 
     clock, ending = wiring.system_clock(), StopRequest()
+    lasting = Lasting(LeaseWatch(clock), ending, meter, News())
     with interrupted_by_signals(ending):
         if pace.once:
-            raise typer.Exit(make_pass(settings, LeaseWatch(clock), ending, meter).code)
-        Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, ending, meter).run(settings)
+            raise typer.Exit(make_pass(settings, lasting).code)
+        Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, lasting).run(settings)
 
 
 def _server(cluster: ClusterOptions) -> str:
