@@ -127,6 +127,7 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     assert sum(scrape.values("node_rollout_node_failures_total", "phase").values()) == 1
     assert scrape.values("node_rollout_last_pass_result", "result") == {"partial": 1}
     assert scrape.value("node_rollout_last_success_timestamp_seconds") == 1.5e9
+    assert scrape.values("node_rollout_version_held", "version") == {"4152.2.0": 1}
 
 
 def test_a_run_that_never_begins_is_told_too(started: Started, rollout: Rollout, tmp_path: Path) -> None:

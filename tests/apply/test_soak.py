@@ -80,7 +80,7 @@ def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
     process = ProcessOptions(
         ssh, PlaybookOptions(), RebootOptions(), LeaseOptions(), LockOptions(), StopOptions(), JournalOptions()
     )
-    gathered = gather(cluster, intent.selection, ssh)
+    gathered = gather(cluster, intent.selection, ssh, "kube-system")
     run = planned_run(intent, gathered, process, GatePorts(), quiet=True)
     ports = Ports(run.connections.api, run.connections.shell, system_clock(), notices)
     return execute(run.plan, run.hosts, ports, run.options, stop)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.options import pools
-from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.general import GeneralOptions
@@ -41,6 +41,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     gates: GateOptions,
     ssh: SshOptions,
     reboot: RebootOptions,
+    lease: LeaseOptions,
     general: GeneralOptions,
     out: OutOption = None,
     detailed_exitcode: ExitCodeOption = False,
@@ -67,7 +68,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     # rules that contradict each other are told before anything is asked
     intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
     check_target(out)
-    gathered = gather.gather(cluster, intent.selection, ssh)
+    gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace)
     if explain is not None:
         _show_explanation(explain, intent, gathered, as_json=general.as_json)
         return

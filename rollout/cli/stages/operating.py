@@ -72,16 +72,17 @@ def make_pass(settings: PassSettings, watch: LeaseWatch, meter: Meter) -> PassEn
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
-    with meter.measured_pass() as ended:
-        end = _passed(settings, watch, meter)
-        ended(end.code)
+    with meter.measured_pass(namespace=settings.namespace) as measured:
+        connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
+        measured.api = connections.api
+        end = _passed(settings, connections, watch, meter)
+        measured.code = end.code
     return end
 
 
-def _passed(settings: PassSettings, watch: LeaseWatch, meter: Meter) -> PassEnd:
+def _passed(settings: PassSettings, connections: Connections, watch: LeaseWatch, meter: Meter) -> PassEnd:
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
     stop = TimedStop(end, revert=settings.process.stop.stop is StopMode.REVERT)
-    connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
     try:
         code = _Pass(settings, connections, stop, watch, meter).make()
     except LockedError as error:
@@ -142,6 +143,9 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
+        pause = gather.read_memory(self.connections, self.settings.namespace).pause
+        if pause is not None and not pause.is_over(self.connections.api.server_time()):
+            return f"all nodes are {pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
         return closed(windows, wiring.system_clock().now())
 
@@ -154,7 +158,13 @@ class _Pass:
         unfinished = restricted(unfinished, settings.policy, self._meant(nodes))
         gates = self._gates(rules_of(unfinished))
         run = remainder.planned_rest(
-            unfinished, self.connections, settings.process, gates, settings.leftover, quiet=settings.as_json
+            unfinished,
+            self.connections,
+            settings.process,
+            gates,
+            settings.leftover,
+            quiet=settings.as_json,
+            unattended=True,
         )
         self.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
@@ -171,9 +181,10 @@ class _Pass:
 
     def _begun_anew(self) -> RunResult:
         settings = self.settings
-        intent = Intent(settings.selection, settings.policy)
+        intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
         self.meter.observe_hosts(gathered.targets.observations)
+        self.meter.observe_memory(gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)

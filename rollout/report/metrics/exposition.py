@@ -111,9 +111,11 @@ class Metrics(Collector):
         return self.collect()
 
     def _or_before(self, metric: Metric) -> Metric:
-        if metric.samples or (self.is_whole and metric.name != of.LAST_SUCCESS.name):
-            return metric
-        return self._before.get(metric.name, metric)
+        """The metric, or where it is not known yet, what an earlier process has exposed."""
+        is_known = metric.name != of.LAST_SUCCESS.name and self.is_whole
+        if metric.name == of.VERSION_HELD.name:
+            is_known = self._state.held_versions is not None
+        return metric if metric.samples or is_known else self._before.get(metric.name, metric)
 
     def _families(self) -> Iterator[Metric]:
         yield self._plain(of.BUILD, {(__version__,): 1})
