@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 _PREFIX = "ROLLOUT_"
+_SECRET_NAMES = frozenset({"ROLLOUT_NOTIFY"})
 # the URL of a Pushgateway may have a password in it
 _SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY")
 
@@ -23,4 +24,4 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 def is_secret(name: str) -> bool:
     """Whether a variable of this name is a secret of ours: a passphrase, a token, a URL with a password."""
-    return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)
+    return name in _SECRET_NAMES or (name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS))

@@ -22,6 +22,7 @@ from rollout.cli.commands.doctor import doctor
 from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.lab import lab_app
+from rollout.cli.commands.manifests import manifests
 from rollout.cli.commands.metrics import metrics_app
 from rollout.cli.commands.operate import operate
 from rollout.cli.commands.pause import pause, unpause
@@ -100,6 +101,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
     check_update: None,
+    manifests: "Print what runs rollout in the cluster, for kubectl apply.",
 }
 for _command, _short in _COMMANDS.items():
     app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(flattened(_command))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
@@ -18,6 +19,7 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.metrics_server import MetricsServer
+    from rollout.adapters.notify.destination import Destination
     from rollout.adapters.pushgateway import Pushgateway
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
@@ -160,6 +162,15 @@ def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool
     from rollout.adapters.metrics_server import MetricsServer
 
     return MetricsServer(address, metrics, is_ready)
+
+
+def notify_destinations(options: NotifyOptions) -> "tuple[Destination, ...]":
+    """Where notifications go; none, and nothing is loaded, where nobody wants any."""
+    if not options.urls:
+        return ()
+    from rollout.adapters.notify.urls import destinations
+
+    return destinations(options.urls)
 
 
 def system_clock() -> Clock:

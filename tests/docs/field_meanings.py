@@ -5,6 +5,17 @@ from collections.abc import Mapping
 _NODE = "the Node's name"
 _SECONDS = "in whole seconds"
 
+_NOTE = {
+    "format_version": "`major.minor` of this format",
+    "level": "how much it matters",
+    "cluster": "`--notify-cluster`; without it the API server's address",
+    "server": "the API server's address",
+    "run": "the id of the rollout, as the plan has it",
+    "title": "one line, in plain words",
+    "body": "a few lines that say what it is about and what to do",
+    "next": "the command that goes on, or shows more; empty where there is nothing to do",
+}
+
 MEANINGS: Mapping[str, Mapping[str, str]] = {
     "NodeStatus": {
         "node": _NODE,
@@ -234,5 +245,68 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "further": "lines that belong to it",
         "detail": "only a close reader wants it",
         "repeats": "told again for as long as it lasts",
+    },
+    "StartedNote": {
+        **_NOTE,
+        "at": "when it happened",
+        "resumed": "it is an interrupted rollout that goes on",
+        "nodes": "how many are planned",
+        "waves": "in how many waves, or parts",
+        "versions": "that are staged on them",
+        "estimate_seconds": "how long the whole is likely to take; 0 where that is not known",
+    },
+    "WaveDoneNote": {
+        **_NOTE,
+        "wave": "from 1",
+        "waves": "how many there are",
+        "wave_nodes": "how many nodes it has",
+        "wave_ended": "how many of them have ended; rolling, a quarter more than the last time",
+        "wave_failed": "how many of those failed",
+        "ended": "how many of the whole rollout have ended",
+        "failed": "how many of those failed",
+        "nodes": "how many are planned",
+    },
+    "HeldNote": {
+        **_NOTE,
+        "node": _NODE,
+        "phase": "always `draining`",
+        "pod": "namespace/name of one that is held",
+        "owner": "its controller as Kind/name; empty where it has none",
+        "budget": "namespace/name; empty where no budget is the reason, all where several are",
+        "needs": "healthy pods that the budget demands; null where it does not say",
+        "has": "healthy pods that it counts; null where it does not say",
+        "message": "why, in the API server's words",
+        "since": "when it was first held back",
+        "held_seconds": "for how long by now",
+        "seconds_left": "until the drain fails",
+    },
+    "NodeFailedNote": {
+        **_NOTE,
+        "node": _NODE,
+        "phase": "the last one that it reached",
+        "outcome": "how it ended",
+        "message": "what went wrong",
+        "hint": "what to do about it",
+        "version": "that it runs now; empty where that is not known",
+        "left_cordoned": "our cordon had to stay",
+    },
+    "VersionHeldNote": {
+        **_NOTE,
+        "version": "of the operating system",
+        "failed_nodes": "on which it failed",
+        "message": "why it is held, and until when",
+    },
+    "TrialNote": {**_NOTE, "at": "when it was sent"},
+    "FinishedNote": {
+        **_NOTE,
+        "state": "`failed`: something that was asked for is not done; `interrupted`: it was stopped before the end",
+        "succeeded": "how many nodes",
+        "failed": "how many nodes",
+        "not_done": "how many were asked for and could not be taken",
+        "not_started": "how many were planned and not begun",
+        "left_out": "how many there was nothing to do with, or that were held back, by the reason's word",
+        "failed_nodes": "their names",
+        "not_done_nodes": "their names",
+        "message": "why it ended before its end: the error, or why nodes were not started; else empty",
     },
 }

@@ -25,7 +25,7 @@ PLACES: Mapping[str, str] = {
     "blockers": "json.md",
     "warnings": "json.md",
     "outcomes": "json.md",
-    "roles": "security.md",
+    "rights": "security.md",
     "scenarios": "lab.md",
     "metrics": "operating.md",
     **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},

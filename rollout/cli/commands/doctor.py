@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.declaration import NOTIFICATIONS, Flag
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import HostKeys, SshOptions
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from rollout.model.cluster import Node
     from rollout.model.policy import Policy
 
+NotifyTestOption = Annotated[bool, Flag(NOTIFICATIONS, "Send a test there.")]
 
-def doctor(
+
+def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
     call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
@@ -30,7 +34,9 @@ def doctor(
     ssh: SshOptions,
     reboot: RebootOptions,
     lease: LeaseOptions,
+    notify: NotifyOptions,
     general: GeneralOptions,
+    notify_test: NotifyTestOption = False,
 ) -> None:
     """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
 
@@ -44,13 +50,38 @@ def doctor(
     from rollout.report.doctor import doctor_document, doctor_text
 
     rules = reboot.added_to(policy.with_pools(pools.given(call)))
-    checks = ordered(_examined(cluster, selection, rules, ssh, lease))
+    notified = _notifications(notify, cluster.context or "", test=notify_test)
+    checks = ordered((*notified, *_examined(cluster, selection, rules, ssh, lease)))
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
         show(doctor_text(checks, every=general.verbose))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _notifications(options: NotifyOptions, context: str, *, test: bool) -> Iterator["Check"]:
+    """Where notifications would go; with `test`, whether they arrive."""
+    from rollout.adapters.notify.destination import DeliveryError, deliver
+    from rollout.cli import wiring
+    from rollout.gather.doctor.checks import CheckName, passed, warned
+    from rollout.model.notification import TrialNote
+    from rollout.model.text import timestamp
+    from rollout.report.notification_texts import worded
+
+    cluster = options.notify_cluster or context or "the cluster"
+    note = worded(TrialNote(at=timestamp(wiring.system_clock().now()), cluster=cluster))
+    for place in wiring.notify_destinations(options):
+        try:
+            if test:
+                deliver(place, note)
+        except DeliveryError as error:
+            yield warned(
+                CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its --notify URL."
+            )
+        else:
+            said = "took a test" if test else "not tried: --notify-test sends a test"
+            yield passed(CheckName.NOTIFICATIONS, place.name, said)
 
 
 def _examined(

@@ -101,14 +101,19 @@ def _operate(
     call: typer.Context, settings: "PassSettings", pace: PaceOptions, meter: "Meter", *, verbose: bool
 ) -> None:
     from rollout.cli import wiring
-    from rollout.cli.stages.operating import PassSettings, make_pass
+    from rollout.cli.signals import interrupted_by_signals
+    from rollout.cli.stages.notify import News
+    from rollout.cli.stages.operating import Lasting, PassSettings, make_pass
     from rollout.cli.stages.standing import Loop
+    from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.lock_holder import LeaseWatch
 
-    clock = wiring.system_clock()
-    if pace.once:
-        raise typer.Exit(make_pass(settings, LeaseWatch(clock), meter).code)
-    Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, meter).run(settings)
+    clock, ending = wiring.system_clock(), StopRequest()
+    lasting = Lasting(LeaseWatch(clock), ending, meter, News())
+    with interrupted_by_signals(ending):
+        if pace.once:
+            raise typer.Exit(make_pass(settings, lasting).code)
+        Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, lasting).run(settings)
 
 
 def _server(cluster: ClusterOptions) -> str:

@@ -9,6 +9,7 @@ from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
 from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.options.nodes import IgnoreOption, IncludeHeldOption, RequireAllOption, SkipBlockedOption
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 
@@ -53,6 +54,7 @@ class ProcessOptions:
     lock: LockOptions
     stop: StopOptions
     journal: JournalOptions
+    notify: NotifyOptions
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
 
 

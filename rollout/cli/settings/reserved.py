@@ -25,15 +25,22 @@ RESERVED: Mapping[str, str] = {
     "reboot-command": _RUNS,
     "pre-reboot-playbook": _RUNS,
     "post-reboot-playbook": _RUNS,
+    "image": _RUNS,
     "ssh-key": _TRUSTS,
+    "ssh-secret": _TRUSTS,
+    "env-secret": _TRUSTS,
     "known-hosts": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
     "metrics-pushgateway": _TRUSTS,
     "metrics-listen": _OPENS,
     "metrics-textfile": _WRITES,
+    "notify": _TRUSTS,
+    "notify-file": _TRUSTS,
+    "notify-template": _TRUSTS,
     "journal": _WRITES,
     "out": _WRITES,
+    "markdown": _WRITES,
     "yes": _CONSENTS,
     "all": _CONSENTS,
     "force": _CONSENTS,
@@ -61,12 +68,18 @@ TUNING = frozenset(
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
+        *("notify-on", "notify-held-after", "notify-cluster", "notify-test"),
         *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
+        *("namespace", "name", "schedule", "time-zone", "format"),
         *("run", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }
 )
+
+
+SECRETS = frozenset({"notify"})
+"""Flags whose values are secrets: neither complaints nor helps show them, whatever layer they come from."""
 
 
 def refuse_reserved(settings: Mapping[str, Any], origin: str) -> None:

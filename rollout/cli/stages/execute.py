@@ -2,17 +2,19 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rollout.cli import wiring
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.run import StopMode
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
+from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import error_console, show
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
@@ -41,7 +43,8 @@ class Run:
     """A plan, and all it takes to run it.
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
-    given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run.
+    given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run; `news` is
+    what notifications told before.
     """
 
     plan: RolloutPlan
@@ -51,9 +54,11 @@ class Run:
     gates: GatePorts
     stop: StopMode
     journal: Path | None
+    notify: NotifyOptions
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
     observers: tuple[Observer, ...] = ()
+    news: News = field(default_factory=News)
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -100,9 +105,9 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
         if as_json:
             _notify_conceded(run, observer)
         anything = run.plan.waves or run.inherited is not None
-        result = _executed(run, observer, stop) if anything else _nothing_done(run, observer)
+        result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
     if not as_json and (run.plan.waves or result.not_done):
-        show(f"\n{summary_text(run.plan, result)}")
+        show(f"\n{summary_text(run.plan, result, operating=run.options.operating)}")
     return result
 
 
@@ -136,9 +141,12 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
-    watching = _all_of(run, Unfailing(observer))
-    with journalled(watching, run.plan, _command(run), run.journal) as journal, stopped_by_signals(stop):
-        ports = Ports(api, shell, clock, journal, run.gates)
+    with (
+        journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal) as journal,
+        stopped_by_signals(stop),
+        _notified(run, journal, stop) as observers,
+    ):
+        ports = Ports(api, shell, clock, observers, run.gates)
         return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
 
 
@@ -154,14 +162,27 @@ def _command(run: Run) -> str:
     return "apply" if run.inherited is None else "resume"
 
 
-def _nothing_done(run: Run, observer: Observer) -> RunResult:
+def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
+    subject = Subject(
+        run.plan,
+        lambda: stop.requested,
+        resumed=run.inherited is not None,
+        unattended=run.options.operating,
+        news=run.news,
+    )
+    return notified(observer, run.notify, subject)
+
+
+def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
     observer = _all_of(run, observer)
-    owing = journalled(observer, run.plan, _command(run), run.journal) if result.not_done else nullcontext(observer)
-    with owing as journal:
-        journal.notify(PlanReady(now, run.plan))
-        journal.notify(RunFinished(now, result))
+    with ExitStack() as owing:
+        if result.not_done:
+            observer = owing.enter_context(journalled(observer, run.plan, _command(run), run.journal))
+            observer = owing.enter_context(_notified(run, observer, stop))
+        observer.notify(PlanReady(now, run.plan))
+        observer.notify(RunFinished(now, result))
     return result
 
 

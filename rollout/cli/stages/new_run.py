@@ -41,5 +41,6 @@ def planned_run(intent: Intent, gathered: Gathered, process: ProcessOptions, gat
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,
+        notify=process.notify,
         conceded=conceded,
     )

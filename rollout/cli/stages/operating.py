@@ -14,17 +14,18 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
 from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
-from rollout.cli.stages.metrics import Meter
+from rollout.cli.stages.metrics import MeasuredPass, Meter
+from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
-from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError
+from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.stop import TimedStop
+from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.continuation import has_failed_enough, restricted, rules_of
+from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
@@ -33,7 +34,7 @@ from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.windows import Window
-from rollout.report.summary import counts
+from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 0.5
@@ -67,36 +68,57 @@ class PassEnd:
     signalled: bool = False
 
 
-def make_pass(settings: PassSettings, watch: LeaseWatch, meter: Meter) -> PassEnd:
-    """Make one pass; `watch` knows of the lock what was seen before it.
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What outlives a pass.
+
+    `watch` knows of the lock what was seen before, `ending` ends the process, `meter` measures all passes, and `news`
+    is what notifications told.
+    """
+
+    watch: LeaseWatch
+    ending: StopRequest
+    meter: Meter
+    news: News
+
+
+def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
+    """Make one pass.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
-    with meter.measured_pass(namespace=settings.namespace) as measured:
-        connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
-        measured.api = connections.api
-        end = _passed(settings, connections, watch, meter)
+    lasting.news.turn()
+    with lasting.meter.measured_pass(namespace=settings.namespace) as measured:
+        end = _passed(settings, lasting, measured)
         measured.code = end.code
     return end
 
 
-def _passed(settings: PassSettings, connections: Connections, watch: LeaseWatch, meter: Meter) -> PassEnd:
+def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) -> PassEnd:
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
-    stop = TimedStop(end, revert=settings.process.stop.stop is StopMode.REVERT)
+    stop = TimedStop(end, lasting.ending, revert=settings.process.stop.stop is StopMode.REVERT)
+    meter, news = lasting.meter, lasting.news
     try:
-        code = _Pass(settings, connections, stop, watch, meter).make()
+        connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
+        measured.api = connections.api
+        code = _Pass(settings, connections, stop, lasting).make()
     except LockedError as error:
         code = _leave(f"another rollout is under way: {error.message}", meter, as_json=settings.as_json)
     except InterruptedRunError as error:
         code = _leave(error.message, meter, as_json=settings.as_json)
         code = ExitCode.INTERRUPTED if stop.asked else code
+    except RolloutError as error:
+        if news.now is None:
+            # a run that was begun has told of it
+            tell_failed_pass(error, settings.process.notify, settings.cluster.context or "", news)
+        raise
     return PassEnd(code, stop.asked)
 
 
 def _leave(why: str, meter: Meter, *, as_json: bool) -> ExitCode:
-    """Nothing is done, which is no failure."""
+    """No node is begun, which is no failure."""
     meter.skip_pass()
-    execute.tell_nothing(why) if as_json else show(f"Nothing done: {why}.")
+    execute.tell_nothing(why) if as_json else show(f"No node is started: {why}.")
     return ExitCode.OK
 
 
@@ -107,18 +129,17 @@ class _Pass:
     settings: PassSettings
     connections: Connections
     stop: TimedStop
-    watch: LeaseWatch
-    meter: Meter
+    lasting: Lasting
 
     def make(self) -> ExitCode:
         if holder := self._living_holder():
             return self._leave(f"another rollout is under way: {holder} holds the lock")
         nodes = gather.read_nodes(self.connections)
-        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        unfinished = self._unfinished(nodes)
         if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
             return self._leave(why)
-        if unfinished is not None and _is_to_be_gone_on(unfinished, nodes) and self._may_go_on(unfinished):
-            result = self._carried_out(self._rest(unfinished, nodes))
+        if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
+            result = self._carried_out(self._rest(unfinished))
             if not result.complete or self.stop.requested:
                 return self._code(result)
         if why := self._reason_to_begin_nothing():
@@ -126,20 +147,20 @@ class _Pass:
         return self._code(self._begun_anew())
 
     def _leave(self, why: str) -> ExitCode:
-        return _leave(why, self.meter, as_json=self.settings.as_json)
+        return _leave(why, self.lasting.meter, as_json=self.settings.as_json)
 
     def _living_holder(self) -> str:
         """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to."""
         if self.settings.process.lock.force_unlock:
             return ""
         if self._look() is Holder.UNKNOWN:
-            say(f"{self.watch.holder} holds the lock: watching it for a renewal")
+            say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
         while (state := self._look()) is Holder.UNKNOWN:
             time.sleep(_LOOK_AGAIN)
-        return self.watch.holder if state is Holder.ALIVE else ""
+        return self.lasting.watch.holder if state is Holder.ALIVE else ""
 
     def _look(self) -> Holder:
-        return self.watch.look(gather.read_lock(self.connections, self.settings.namespace))
+        return self.lasting.watch.look(gather.read_lock(self.connections, self.settings.namespace))
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
@@ -149,13 +170,24 @@ class _Pass:
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
         return closed(windows, wiring.system_clock().now())
 
-    def _may_go_on(self, unfinished: Unfinished) -> bool:
-        """Nodes that were begun are finished at any time; their gates keep the others back."""
-        return bool(unfinished.begun) or not self._reason_to_begin_nothing()
+    def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
+        """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
+        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        if unfinished is None or not unfinished.record.operating:
+            return unfinished
+        return restricted(unfinished, self.settings.policy, self._meant(nodes))
 
-    def _rest(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Run:
+    def _is_to_be_gone_on(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+        """Nodes that were begun are finished at any time, while gates keep the others back; those wait for theirs."""
+        if not unfinished.record.operating:
+            return False
+        if unfinished.blocks and (unfinished.begun or unfinished.unclear):
+            return True
+        left = unfinished.blocks or _waiting(unfinished, nodes)
+        return bool(left) and not self._reason_to_begin_nothing()
+
+    def _rest(self, unfinished: Unfinished) -> Run:
         settings = self.settings
-        unfinished = restricted(unfinished, settings.policy, self._meant(nodes))
         gates = self._gates(rules_of(unfinished))
         run = remainder.planned_rest(
             unfinished,
@@ -166,7 +198,7 @@ class _Pass:
             quiet=settings.as_json,
             unattended=True,
         )
-        self.meter.observe_hosts(run.targets.observations, among_others=True)
+        self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
@@ -183,15 +215,17 @@ class _Pass:
         settings = self.settings
         intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
-        self.meter.observe_hosts(gathered.targets.observations)
-        self.meter.observe_memory(gathered.snapshot.memory)
+        self.lasting.meter.observe_hosts(gathered.targets.observations)
+        self.lasting.meter.observe_memory(gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
-        if not settings.as_json:
-            show(plan.shown(run.plan, intent, gathered.snapshot) if run.plan.waves else _nothing_to_do(run.plan))
-        return self._carried_out(run)
+        if settings.as_json or run.plan.waves:
+            if not settings.as_json:
+                show(plan.shown(run.plan, intent, gathered.snapshot))
+            return self._carried_out(run)
+        return _nothing_to_do(run.plan)
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -200,8 +234,10 @@ class _Pass:
         return replace(ports, end=self.stop.end)
 
     def _carried_out(self, run: Run) -> RunResult:
-        options = replace(run.options, operating=True, stale_lease=self.watch.stale)
-        run = replace(run, options=options, observers=self.meter.observers)
+        if self.stop.requested:
+            raise InterruptedRunError(f"{self.stop.why}, before anything was started")
+        options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
+        run = replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
         return execute.carry_out(run, self.stop, as_json=self.settings.as_json)
 
     def _code(self, result: RunResult) -> ExitCode:
@@ -226,19 +262,17 @@ def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
     return f"{heading(unfinished)}; what a person began is left to persons: {ways_out(unfinished)}"
 
 
-def _is_to_be_gone_on(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    """Whether an operating process left it before its end; one that ended by its failures is over."""
-    if not unfinished.record.operating:
-        return False
-    return unfinished.blocks or (bool(_waiting(unfinished, nodes)) and not has_failed_enough(unfinished))
-
-
 def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
     """Its nodes that were not begun, and that nobody has rebooted since."""
     boots = {node.name: node.boot_id for node in nodes}
     return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
 
 
-def _nothing_to_do(planned: RolloutPlan) -> str:
+def _nothing_to_do(planned: RolloutPlan) -> RunResult:
+    """Say so in a line, and name the nodes that nobody could take."""
     result = RunResult((), excluded=planned.excluded)
-    return f"Nothing to do, no node waits for a reboot: {counts(result)}."
+    left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
+    show(f"Nothing to do: no node waits for a reboot{left_out}.")
+    if result.not_done:
+        show(summary_text(planned, result, operating=True))
+    return result

@@ -59,6 +59,7 @@ def planned_rest(
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,
+        notify=process.notify,
         inherited=remainder.inherited,
         conceded=conceded,
     )

@@ -73,18 +73,19 @@ def rules_of(unfinished: Unfinished) -> Policy:
 def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
     """The same under its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
 
-    Begun nodes are finished in any case. Where nodes are in other pools today, the others are left for a new plan.
+    Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, and
+    once as many have failed as may. Where none is under way the gates are today's: one that nothing opens any more, as
+    its Prometheus is gone, would hold the rest for ever.
     """
     standing = unfinished.record.plan
     if standing is None:
         return unfinished
     rules = stricter(standing.policy, today, _planned_for(standing))
-    regrouped = is_regrouped(standing.policy, today)
-    return replace(
-        unfinished,
-        record=replace(unfinished.record, plan=replace(standing, policy=rules)),
-        untouched=tuple(node for node in unfinished.untouched if node.name in meant and not regrouped),
-    )
+    rules = rules if unfinished.blocks else replace(rules, gates=today.gates)
+    under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(standing, policy=rules)))
+    if is_regrouped(standing.policy, today) or has_failed_enough(under_rules):
+        return replace(under_rules, untouched=())
+    return replace(under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant))
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:

@@ -39,6 +39,7 @@ class CheckName(StrEnum):
     CLOCK = "clock"
     RIVAL = "rival"
     DRAIN = "drain"
+    NOTIFICATIONS = "notifications"
 
 
 @dataclass(frozen=True, slots=True)
