@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
 from tests.apply.scrapes import Scrape, complaints
-from tests.ended import end_of
+from tests.ended import end_of, start
 
 Started = Callable[[Scenario | str, int], Lab]
 PASSWORD = "correct-horse-battery"
@@ -156,6 +157,46 @@ def test_a_rehearsal_leaves_none(started: Started, rollout: Rollout, tmp_path: P
     file = tmp_path / "rollout.prom"
     assert rollout(started("default", 4), "apply", "--dry-run", "--metrics-textfile", str(file)).code == 0
     assert not file.exists()
+
+
+def test_a_resumed_run_is_measured_too_and_nothing_to_resume_changes_nothing(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab, file = started("default", 4), tmp_path / "rollout.prom"
+    arguments = ("--yes", "-o", "json", "--metrics-textfile", str(file), "--metrics-cluster", "berlin")
+    process = command(lab, tmp_path, "apply", *arguments, "--lease-duration", "1s")
+    scraped_once(file, lambda now: now.value("node_rollout_wave") == 2)
+    process.kill()
+    end_of(process)
+    ended = rollout(lab, "resume", *arguments)
+    assert ended.code == 0, ended
+    scrape = scraped(file)
+    assert scrape.values("node_rollout_last_pass_result", "result") == {"ok": 1}
+    assert scrape.values("node_rollout_node_phase_start_timestamp_seconds", "node") == {}
+    assert scrape.values("node_rollout_nodes", "phase") == {"done": len(ended.summary["succeeded"])}
+    assert rollout(lab, "resume", *arguments).code == 0
+    assert scraped(file).text == scrape.text
+
+
+def test_a_password_for_metrics_stands_nowhere(started: Started, tmp_path: Path) -> None:
+    """Neither in a saved plan, nor in the journal, nor in the record that a killed run leaves."""
+    lab, dump = started("never-returns", 4), tmp_path / "environment"
+    with gateway() as pushed:
+        url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
+        environment = {**lab.environment, "ROLLOUT_METRICS_PUSHGATEWAY": url}
+        assert end_of(start(tmp_path, environment, ["plan", "--out", "saved.plan"])).code == 0
+        process = start(tmp_path, environment, ["apply", "-yv", "--gate-command", f"sh -c 'env >> {dump}'"])
+        until = time.monotonic() + 60
+        while not any('phase="rebooting",pool=""} 1' in text for text in pushed.groups.values()):
+            assert time.monotonic() < until, pushed.groups
+            time.sleep(0.05)
+        process.kill()
+        ended = end_of(process)
+    written = [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("ROLLOUT_GATE_STAGE=node" in text for text in written)
+    configs = [str(item) for item in lab.call(lambda: lab.store.items(CONFIGMAPS))]
+    assert any("node-rollout" in text for text in configs)
+    assert not [text for text in (*written, *configs, ended.stdout, ended.stderr) if PASSWORD in text]
 
 
 def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
