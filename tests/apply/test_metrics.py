@@ -32,7 +32,7 @@ class Gateway:
 
 
 @contextmanager
-def gateway(status: int = 200, *, hangs: bool = False) -> Iterator[Gateway]:
+def gateway(status: int = 200, *, hangs: bool = False, location: str = "") -> Iterator[Gateway]:
     released = threading.Event()
 
     class Push(BaseHTTPRequestHandler):
@@ -43,6 +43,7 @@ def gateway(status: int = 200, *, hangs: bool = False) -> Iterator[Gateway]:
                 released.wait()
             kept.groups[self.path] = body
             self.send_response(status)
+            self.send_header("Location", location)
             self.end_headers()
             self.wfile.write(f"no, not with {PASSWORD}".encode() if status != 200 else b"")
 
@@ -249,6 +250,12 @@ def test_a_place_that_fails_or_hangs_costs_one_warning_each(
         ("--metrics-textfile", "rollout.txt", "node_exporter takes files that end in .prom"),
         ("--metrics-pushgateway", f"ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
         ("--metrics-pushgateway", f"http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
+        (
+            "--metrics-pushgateway",
+            f"http://ops:a {PASSWORD}@gateway:9091",
+            "'gateway:9091' is not the address of a Push",
+        ),
+        ("--metrics-pushgateway", f"ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
     ],
 )
 def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, started: Started, rollout: Rollout) -> None:
@@ -256,4 +263,14 @@ def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, starte
     assert ended.code == 64
     assert why in ended.stderr
     assert flag in ended.stderr
+    assert PASSWORD not in ended.stderr
+
+
+def test_a_setting_of_the_wrong_kind_does_not_show_its_password(
+    rollout: Rollout, started: Started, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.toml").write_text(f'metrics-pushgateway = ["http://ops:{PASSWORD}@gateway"]\n')
+    ended = rollout(started("idle", 4), "apply", "--yes", "--config", "secret.toml")
+    assert ended.code == 64
+    assert "metrics-pushgateway" in ended.stderr
     assert PASSWORD not in ended.stderr
