@@ -148,6 +148,11 @@ class RunResult:
         return (*self.failed_before, *excluded_by_trouble(self.excluded), *self._skipped_by_trouble())
 
     @property
+    def deferred(self) -> tuple[str, ...]:
+        """Those of them that the next run takes, from elsewhere: this process is on them."""
+        return tuple(node.node for node in self.not_done if node.reason is ExclusionReason.DEFERRED)
+
+    @property
     def left_out(self) -> Mapping[str, int]:
         """How many nodes there was nothing to do with, or that were held back, by the reason's word."""
         reasons = [exclusion.reason for exclusion in self.excluded]

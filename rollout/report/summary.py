@@ -91,9 +91,9 @@ def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
 
 def _next_pass(result: RunResult) -> str:
     """What is left for persons to look at, and what is not; empty where nothing is left."""
-    steps = ["See: rollout doctor."] if result.not_done else []
+    steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) else []
     steps += ["See: rollout status --run."] if result.failed else []
-    steps += ["The next pass takes up what is left."] if result.not_started else []
+    steps += ["The next pass takes up what is left."] if result.not_started or result.deferred else []
     return " ".join(steps)
 
 
@@ -107,6 +107,8 @@ def next_step(result: RunResult) -> str:
         go_on = "rollout resume"
     else:
         go_on = "rollout resume" if result.not_started else "rollout apply"
+    if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
+        return f"Go on from another node: {go_on}"
     if result.not_done and all(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done):
         return "See: rollout status; once you know the cause: rollout release VERSION"
     if len(result.not_done) > len(result.failed_before):

@@ -34,7 +34,7 @@ def planned_rest(
     pending = pending_nodes(unfinished, retry_failed=retry)
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
-    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, unattended)
+    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
