@@ -23,7 +23,9 @@ from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.lab import lab_app
 from rollout.cli.commands.operate import operate
+from rollout.cli.commands.pause import pause, unpause
 from rollout.cli.commands.plan import plan
+from rollout.cli.commands.release import release
 from rollout.cli.commands.resume import resume
 from rollout.cli.commands.status import status
 from rollout.cli.help import SectionedCommand
@@ -90,6 +92,9 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     resume: None,
     operate: "Reboot what waits, unattended: once, or pass after pass.",
     abort: "Undo what an interrupted rollout started.",
+    pause: "Have no rollout start these nodes, or any.",
+    unpause: "End a pause.",
+    release: "End the hold of a version that failed on too many nodes.",
     history: "List this machine's runs, or show one as a timeline.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",

@@ -52,6 +52,25 @@ def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
         os.close(ear)
 
 
+@contextmanager
+def interrupted_by_signals(ending: StopRequest) -> Iterator[None]:
+    """Within this context SIGINT and SIGTERM interrupt what is done, and `ending` remembers. For the main thread only.
+
+    An interruption that comes while Python tidies up is lost, and a kubelet asks but once.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        ending.request()
+        raise KeyboardInterrupt
+
+    handlers = {number: signal.signal(number, interrupt) for number in _ASKING}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def _heard(_number: int, _frame: FrameType | None) -> None:
     """A handler there must be, or the interpreter would not write to the descriptor; the listener does the work."""
 

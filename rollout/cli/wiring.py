@@ -165,8 +165,13 @@ def system_clock() -> Clock:
 
 def lease_holder() -> str:
     """Who holds the lock, for people: user, machine, process."""
+    return f"{operator()}/{os.getpid()}"
+
+
+def operator() -> str:
+    """Who has given the command, for people: user and machine."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}/{os.getpid()}"
+    return f"{user}@{socket.gethostname()}"

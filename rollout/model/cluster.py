@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.placement import ANYWHERE, PersistentVolume, Placement, Taint
 from rollout.model.rivals import Coordinator
 from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
@@ -234,7 +235,7 @@ class ClusterSnapshot:
 
     `volumes` are those that attach to certain nodes only; `namespaces` are labels by name, read where pods' affinities
     choose namespaces by them. `read_at` is when it was read by the API server's own clock, which has stamped what is in
-    it; None where the server has not told its time.
+    it; None where the server has not told its time. `memory` is what is remembered there of earlier rollouts.
     """
 
     identity: ClusterIdentity
@@ -248,6 +249,7 @@ class ClusterSnapshot:
     coordinators: tuple[Coordinator, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     read_at: datetime | None = None
+    memory: Memory = NO_MEMORY
 
     def node(self, name: str) -> Node | None:
         """The Node of that name."""

@@ -110,3 +110,4 @@ class Policy:
     gates: GatePolicy = field(default_factory=GatePolicy)
     strategy: Strategy = Strategy.WAVES
     pools: tuple[Pool, ...] = ()
+    include_held: bool = False

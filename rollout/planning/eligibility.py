@@ -7,9 +7,12 @@ from fnmatch import fnmatchcase
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
+from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import misunderstanding
+from rollout.model.pause import why_paused
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+from rollout.planning.memory import UNJUDGED, Rules, objection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
 
 _OPERATION_SENTENCES = {
@@ -32,7 +35,8 @@ _REASONS = {
 class Candidate:
     """A selected node with what its host said; `observation` is None where it has no host.
 
-    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now.
+    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now. `memory` is judged by
+    `remembering`, whose time is the API server's.
     """
 
     node: Node
@@ -40,6 +44,8 @@ class Candidate:
     policy: Policy
     selection: Selection
     upgraded_by: str = ""
+    memory: Memory = NO_MEMORY
+    remembering: Rules = UNJUDGED
 
     @property
     def facts(self) -> HostFacts | None:
@@ -96,10 +102,14 @@ def _unknown_marks(candidate: Candidate) -> Objection | None:
 
 
 def _paused(candidate: Candidate) -> Objection | None:
-    for annotation in marks.PAUSE_ANNOTATIONS:
-        if candidate.node.annotations.get(annotation) == "true":
-            return ExclusionReason.PAUSED, f"paused by its annotation {annotation}"
-    return None
+    why = why_paused(candidate.node, candidate.remembering.now)
+    return (ExclusionReason.PAUSED, why) if why else None
+
+
+def _remembered(candidate: Candidate) -> Objection | None:
+    update = candidate.facts.update if candidate.facts else None
+    staged = update.new_version if update and update.needs_reboot else ""
+    return objection(candidate.memory, candidate.node.name, staged, candidate.remembering)
 
 
 def _no_update(candidate: Candidate) -> Objection | None:
@@ -185,6 +195,7 @@ _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _no_update,
     _unreachable,
     _unknown_status,
+    _remembered,
     _no_sudo,
     _inhibited,
     _shutdown_pending,

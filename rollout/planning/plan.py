@@ -29,6 +29,7 @@ from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
+from rollout.planning.memory import Rules, concerns
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.pieces import Piece
@@ -49,7 +50,8 @@ class PlanInputs:
     """All that a plan is made from. `past` is what earlier runs took.
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
-    `--exclude`; `created_at` is the reading of a clock, taken outside.
+    `--exclude`; `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan.
+    `retried` are nodes that failed before, and are to be tried again.
     """
 
     snapshot: ClusterSnapshot
@@ -59,6 +61,14 @@ class PlanInputs:
     policy: Policy
     created_at: datetime
     past: Past = NO_PAST
+    unattended: bool = False
+    retried: frozenset[str] = frozenset()
+
+    @property
+    def remembering(self) -> Rules:
+        """By what the memory is judged."""
+        policy, limit = self.policy, self.policy.max_failures.of(len(_chosen(self)))
+        return Rules(self.snapshot.read_at, max(1, limit), policy.include_held, self.unattended, self.retried)
 
     @property
     def pools(self) -> Pools:
@@ -88,7 +98,8 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 def decide(inputs: PlanInputs) -> Decisions:
     """Everything that a plan says, before it is put in its form."""
     upgraded, pools = nodes_being_upgraded(inputs.snapshot.pods), inputs.pools
-    candidates = [_candidate(node, inputs, pools, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
+    candidate = partial(_candidate, inputs=inputs, pools=pools, remembering=inputs.remembering)
+    candidates = [candidate(node, upgraded_by=upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
     exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs.snapshot)
@@ -160,7 +171,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         waves=waves,
         excluded=decisions.exclusions,
         blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
-        warnings=(*warnings, *_homeless(decisions)),
+        warnings=(*warnings, *_homeless(decisions), *_despite_memory(inputs, waves)),
         summary=_summary(waves, decisions.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),
     )
@@ -182,6 +193,14 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
         for key in (*item.blocked_pods(), *(blocker.object for blocker in item.blockers))
     }
     return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
+
+
+def _despite_memory(inputs: PlanInputs, waves: Sequence[Wave]) -> Iterator[PlanWarning]:
+    """The planned nodes that failed a while ago, or whose version did: whoever begins them should know."""
+    rules = inputs.remembering
+    for node in (node for wave in waves for node in wave.nodes):
+        for kind, message in concerns(inputs.snapshot.memory, node.name, node.staged_version, rules):
+            yield PlanWarning(node.name, f"node/{node.name}", message, kind)
 
 
 def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
@@ -252,9 +271,9 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
     )
 
 
-def _candidate(node: Node, inputs: PlanInputs, pools: Pools, upgraded_by: str) -> Candidate:
-    rules = pools.rules_for(node.labels)
-    return Candidate(node, inputs.observations.get(node.name), rules, inputs.selection, upgraded_by)
+def _candidate(node: Node, *, inputs: PlanInputs, pools: Pools, remembering: Rules, upgraded_by: str) -> Candidate:
+    rules, seen = pools.rules_for(node.labels), inputs.observations.get(node.name)
+    return Candidate(node, seen, rules, inputs.selection, upgraded_by, inputs.snapshot.memory, remembering)
 
 
 def _forecasts(

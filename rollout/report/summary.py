@@ -15,8 +15,8 @@ _MOST_NODES = 5
 CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
-def summary_text(plan: RolloutPlan, result: RunResult) -> str:
-    """The table, the failures with their hints, and the ending."""
+def summary_text(plan: RolloutPlan, result: RunResult, *, operating: bool = False) -> str:
+    """The table, the failures with their hints, and the ending; `operating`: a next pass goes on by itself."""
     planned = {node.name: node for node in plan.nodes}
     rows = [_finished_row(node, planned) for node in result.finished]
     rows += [_absent_row(node, "skipped") for node in result.skipped]
@@ -26,7 +26,7 @@ def summary_text(plan: RolloutPlan, result: RunResult) -> str:
         headers, rows = _with_pools(rows, plan)
     table = [tabulate(rows, headers=headers, tablefmt="plain", disable_numparse=True)] if rows else []
     parts = [*table, *_failures(result.failed), *_absences(result)]
-    return "\n\n".join((*parts, "\n".join(_ending(result))))
+    return "\n\n".join((*parts, "\n".join(_ending(result, operating=operating))))
 
 
 def _with_pools(rows: Sequence[tuple[str, ...]], plan: RolloutPlan) -> tuple[Sequence[str], list[tuple[str, ...]]]:
@@ -36,13 +36,13 @@ def _with_pools(rows: Sequence[tuple[str, ...]], plan: RolloutPlan) -> tuple[Seq
     return (_HEADERS[0], "POOL", *_HEADERS[1:]), named
 
 
-def _ending(result: RunResult) -> Iterable[str]:
+def _ending(result: RunResult, *, operating: bool) -> Iterable[str]:
     """What moved, the figures, the nodes that nobody could take, and the next step."""
     if text := moves_text(result.moves):
         yield f"{text}."
     yield f"{counts(result)}."
     yield from _not_done_lines(result.not_done)
-    if step := next_step(result):
+    if step := next_step(result, operating=operating):
         yield step
 
 
@@ -89,7 +89,20 @@ def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
         yield f"  and {len(not_done) - _MOST_NODES} more: rollout status"
 
 
-def next_step(result: RunResult) -> str:
+def next_step(result: RunResult, *, operating: bool) -> str:
+    """What to look at, and what goes on then; empty where nothing is left."""
+    return _next_pass(result) if operating else _next_step(result)
+
+
+def _next_pass(result: RunResult) -> str:
+    """What is left for persons to look at, and what is not; empty where nothing is left."""
+    steps = ["See: rollout doctor."] if result.not_done else []
+    steps += ["See: rollout status --run."] if result.failed else []
+    steps += ["The next pass takes up what is left."] if result.not_started else []
+    return " ".join(steps)
+
+
+def _next_step(result: RunResult) -> str:
     """What to look at, and what goes on once that is mended; empty where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
         return "See: rollout status --run; then: rollout resume"

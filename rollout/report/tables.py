@@ -82,13 +82,13 @@ def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None 
     parts += [_waves(plan, zones, width)] if plan.waves else []
     parts += [_left_out(plan, width)] if plan.excluded else []
     parts += findings(plan.blockers, plan.warnings, width)
-    parts += [_wrapped(_sum(plan), width)]
+    parts += [_wrapped(plan_sum(plan), width)]
     return "\n\n".join(parts)
 
 
 def plan_heading(plan: RolloutPlan, *, width: int | None = None) -> str:
     """A plan that was seen before, in a few lines."""
-    return f"{_heading(plan)}\n{_wrapped(_sum(plan), width)}"
+    return f"{_heading(plan)}\n{_wrapped(plan_sum(plan), width)}"
 
 
 def _heading(plan: RolloutPlan) -> str:
@@ -96,12 +96,18 @@ def _heading(plan: RolloutPlan) -> str:
     return f"Plan {printable(plan.plan_id)} for {server}, made {printable(plan.created_at)}"
 
 
-def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    rows = [row for wave in plan.waves for row in _rows(wave, zones)]
+def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """The headings, and a row a wave, or part of one; a cell may have several lines."""
     kinds = {wave.rolling is not None for wave in plan.waves}
+    headers = _MIXED_HEADERS if len(kinds) > 1 else _PART_HEADERS if True in kinds else _WAVE_HEADERS
+    return headers, [row for wave in plan.waves for row in _rows(wave, zones)]
+
+
+def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
+    headers, rows = wave_rows(plan, zones)
     return tabulate(
         rows,
-        headers=_MIXED_HEADERS if len(kinds) > 1 else _PART_HEADERS if True in kinds else _WAVE_HEADERS,
+        headers=headers,
         tablefmt="plain",
         disable_numparse=True,
         colalign=("right", "right", "left", "left", "right", "right", "left", "left"),
@@ -165,16 +171,21 @@ def _distinct(values: Iterable[str]) -> Iterable[str]:
     return dict.fromkeys(values)
 
 
-def _left_out(plan: RolloutPlan, width: int | None) -> str:
-    """A row for all nodes that are left out for the same reason: of most clusters most nodes wait for nothing."""
+def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """The headings, and a row for all nodes that are left out for the same reason: of most clusters most nodes."""
     alike: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
-    rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()]
+    rows = [(shortened(nodes), str(reason), printable(message)) for (reason, message), nodes in alike.items()]
+    return _LEFT_OUT_HEADERS, rows
+
+
+def _left_out(plan: RolloutPlan, width: int | None) -> str:
+    headers, rows = left_out_rows(plan)
     narrow = max(_NARROWEST, (width - 16) // 2) if width else None
     return tabulate(
         rows,
-        headers=_LEFT_OUT_HEADERS,
+        headers=headers,
         tablefmt="plain",
         disable_numparse=True,
         maxcolwidths=[narrow, None, narrow],
@@ -186,7 +197,8 @@ def _wrapped(text: str, width: int | None) -> str:
     return "\n".join(fill(line, width, subsequent_indent="  ") for line in text.splitlines()) if width else text
 
 
-def _sum(plan: RolloutPlan) -> str:
+def plan_sum(plan: RolloutPlan) -> str:
+    """How much it is, who is left out, and how long it takes: one line or two."""
     summary = plan.summary
     missing = excluded_by_trouble(plan.excluded)
     if not summary.nodes:

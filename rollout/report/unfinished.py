@@ -142,7 +142,8 @@ def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
     if renewed:
         lines.append("  its process is alive: it renews the lock")
     elif unfinished.blocks:
-        lines.append(f"  no process is working on it: {ways_out(unfinished)}")
+        by_itself = "the next pass of rollout operate goes on with it; " if unfinished.record.operating else ""
+        lines.append(f"  no process is working on it: {by_itself}{ways_out(unfinished)}")
     elif unfinished.is_only_taints:
         lines.append(f"  {ways_out(unfinished)}")
     lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
@@ -160,6 +161,7 @@ def run_document(unfinished: Unfinished | None, *, renewed: bool) -> Mapping[str
     return {
         "run": unfinished.run,
         "state": state,
+        "operating": unfinished.record.operating,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
         "nodes": {begun.node.name: begun.phase for begun in (*unfinished.begun, *unfinished.failed)},

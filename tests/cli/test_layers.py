@@ -131,6 +131,7 @@ SWITCHES = [
     "include-cordoned",
     "reboot-idle",
     "skip-blocked",
+    "include-held",
     "force",
     "disable-eviction",
     "window-fit",

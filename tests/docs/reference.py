@@ -34,7 +34,7 @@ _REASONS = {
     ExclusionReason.DELETING: "its Node is being deleted",
     ExclusionReason.CORDONED: "an operator cordoned it; `--include-cordoned` reboots it too and leaves it cordoned",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
-    ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
+    ExclusionReason.PAUSED: "`rollout pause`, or an annotation: ours, or a reboot coordinator's `reboot-paused`",
     ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` reboots it anyway",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
     ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
@@ -47,6 +47,9 @@ _REASONS = {
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
     ExclusionReason.BLOCKED: "it has a blocker, and `--skip-blocked` was given",
+    ExclusionReason.VERSION_HELD: "its staged version failed on as many nodes as `--max-failures` allows, over all "
+    "rollouts: `rollout release VERSION`, or `--include-held`",
+    ExclusionReason.FAILED_RECENTLY: "it failed a short while ago; only where nobody watches: `rollout operate`",
 }
 _BLOCKERS = {
     BlockerKind.BUDGET_NEVER: "a disruption budget never allows the eviction, however long one waits",
@@ -65,6 +68,8 @@ _WARNINGS = {
     WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
     WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
     WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node is back, or a budget stays shut",
+    WarningKind.FAILED_RECENTLY: "a planned node failed a short while ago: `rollout operate` would leave it out",
+    WarningKind.VERSION_HELD: "a planned node's staged version is held; it is taken by `--include-held`, or retried",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {

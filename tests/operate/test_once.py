@@ -33,7 +33,7 @@ def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Start, rollout
     assert_all_done(lab)
     second = rollout(lab, "operate", "--once")
     assert second.code == 0, second.stderr
-    assert second.stdout == "Nothing to do, no node waits for a reboot: 0 nodes succeeded; left out: 4 no-update.\n"
+    assert second.stdout == "Nothing to do: no node waits for a reboot (left out: 4 no-update).\n"
 
 
 def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Start, rollout: Rollout) -> None:
@@ -44,7 +44,7 @@ def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Start, r
     rollout(lab, "abort", "--yes")
     ended = rollout(lab, "operate", "--once", *window)
     assert ended.code == 0, ended.stderr
-    assert ended.stdout.startswith("Nothing done: outside the maintenance window; the next opens ")
+    assert ended.stdout.startswith("No node is started: outside the maintenance window; the next opens ")
     assert ended.stdout.count("\n") == 1
     as_json = rollout(lab, *ONCE, *window)
     assert [line["type"] for line in as_json.lines] == ["version", "notice", "summary"]
@@ -88,7 +88,7 @@ def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollo
     wait_until(lambda: bool(lab.scoreboard().cordons_left))
     ended = rollout(lab, "operate", "--once")
     assert ended.code == 0, ended.stderr
-    assert ended.stdout.startswith("Nothing done: another rollout is under way: ")
+    assert ended.stdout.startswith("No node is started: another rollout is under way: ")
     assert "holds the lock" in ended.stdout
     other.kill()
     other.communicate()

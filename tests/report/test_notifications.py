@@ -145,6 +145,7 @@ def test_a_hold_names_the_command_that_shows_its_reason(budget: str, command: st
 
 FAILED = NodeResult("node-1", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no answer")
 GOOD = NodeResult("node-2", Outcome.SUCCEEDED, Phase.DONE, 9.0)
+NEXT_PASS = "The next pass takes up what is left."
 LEFT = NotStarted("node-3", "stopped on request")
 
 
@@ -200,9 +201,9 @@ def test_what_an_unattended_pass_leaves_for_another_time_is_no_failure() -> None
     later = RunResult((GOOD,), not_started=(NotStarted("node-3", Later("the window has closed")),))
     mixed = RunResult((GOOD,), not_started=(*later.not_started, LEFT))
     wanted = {
-        (True, RolloutState.INTERRUPTED, Level.INFO, ""): later,
+        (True, RolloutState.INTERRUPTED, Level.INFO, NEXT_PASS): later,
         (False, RolloutState.FAILED, Level.FAILURE, "rollout resume"): later,
-        (True, RolloutState.FAILED, Level.FAILURE, "rollout resume"): mixed,
+        (True, RolloutState.FAILED, Level.FAILURE, NEXT_PASS): mixed,
     }
     for (unattended, *expected), result in wanted.items():
         noteworthy = Noteworthy(plan(), "prod", 600.0, unattended=unattended)

@@ -200,6 +200,7 @@ WEAKER: dict[str, Any] = {
     "spread_by": None,
     "control_plane": None,
     "include_cordoned": True,
+    "include_held": True,
     "reboot_idle": True,
     "skip_blocked": None,
     "sharing": None,

@@ -107,13 +107,25 @@ def _examined(
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(connections)
         targets = ask_hosts(nodes, connections, selection.selection, ssh)
+        yield from _remembered(connections, [node for node in nodes if node.name in targets.selected], lease)
         yield passed(CheckName.NODES, subject, f"{len(targets.selected)} of {len(nodes)} nodes are selected")
         yield from _pools([node for node in nodes if node.name in targets.selected], policy)
         yield from _hosts(targets, connections, selection, ssh, own_command=bool(policy.reboot_command))
         stage = CheckName.DRAIN
-        yield from _forecast(targets, connections, selection, policy)
+        yield from _forecast(targets, connections, selection, policy, lease)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
+
+
+def _remembered(connections: "Connections", nodes: Sequence["Node"], lease: LeaseOptions) -> Iterator["Check"]:
+    from rollout.cli.stages.gather import with_patience
+    from rollout.gather.cluster.memory import read_memory
+    from rollout.gather.doctor.memory import memory_checks, pause_checks
+    from rollout.model import marks
+
+    memory = with_patience(lambda: read_memory(connections.api, lease.lease_namespace))
+    yield from memory_checks(memory, f"{lease.lease_namespace}/{marks.MEMORY_NAME}")
+    yield from pause_checks(memory, nodes, connections.api.server_time())
 
 
 def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:
@@ -164,7 +176,11 @@ def _hosts(
 
 
 def _forecast(
-    targets: "Targets", connections: "Connections", selection: SelectionOptions, policy: "Policy"
+    targets: "Targets",
+    connections: "Connections",
+    selection: SelectionOptions,
+    policy: "Policy",
+    lease: LeaseOptions,
 ) -> Iterator["Check"]:
     """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
     from rollout.cli.stages.gather import read_cluster
@@ -172,10 +188,10 @@ def _forecast(
     from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
     from rollout.planning.rivals import rivals
 
-    snapshot = read_cluster(connections)
+    snapshot = read_cluster(connections, lease.lease_namespace)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
-    rules = replace(policy, skip_blocked=False, reboot_idle=True, pools=own)
+    rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
     plan = decide(Intent(selection.selection, rules), snapshot, targets)
     yield from rival_checks(rivals(snapshot, ()))
     yield from exclusion_checks(plan)

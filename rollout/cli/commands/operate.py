@@ -68,6 +68,9 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """
     if local.interactive:
         raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it, or use apply.")
+    if policy.include_held:
+        hint = "Use apply or resume with it, or: rollout release VERSION."
+        raise UsageError("--include-held is a person's decision, and nobody watches", hint=hint)
     skips = policy.skip_blocked if _is_given(call, "skip_blocked") else not ignore_blockers
     leftover = LeftoverOptions(require_all=require_all, skip_blocked=skips, ignore_blockers=ignore_blockers)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
@@ -90,15 +93,18 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
 def _operate(call: typer.Context, settings: "PassSettings", pace: PaceOptions, *, verbose: bool) -> None:
     from rollout.cli import wiring
+    from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.notify import News
     from rollout.cli.stages.operating import PassSettings, make_pass
     from rollout.cli.stages.standing import Loop
+    from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.lock_holder import LeaseWatch
 
-    clock = wiring.system_clock()
-    if pace.once:
-        raise typer.Exit(make_pass(settings, LeaseWatch(clock), News()).code)
-    Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock).run(settings)
+    clock, ending = wiring.system_clock(), StopRequest()
+    with interrupted_by_signals(ending):
+        if pace.once:
+            raise typer.Exit(make_pass(settings, LeaseWatch(clock), ending, News()).code)
+        Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, ending).run(settings)
 
 
 def _unattended(policy: "Policy", *, skip_blocked: bool) -> "Policy":

@@ -36,10 +36,12 @@ def status(
       rollout status -l node-role.kubernetes.io/worker -o json
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
+    from rollout.cli.stages.remembering import remembered
     from rollout.cli.terminal import show, show_bytes, width
     from rollout.model.json_text import json_document
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
+    from rollout.report.memory import memory_lines
     from rollout.report.tables import status_text
 
     own_rules = pools.given(call)
@@ -52,11 +54,12 @@ def status(
     shown = [
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]
-    statuses = node_statuses(shown, targets.hosts, targets.observations, own_rules)
+    memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
+    statuses = node_statuses(shown, targets.hosts, targets.observations, own_rules, memory, now)
     if general.as_json:
         show_bytes(json_document(statuses))
     else:
-        show(status_text(statuses, width=width()))
+        show("\n".join((status_text(statuses, width=width()), *memory_lines(memory, statuses, now))))
     _mention_run(connections, nodes, lease.lease_namespace)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from rollout.cli.options import values
 from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
-from rollout.cli.options.nodes import SkipBlockedOption
+from rollout.cli.options.nodes import IncludeHeldOption, SkipBlockedOption
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 
@@ -53,6 +53,7 @@ class PolicyOptions:
         _POLICY.reboot_idle
     )
     skip_blocked: SkipBlockedOption = _POLICY.skip_blocked
+    include_held: IncludeHeldOption = _POLICY.include_held
     # On for whoever gives flags; off for documents that do not speak of it.
     prefer_no_schedule_taint: Annotated[
         bool,
@@ -138,6 +139,7 @@ class PolicyOptions:
             include_cordoned=self.include_cordoned,
             reboot_idle=self.reboot_idle,
             skip_blocked=self.skip_blocked,
+            include_held=self.include_held,
             sharing=self.sharing,
             prefer_no_schedule_taint=self.prefer_no_schedule_taint,
             exclude_from_load_balancers=self.exclude_from_load_balancers,

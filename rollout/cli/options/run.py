@@ -7,7 +7,7 @@ from typing import Annotated
 
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
-from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SkipBlockedOption
+from rollout.cli.options.nodes import IgnoreOption, IncludeHeldOption, RequireAllOption, SkipBlockedOption
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
@@ -67,4 +67,5 @@ class LeftoverOptions:
     ] = False
     require_all: RequireAllOption = False
     skip_blocked: SkipBlockedOption = False
+    include_held: IncludeHeldOption = False
     ignore_blockers: IgnoreOption = False

@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import typer
 
 from rollout.errors import UsageError
+from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
 from rollout.planning.rivals import checked_name
 from rollout.planning.selector import checked_label, parse_selector
@@ -14,6 +16,7 @@ from rollout.planning.windows import Window
 
 T = TypeVar("T")
 
+_LONGEST_REASON = 120
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -85,6 +88,28 @@ def one_line(value: str) -> str:
     if not value.strip().isprintable():
         raise ValueError("it must be one line of printable text. Put more into a script on the hosts.")
     return value.strip()
+
+
+def reason(value: str) -> str:
+    """A sentence, which is not too long to be shown in one line."""
+    if len(value) > _LONGEST_REASON:
+        raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
+    return one_line(value)
+
+
+def end(value: str, now: datetime) -> datetime | None:
+    """The time that is meant by a duration from `now`, or by a time; None where nothing is written."""
+    if not value.strip():
+        return None
+    written = moment(value.strip())
+    try:
+        meant = written.astimezone(UTC) if written else now + timedelta(seconds=Duration.parse(value))
+    except (UsageError, OverflowError) as error:
+        hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
+        raise UsageError(f"--until: {value!r} is neither a duration nor a time", hint=hint) from error
+    if meant <= now:
+        raise UsageError(f"--until: {value!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
+    return meant
 
 
 def namespace(value: str) -> str:

@@ -33,7 +33,9 @@ RESERVED: Mapping[str, str] = {
     "notify-template": _TRUSTS,
     "journal": _WRITES,
     "out": _WRITES,
+    "markdown": _WRITES,
     "yes": _CONSENTS,
+    "all": _CONSENTS,
     "force": _CONSENTS,
     "force-unlock": _CONSENTS,
     "finish-begun": _CONSENTS,
@@ -41,6 +43,7 @@ RESERVED: Mapping[str, str] = {
     "pod-selector": _CONSENTS,
     "skip-wait-for-delete-timeout": _CONSENTS,
     "include-cordoned": _CONSENTS,
+    "include-held": _CONSENTS,
     "ignore-rival": _CONSENTS,
     "ignore-blockers": _CONSENTS,
 }
@@ -62,6 +65,7 @@ TUNING = frozenset(
         *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("run", "list", "host", "output", "verbose"),
+        *("reason", "until"),
     }
 )
 

@@ -104,7 +104,7 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
         anything = run.plan.waves or run.inherited is not None
         result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
     if not as_json and (run.plan.waves or result.not_done):
-        show(f"\n{summary_text(run.plan, result)}")
+        show(f"\n{summary_text(run.plan, result, operating=run.options.operating)}")
     return result
 
 

@@ -1,7 +1,7 @@
 """The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rollout.cli import wiring
@@ -11,6 +11,7 @@ from rollout.cli.stages.selection import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
+from rollout.model.memory import Memory
 from rollout.model.policy import Selection
 from rollout.model.text import shortened
 from rollout.planning.eligibility import excluded_by_name
@@ -62,21 +63,31 @@ def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> C
     return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
 
 
-def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Gathered:
+def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions, lease_namespace: str) -> Gathered:
     """Everything that a plan is made of, of the selected nodes' hosts."""
     connections = connect(cluster, selection, ssh)
-    snapshot = read_cluster(connections)
+    snapshot = read_cluster(connections, lease_namespace)
     return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, ssh))
 
 
-def read_cluster(connections: Connections) -> ClusterSnapshot:
-    """Everything that planning needs of the cluster."""
+def read_cluster(connections: Connections, lease_namespace: str) -> ClusterSnapshot:
+    """Everything that planning needs of the cluster, with what is remembered in that namespace."""
     from rollout.gather.cluster.snapshot import read_snapshot
 
     snapshot = with_patience(lambda: read_snapshot(connections.api))
     for warning in snapshot.warnings:
         say(f"warning: {warning}")
-    return snapshot
+    return replace(snapshot, memory=read_memory(connections, lease_namespace))
+
+
+def read_memory(connections: Connections, lease_namespace: str) -> Memory:
+    """What is remembered of earlier rollouts; of what is not understood, or not shown, a warning."""
+    from rollout.gather.cluster.memory import read_memory as read
+
+    memory = with_patience(lambda: read(connections.api, lease_namespace))
+    if memory.problem:
+        say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
+    return memory
 
 
 def read_nodes(connections: Connections) -> tuple[Node, ...]:

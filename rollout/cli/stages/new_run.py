@@ -20,7 +20,7 @@ def gathered_by(connections: Connections, intent: Intent, process: ProcessOption
     """The same by connections that are there already."""
     namespace = process.lease.lease_namespace
     refusals.refuse_without_rights(connections, intent.policy.drain, namespace)
-    snapshot = gather.read_cluster(connections)
+    snapshot = gather.read_cluster(connections, namespace)
     refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
     targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh)
     return Gathered(connections, snapshot, targets)

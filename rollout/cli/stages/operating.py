@@ -19,12 +19,12 @@ from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
 from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
-from rollout.execution.base.stop import TimedStop
+from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
-from rollout.execution.rollout.continuation import has_failed_enough, restricted, rules_of
+from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
@@ -33,7 +33,7 @@ from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.windows import Window
-from rollout.report.summary import counts
+from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 0.5
@@ -67,14 +67,14 @@ class PassEnd:
     signalled: bool = False
 
 
-def make_pass(settings: PassSettings, watch: LeaseWatch, news: News) -> PassEnd:
-    """Make one pass; `watch` knows of the lock what was seen before it, `news` what was told.
+def make_pass(settings: PassSettings, watch: LeaseWatch, ending: StopRequest, news: News) -> PassEnd:
+    """Make one pass; `watch` knows of the lock what was seen before it, `ending` ends the process, `news` was told.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
     news.turn()
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
-    stop = TimedStop(end, revert=settings.process.stop.stop is StopMode.REVERT)
+    stop = TimedStop(end, ending, revert=settings.process.stop.stop is StopMode.REVERT)
     try:
         connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
         code = _Pass(settings, connections, stop, watch, news).make()
@@ -92,8 +92,8 @@ def make_pass(settings: PassSettings, watch: LeaseWatch, news: News) -> PassEnd:
 
 
 def _leave(why: str, *, as_json: bool) -> ExitCode:
-    """Nothing is done, which is no failure."""
-    execute.tell_nothing(why) if as_json else show(f"Nothing done: {why}.")
+    """No node is begun, which is no failure."""
+    execute.tell_nothing(why) if as_json else show(f"No node is started: {why}.")
     return ExitCode.OK
 
 
@@ -111,11 +111,11 @@ class _Pass:
         if holder := self._living_holder():
             return self._leave(f"another rollout is under way: {holder} holds the lock")
         nodes = gather.read_nodes(self.connections)
-        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        unfinished = self._unfinished(nodes)
         if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
             return self._leave(why)
-        if unfinished is not None and _is_to_be_gone_on(unfinished, nodes) and self._may_go_on(unfinished):
-            result = self._carried_out(self._rest(unfinished, nodes))
+        if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
+            result = self._carried_out(self._rest(unfinished))
             if not result.complete or self.stop.requested:
                 return self._code(result)
         if why := self._reason_to_begin_nothing():
@@ -140,19 +140,39 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
+        pause = gather.read_memory(self.connections, self.settings.namespace).pause
+        if pause is not None and not pause.is_over(self.connections.api.server_time()):
+            return f"all nodes are {pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
         return closed(windows, wiring.system_clock().now())
 
-    def _may_go_on(self, unfinished: Unfinished) -> bool:
-        """Nodes that were begun are finished at any time; their gates keep the others back."""
-        return bool(unfinished.begun) or not self._reason_to_begin_nothing()
+    def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
+        """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
+        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        if unfinished is None or not unfinished.record.operating:
+            return unfinished
+        return restricted(unfinished, self.settings.policy, self._meant(nodes))
 
-    def _rest(self, unfinished: Unfinished, nodes: Sequence[Node]) -> Run:
+    def _is_to_be_gone_on(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+        """Nodes that were begun are finished at any time, while gates keep the others back; those wait for theirs."""
+        if not unfinished.record.operating:
+            return False
+        if unfinished.blocks and (unfinished.begun or unfinished.unclear):
+            return True
+        left = unfinished.blocks or _waiting(unfinished, nodes)
+        return bool(left) and not self._reason_to_begin_nothing()
+
+    def _rest(self, unfinished: Unfinished) -> Run:
         settings = self.settings
-        unfinished = restricted(unfinished, settings.policy, self._meant(nodes))
         gates = self._gates(rules_of(unfinished))
         return remainder.planned_rest(
-            unfinished, self.connections, settings.process, gates, settings.leftover, quiet=settings.as_json
+            unfinished,
+            self.connections,
+            settings.process,
+            gates,
+            settings.leftover,
+            quiet=settings.as_json,
+            unattended=True,
         )
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
@@ -167,15 +187,17 @@ class _Pass:
 
     def _begun_anew(self) -> RunResult:
         settings = self.settings
-        intent = Intent(settings.selection, settings.policy)
+        intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
-        if not settings.as_json:
-            show(plan.shown(run.plan, intent, gathered.snapshot) if run.plan.waves else _nothing_to_do(run.plan))
-        return self._carried_out(run)
+        if settings.as_json or run.plan.waves:
+            if not settings.as_json:
+                show(plan.shown(run.plan, intent, gathered.snapshot))
+            return self._carried_out(run)
+        return _nothing_to_do(run.plan)
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -184,6 +206,8 @@ class _Pass:
         return replace(ports, end=self.stop.end)
 
     def _carried_out(self, run: Run) -> RunResult:
+        if self.stop.requested:
+            raise InterruptedRunError(f"{self.stop.why}, before anything was started")
         options = replace(run.options, operating=True, stale_lease=self.watch.stale)
         return execute.carry_out(
             replace(run, options=options, news=self.news), self.stop, as_json=self.settings.as_json
@@ -211,19 +235,17 @@ def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
     return f"{heading(unfinished)}; what a person began is left to persons: {ways_out(unfinished)}"
 
 
-def _is_to_be_gone_on(unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
-    """Whether an operating process left it before its end; one that ended by its failures is over."""
-    if not unfinished.record.operating:
-        return False
-    return unfinished.blocks or (bool(_waiting(unfinished, nodes)) and not has_failed_enough(unfinished))
-
-
 def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
     """Its nodes that were not begun, and that nobody has rebooted since."""
     boots = {node.name: node.boot_id for node in nodes}
     return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
 
 
-def _nothing_to_do(planned: RolloutPlan) -> str:
+def _nothing_to_do(planned: RolloutPlan) -> RunResult:
+    """Say so in a line, and name the nodes that nobody could take."""
     result = RunResult((), excluded=planned.excluded)
-    return f"Nothing to do, no node waits for a reboot: {counts(result)}."
+    left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
+    show(f"Nothing to do: no node waits for a reboot{left_out}.")
+    if result.not_done:
+        show(summary_text(planned, result, operating=True))
+    return result

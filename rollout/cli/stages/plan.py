@@ -26,11 +26,15 @@ _MOST_CHANGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What the operator wants: nodes and rules from flags, or a saved plan with its own."""
+    """What the operator wants: nodes and rules from flags, or a saved plan with its own.
+
+    `unattended`: nobody is there who could have decided to try failed nodes again.
+    """
 
     selection: Selection
     policy: Policy
     saved: RolloutPlan | None = None
+    unattended: bool = False
 
 
 def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Intent:
@@ -74,6 +78,7 @@ def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Pl
         policy=intent.policy,
         created_at=wiring.system_clock().now(),
         past=past_runs(snapshot.identity),
+        unattended=intent.unattended,
     )
 
 

@@ -25,16 +25,18 @@ def planned_rest(
     leftover: LeftoverOptions,
     *,
     quiet: bool,
+    unattended: bool = False,
 ) -> Run:
-    """What is left to run, after showing it."""
+    """What is left to run, after showing it; `unattended` where nobody has decided to go on."""
     rules, retry = rules_of(unfinished), leftover.retry_failed
-    snapshot = gather.read_cluster(connections)
+    snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
     refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
     pending = pending_nodes(unfinished, retry_failed=retry)
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
-    situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
-    remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
+    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, unattended)
+    skip, held = leftover.skip_blocked, leftover.include_held
+    remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:

@@ -4,8 +4,6 @@ Between two passes nobody holds the lock, so that a person may run a rollout. Of
 others watch its Lease: where it goes unrenewed for its whole duration, the next one makes its pass at once.
 """
 
-import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from rollout.cli.stages.notify import News
 from rollout.cli.stages.operating import PassEnd, PassSettings, make_pass
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, RolloutError
+from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import read_lease
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.quantity import Duration
@@ -29,33 +28,33 @@ _LOOK_AGAIN = 2.0
 class Loop:
     """Makes passes, each by the settings as they are then; `reread` raises where they are broken.
 
-    `every` is from the beginning of one pass to that of the next.
+    `every` is from the beginning of one pass to that of the next; `ending` is wished by signals.
     """
 
     reread: Callable[[], PassSettings]
     every: Duration
     verbose: bool
     clock: Clock
+    ending: StopRequest
 
     def run(self, settings: PassSettings) -> None:
         """Return once a signal asks for it."""
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         watch, news = LeaseWatch(self.clock), News()
-        try:
-            while True:
+        with suppress(KeyboardInterrupt):
+            while not self.ending.requested:
                 began = self.clock.monotonic()
                 if self._pass(settings, watch, news).signalled:
                     break
                 self._idle(settings, watch, began + self.every)
                 settings = self._settings(settings)
-        except KeyboardInterrupt:
-            pass
         say("stopped on request: no further pass is made")
 
     def _pass(self, settings: PassSettings, watch: LeaseWatch, news: News) -> PassEnd:
-        """One pass; whatever goes wrong in it is told, and is over with it."""
+        """One pass; whatever goes wrong in it is told, and is over with it, unless nobody can be told any more."""
         try:
-            return make_pass(settings, watch, news)
+            return make_pass(settings, watch, self.ending, news)
+        except BrokenPipeError:
+            raise
         except Exception as error:  # noqa: BLE001 - the next pass may well go right
             return PassEnd(failures.report(error, verbose=self.verbose))
 
@@ -75,7 +74,7 @@ class Loop:
         """Wait for the time of the next pass, and for whoever holds the lock then; not for one that is gone."""
         tried, is_said = watch.stale, False
         api = self._api(settings)
-        while True:
+        while not self.ending.requested:
             state = self._look(api, settings.namespace, watch)
             is_time = self.clock.monotonic() >= until
             if (is_time and state in (Holder.NOBODY, Holder.GONE)) or watch.stale not in ("", tried):
@@ -83,7 +82,7 @@ class Loop:
             if is_time and not is_said:
                 say(f"standing by: {watch.holder} holds the lock")
                 is_said = True
-            time.sleep(_LOOK_AGAIN)
+            self.ending.wait(_LOOK_AGAIN)
 
     def _look(self, api: ClusterApi | None, namespace: str, watch: LeaseWatch) -> Holder:
         """What is known of the lock's holder; while the API server is away, as much as before."""

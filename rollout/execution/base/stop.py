@@ -37,16 +37,17 @@ class StopRequest:
 
 
 class TimedStop(StopRequest):
-    """The same, and a deadline that wishes it by itself; without one, only whoever asks."""
+    """The same, and a deadline that wishes it by itself; without one, only whoever asks, or has asked for `ending`."""
 
-    def __init__(self, end: Deadline | None, *, revert: bool = False) -> None:
+    def __init__(self, end: Deadline | None, ending: StopRequest, *, revert: bool = False) -> None:
         super().__init__(revert=revert)
         self.end = end
+        self._ending = ending
 
     @property
     def asked(self) -> bool:
         """Whether somebody wished it."""
-        return super().requested
+        return super().requested or self._ending.requested
 
     @property
     def requested(self) -> bool:

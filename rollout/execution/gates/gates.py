@@ -49,6 +49,30 @@ class Gates(NodeGates, Protocol):
         ...
 
 
+class Remembered(Protocol):
+    """What earlier rollouts, and people, have left that keeps nodes from beginning now."""
+
+    def why_paused(self) -> str:
+        """Why no node at all may begin; empty where they may."""
+        ...
+
+    def why_held(self, planned: PlannedNode) -> str:
+        """Why nodes with this one's staged version may not; empty where they may."""
+        ...
+
+
+class NothingRemembered:
+    """Nothing is held against any node."""
+
+    def why_paused(self) -> str:
+        """They may begin."""
+        return ""
+
+    def why_held(self, planned: PlannedNode) -> str:  # noqa: ARG002 - the protocol's
+        """It may begin."""
+        return ""
+
+
 class NoGates:
     """Nothing is held up."""
 

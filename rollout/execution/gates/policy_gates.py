@@ -1,7 +1,7 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rollout.errors import BlockedError, GateError, InterruptedRunError
@@ -10,7 +10,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
-from rollout.execution.gates.gates import OPEN, Hold, Later
+from rollout.execution.gates.gates import OPEN, Hold, Later, NothingRemembered, Remembered
 from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.node.context import NodeContext
@@ -40,6 +40,7 @@ class Surroundings:
     cluster: PatientApi
     report: Reporter
     stop: StopRequest
+    memory: Remembered = field(default_factory=NothingRemembered)
 
 
 class PolicyGates:
@@ -76,18 +77,24 @@ class PolicyGates:
         return self._command("wave", _about(wave, self._around.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
-        """Ask the time left, the windows, the blocking pods and the alerts, the cheapest first."""
+        """Ask the time left, the windows, the memory, the blocking pods and the alerts, the cheapest first."""
         if late := self._too_late(node):
             return Hold(late, final=True)
         shut = self._window(node)
         if shut.why:
             return self._report_once("", shut)
-        if why := self._blocking_pods(node):
-            return self._report_once(node.name, self._bounded(node, why))
-        if why := self._alert():
-            return self._report_once(node.name, replace(self._bounded(node, why), is_general=True))
+        if against := self._remembered(node):
+            return Hold(against, final=True)
+        alert = ""
+        if why := self._blocking_pods(node) or (alert := self._alert()):
+            return self._report_once(node.name, replace(self._bounded(node, why), is_general=bool(alert)))
         self._held.pop(node.name, None)
         return OPEN
+
+    def _remembered(self, node: PlannedNode) -> str:
+        """What is held against a node, or any; a pause leaves it for another time."""
+        paused = self._around.memory.why_paused()
+        return Later(paused) if paused else self._around.memory.why_held(node)
 
     def before_node(self, context: NodeContext) -> None:
         """Ask the command."""

@@ -34,6 +34,7 @@ class Situation:
     """The cluster as it is when an interrupted rollout is gone on with.
 
     `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node.
+    `unattended`: an operating process goes on, and nobody has decided to.
     """
 
     snapshot: ClusterSnapshot
@@ -41,6 +42,7 @@ class Situation:
     observations: Mapping[str, HostObservation]
     now: datetime
     past: Past
+    unattended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +73,19 @@ def rules_of(unfinished: Unfinished) -> Policy:
 def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
     """The same under its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
 
-    Begun nodes are finished in any case. Where nodes are in other pools today, the others are left for a new plan.
+    Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, and
+    once as many have failed as may. Where none is under way the gates are today's: one that nothing opens any more, as
+    its Prometheus is gone, would hold the rest for ever.
     """
     standing = unfinished.record.plan
     if standing is None:
         return unfinished
     rules = stricter(standing.policy, today, _planned_for(standing))
-    regrouped = is_regrouped(standing.policy, today)
-    return replace(
-        unfinished,
-        record=replace(unfinished.record, plan=replace(standing, policy=rules)),
-        untouched=tuple(node for node in unfinished.untouched if node.name in meant and not regrouped),
-    )
+    rules = rules if unfinished.blocks else replace(rules, gates=today.gates)
+    under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(standing, policy=rules)))
+    if is_regrouped(standing.policy, today) or has_failed_enough(under_rules):
+        return replace(under_rules, untouched=())
+    return replace(under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant))
 
 
 def has_failed_enough(unfinished: Unfinished) -> bool:
@@ -99,7 +102,12 @@ def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[st
 
 
 def continuation(
-    unfinished: Unfinished, situation: Situation, *, retry_failed: bool, skip_blocked: bool
+    unfinished: Unfinished,
+    situation: Situation,
+    *,
+    retry_failed: bool,
+    skip_blocked: bool,
+    include_held: bool = False,
 ) -> Continuation:
     """The nodes that were begun, taken on from where they stand, and the others by the rollout's own rules."""
     begun = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
@@ -108,7 +116,14 @@ def continuation(
     begun = tuple(item for item in begun if item.node.name not in stranded_nodes)
     selected = _selected(unfinished, situation.snapshot)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
-    fresh = _planned_anew(unfinished, pending, situation, selected, skip_blocked=skip_blocked)
+    rules = rules_of(unfinished)
+    rules = replace(
+        rules,
+        skip_blocked=rules.skip_blocked or skip_blocked,
+        include_held=rules.include_held or include_held,
+    )
+    retried = frozenset(unfinished.given_back) if retry_failed else frozenset()
+    fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried)
     plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
     limit = rules_of(unfinished).max_failures.of(selected)
     inherited = Inheritance(
@@ -119,6 +134,7 @@ def continuation(
         failed=() if retry_failed else _failed_before(unfinished),
         stranded=left_behind,
         is_recorded=not unfinished.record.problem,
+        retried=retried,
     )
     present = {node.name for node in situation.snapshot.nodes}
     plan = with_earlier_exclusions(plan, unfinished.record.plan, present)
@@ -175,10 +191,14 @@ def _planned_for(plan: RolloutPlan) -> int:
 
 
 def _planned_anew(
-    unfinished: Unfinished, pending: frozenset[str], situation: Situation, selected: int, *, skip_blocked: bool
+    unfinished: Unfinished,
+    pending: frozenset[str],
+    situation: Situation,
+    selected: int,
+    policy: Policy,
+    retried: frozenset[str],
 ) -> RolloutPlan:
-    """A plan of the nodes that were never begun, by the rules of the run; its counts are of all the run's nodes."""
-    policy = rules_of(unfinished)
+    """A plan of the nodes that were never begun, by these rules of the run; its counts are of all the run's nodes."""
     pools, ends = pools_of(policy), _taken(unfinished, situation.snapshot)
     sizes = pools.sizes(_selected_nodes(unfinished, situation.snapshot)) if policy.pools else {"": selected}
     counted = replace(
@@ -186,7 +206,6 @@ def _planned_anew(
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
         pools=tuple(_remaining_in(pool, pools, ends[pool.name], sizes.get(pool.name, 0)) for pool in policy.pools),
-        skip_blocked=policy.skip_blocked or skip_blocked,
     )
     return build_plan(
         PlanInputs(
@@ -197,6 +216,8 @@ def _planned_anew(
             policy=counted,
             created_at=situation.now,
             past=situation.past,
+            unattended=situation.unattended,
+            retried=retried,
         )
     )
 

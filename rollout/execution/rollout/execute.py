@@ -23,6 +23,7 @@ from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
+from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.record import NoRecord, Record, RunRecord
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.pool_rooms import PoolRooms
@@ -53,6 +54,7 @@ class _Run:
     gates: Gates
     record: Record
     moved: MovedPods
+    memory: RunMemory
     precedence: Precedence = field(default_factory=Precedence)
 
     @property
@@ -90,13 +92,14 @@ def execute(
     lease = LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice)
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
-        around = Surroundings(plan, cluster, report, stop)
+        memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))
+        around = Surroundings(plan, cluster, report, stop, memory)
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
         record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
-        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)
         with _soft_taints(run):
             ledger = _run_waves(run)
         if not ledger.fenced and _may_act(lock):
@@ -119,6 +122,13 @@ def _soft_taints(run: _Run) -> AbstractContextManager[None]:
         return nullcontext()
     waiting = frozenset(node.name for node in run.plan.nodes) - run.inherited.begun.keys()
     return run.tainting.standing(waiting, frozenset(left.node for left in run.plan.excluded))
+
+
+def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance | None) -> Terms:
+    policy = plan.policy
+    limit = max(1, policy.max_failures.of(options.selected))
+    retried = inherited.retried if inherited else frozenset()
+    return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried)
 
 
 def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
@@ -264,6 +274,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
     result = _run_safely(_context(run, planned))
     if result.outcome is Outcome.SKIPPED and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
+    run.memory.note(planned, result.outcome, result.phase)
     run.report.node_finished(result)
     return result
 
@@ -281,6 +292,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         is_taken_up=planned.name in begun,
         precedence=run.precedence,
         moved=run.moved,
+        remember=run.memory.note,
     )
 
 

@@ -53,7 +53,7 @@ class Inheritance:
     what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
     towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
     ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
-    none is written or taken away.
+    none is written or taken away. `retried` are nodes that failed and were given back, and are tried again.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
@@ -63,3 +63,4 @@ class Inheritance:
     failed: tuple[NotDone, ...] = ()
     stranded: tuple[NodeResult, ...] = ()
     is_recorded: bool = True
+    retried: frozenset[str] = frozenset()

@@ -21,6 +21,8 @@ class CheckName(StrEnum):
     SERVER_VERSION = "server-version"
     RIGHT = "right"
     LOCK = "lock"
+    MEMORY = "memory"
+    PAUSE = "pause"
     NODES = "nodes"
     POOL = "pool"
     NODE = "node"
