@@ -254,11 +254,20 @@ class NodeFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldVersion:
+    """A version of the operating system that no further node is taken to, and the nodes on which it failed."""
+
+    version: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about the whole run: a lost connection to the API, a stop request, a lost Lease."""
+    """Something about the whole run: a lost connection to the API, a stop request, a lost Lease, a version held."""
 
     at: datetime
     message: str
+    held: HeldVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """From a run's events to what those are sent who do not watch it."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -14,12 +15,15 @@ from rollout.model.notification import (
     NodeFailedNote,
     RolloutState,
     StartedNote,
+    VersionHeldNote,
     WaveDoneNote,
 )
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
+    HeldVersion,
     NodeFinished,
     NodeResult,
+    Notice,
     Outcome,
     Phase,
     PlanReady,
@@ -114,6 +118,8 @@ class Noteworthy:
                 yield from self._blocked(event)
             case NodeFinished():
                 yield from self._node(event.result)
+            case Notice(held=HeldVersion() as held):
+                yield _held_version(held, event.message)
             case RunFinished():
                 self._is_over = True
                 yield self._finished(event.result, stopped=stopped)
@@ -199,6 +205,16 @@ def _look_at(event: PodBlocked) -> str:
         namespace, _, name = event.pod.partition("/")
         return f"kubectl describe pod -n {namespace} {name}"
     return f"kubectl describe pdb -n {namespace} {name}"
+
+
+def _held_version(held: HeldVersion, message: str) -> VersionHeldNote:
+    return VersionHeldNote(
+        level=Level.WARNING,
+        next=f"rollout release {shlex.quote(held.version)}",
+        version=held.version,
+        failed_nodes=held.nodes,
+        message=message,
+    )
 
 
 def _failed(result: NodeResult) -> NodeFailedNote:

@@ -22,9 +22,11 @@ from rollout.model.notification import (
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import (
+    HeldVersion,
     NodeFinished,
     NodeResult,
     NotDone,
+    Notice,
     NotStarted,
     Outcome,
     Phase,
@@ -236,10 +238,16 @@ def test_the_words_of_a_start_and_of_a_hold() -> None:
     )
 
 
-def test_the_words_of_a_version_that_is_held() -> None:
-    note = VersionHeldNote(version="4081.2.1", failed_nodes=("a", "b"), message="It failed twice.", cluster="prod")
+def test_a_version_that_is_held() -> None:
+    why = "version 4081.2.1 is held: it failed on 2 nodes, a, b"
+    assert notes(Notice(AT, why)) == []
+    (note,) = notes(Notice(AT, why, HeldVersion("4081.2.1", ("a", "b"))))
+    assert isinstance(note, VersionHeldNote)
+    assert (note.version, note.failed_nodes, note.level) == ("4081.2.1", ("a", "b"), Level.WARNING)
     assert worded(note).title == "prod: version 4081.2.1 is held"
-    assert worded(note).body.startswith("It failed on a, b. It failed twice.")
+    assert worded(note).body.startswith(f"{why}.\nNext: rollout release 4081.2.1\n")
+    (strange,) = notes(Notice(AT, why, HeldVersion("1; reboot", ("a",))))
+    assert strange.next == "rollout release '1; reboot'"
 
 
 def test_text_of_others_is_made_safe_in_titles_bodies_and_templates() -> None:

@@ -17,6 +17,7 @@ from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import error_console, show
 from rollout.errors import ExitCode
+from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.rollout.execute import execute as execute_plan
@@ -175,6 +176,13 @@ def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
         observer.notify(PlanReady(now, run.plan))
         observer.notify(RunFinished(now, result))
     return result
+
+
+def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
+    """Have notifications tell of the end of a run that had no nodes, where something was asked for and not done."""
+    if result.not_done:
+        with _notified(run, Observers(()), stop) as observer:
+            observer.notify(RunFinished(wiring.system_clock().now(), result))
 
 
 def tell_nothing(*why: str) -> None:

@@ -197,7 +197,9 @@ class _Pass:
             if not settings.as_json:
                 show(plan.shown(run.plan, intent, gathered.snapshot))
             return self._carried_out(run)
-        return _nothing_to_do(run.plan)
+        result = _nothing_to_do(run.plan)
+        execute.notify_end(self._unattended(run), result, self.stop)
+        return result
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -208,10 +210,11 @@ class _Pass:
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
+        return execute.carry_out(self._unattended(run), self.stop, as_json=self.settings.as_json)
+
+    def _unattended(self, run: Run) -> Run:
         options = replace(run.options, operating=True, stale_lease=self.watch.stale)
-        return execute.carry_out(
-            replace(run, options=options, news=self.news), self.stop, as_json=self.settings.as_json
-        )
+        return replace(run, options=options, news=self.news)
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.progress import (
+    HeldVersion,
     NodeFinished,
     NodeResult,
     NodeStep,
@@ -76,9 +77,9 @@ class Reporter:
         """A node's end."""
         self._observer.notify(NodeFinished(self.now, result))
 
-    def notice(self, message: str) -> None:
-        """Something about the whole run."""
-        self._observer.notify(Notice(self.now, message))
+    def notice(self, message: str, held: HeldVersion | None = None) -> None:
+        """Something about the whole run; `held`: that a version is."""
+        self._observer.notify(Notice(self.now, message, held))
 
     def finished(self, result: RunResult) -> None:
         """The end."""

@@ -17,7 +17,7 @@ from rollout.gather.cluster.memory import memory_path, read_standing, written_me
 from rollout.model import marks
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
-from rollout.model.progress import Outcome, Phase
+from rollout.model.progress import HeldVersion, Outcome, Phase
 from rollout.planning.memory import Ended, noted, why_held
 from rollout.ports import ClusterApi
 
@@ -115,8 +115,10 @@ class RunMemory:
                 return
             self._write()
         if (why := why_held(self._seen, planned.staged_version)) and not why_held(before, planned.staged_version):
+            version = planned.staged_version
             self._report.notice(
-                f"{why}. Nodes that have it staged are left out: rollout release {planned.staged_version}"
+                f"{why}. Nodes that have it staged are left out: rollout release {version}",
+                HeldVersion(version, self._seen.versions[version].nodes),
             )
 
     @property
