@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 _PREFIX = "ROLLOUT_"
 _SECRET_NAMES = frozenset({"ROLLOUT_NOTIFY"})
-_SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN")
+# the URL of a Pushgateway may have a password in it
+_SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY")
 
 
 def child_environment() -> dict[str, str]:
@@ -22,5 +23,5 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name is a secret of ours: a passphrase, a token, where notifications go."""
+    """Whether a variable of this name is a secret of ours: a passphrase, a token, a URL with a password."""
     return name in _SECRET_NAMES or (name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS))

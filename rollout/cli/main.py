@@ -22,6 +22,8 @@ from rollout.cli.commands.doctor import doctor
 from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.lab import lab_app
+from rollout.cli.commands.manifests import manifests
+from rollout.cli.commands.metrics import metrics_app
 from rollout.cli.commands.operate import operate
 from rollout.cli.commands.pause import pause, unpause
 from rollout.cli.commands.plan import plan
@@ -99,10 +101,12 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
     check_update: None,
+    manifests: "Print what runs rollout in the cluster, for kubectl apply.",
 }
 for _command, _short in _COMMANDS.items():
     app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
+app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")
 app.command(cls=SectionedCommand)(version)
 

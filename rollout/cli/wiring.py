@@ -3,7 +3,7 @@
 import getpass
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,13 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
+    from rollout.adapters.metrics_server import MetricsServer
     from rollout.adapters.notify.destination import Destination
+    from rollout.adapters.pushgateway import Pushgateway
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
+    from rollout.report.metrics.exposition import Metrics
 
 
 def cluster_api(options: ClusterOptions) -> ClusterApi:
@@ -145,6 +148,20 @@ def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks 
     from rollout.adapters.ansible.playbooks import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(ssh), files)
+
+
+def pushgateway(url: str, cluster: str) -> "Pushgateway":
+    """Where metrics of this cluster are pushed to."""
+    from rollout.adapters.pushgateway import Pushgateway
+
+    return Pushgateway(url, cluster)
+
+
+def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool]) -> "MetricsServer":
+    """Where metrics are scraped."""
+    from rollout.adapters.metrics_server import MetricsServer
+
+    return MetricsServer(address, metrics, is_ready)
 
 
 def notify_destinations(options: NotifyOptions) -> "tuple[Destination, ...]":

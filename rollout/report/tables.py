@@ -171,7 +171,7 @@ def _distinct(values: Iterable[str]) -> Iterable[str]:
     return dict.fromkeys(values)
 
 
-def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str, ...]]]:
     """The headings, and a row for all nodes that are left out for the same reason: of most clusters most nodes."""
     alike: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:

@@ -17,6 +17,7 @@ from rollout.lab.scenario import load_scenario, scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
+from rollout.report.metrics.families import FAMILIES
 
 _EXIT_CODES = {
     ExitCode.OK: "done, or nothing to do",
@@ -179,36 +180,31 @@ def unexplained() -> list[str]:
     return [str(word) for kind, meanings in explained.items() for word in kind if word not in meanings]
 
 
-def roles() -> str:
-    """The rights of a rollout as the YAML of a ClusterRole, and of a Role for each namespace that it writes in."""
-    wide = [right for right in apply_rights(LEASE_NAMESPACE) if not _is_namespaced(right)]
-    within = [right for right in apply_rights(LEASE_NAMESPACE) if _is_namespaced(right)]
-    namespaces = dict.fromkeys(right.namespace for right in within)
-    documents = [
-        _role("ClusterRole", "", wide),
-        *(_role("Role", name, [right for right in within if right.namespace == name]) for name in namespaces),
-    ]
-    return "\n".join(("```yaml", "\n---\n".join(documents), "```"))
+def rights() -> str:
+    """Everything that a rollout may be asked for at the API server, and what for."""
+    rows: dict[tuple[str, str, str], list[Right]] = {}
+    usual, deleting = (apply_rights(LEASE_NAMESPACE, disable_eviction=deletes) for deletes in (False, True))
+    for right in dict.fromkeys((*usual, *deleting)):
+        rows.setdefault((_resource(right), _place(right), right.purpose), []).append(right)
+    return _table(("resource", "where", "verbs", "to"), [_right(*key, alike) for key, alike in rows.items()])
 
 
-def _is_namespaced(right: Right) -> bool:
-    """A namespace itself is in none, though access reviews name it as its own."""
-    return bool(right.namespace) and right.resource != "namespaces"
+def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> Sequence[str]:
+    condition = "" if set(rights) & set(apply_rights(LEASE_NAMESPACE)) else "; with `--disable-eviction` alone"
+    without = "; a rollout works without" if all(right.optional for right in rights) else ""
+    return f"`{resource}`", place, ", ".join(right.verb for right in rights), f"{purpose}{condition}{without}"
 
 
-def _role(kind: str, namespace: str, rights: Iterable[Right]) -> str:
-    rules: dict[tuple[str, str, str], list[str]] = {}
-    for right in rights:
-        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-        rules.setdefault((right.group, resource, right.name), []).append(right.verb)
-    metadata = f"name: node-rollout, namespace: {namespace}" if namespace else "name: node-rollout"
-    head = ("apiVersion: rbac.authorization.k8s.io/v1", f"kind: {kind}", f"metadata: {{{metadata}}}", "rules:")
-    return "\n".join((*head, *(_rule(*key, verbs) for key, verbs in rules.items())))
+def _resource(right: Right) -> str:
+    resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+    return f"{resource}.{right.group}" if right.group else resource
 
 
-def _rule(group: str, resource: str, name: str, verbs: Iterable[str]) -> str:
-    names = f"resourceNames: [{name}], " if name else ""
-    return f'  - {{apiGroups: ["{group}"], resources: [{resource}], {names}verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
+def _place(right: Right) -> str:
+    if not right.namespace:
+        return "all"
+    namespace = "" if right.resource == "namespaces" else f"`{right.namespace}`"
+    return ", ".join(part for part in (namespace, f"`{right.name}`" if right.name else "") if part)
 
 
 def reserved() -> str:
@@ -217,6 +213,15 @@ def reserved() -> str:
     for setting, reason in RESERVED.items():
         by_reason.setdefault(reason, []).append(f"`{setting}`")
     return _table(("settings", "because each"), [(", ".join(names), reason) for reason, names in by_reason.items()])
+
+
+def metrics() -> str:
+    """Every metric with its labels."""
+    rows = [
+        (f"`{family.name}`", family.kind.value, ", ".join(f"`{label}`" for label in family.labels), family.help)
+        for family in FAMILIES
+    ]
+    return _table(("metric", "kind", "labels", "means"), rows)
 
 
 def scenarios() -> str:
@@ -232,8 +237,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "reasons": reasons,
     "blockers": lambda: words(_BLOCKERS, "kind"),
     "warnings": lambda: words(_WARNINGS, "kind"),
-    "roles": roles,
+    "rights": rights,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "reserved": reserved,
     "scenarios": scenarios,
+    "metrics": metrics,
 }

@@ -21,7 +21,7 @@ class Step:
     @property
     def pairs(self) -> dict[str, str]:
         """Of ENV and LABEL: `name=value name="value"`."""
-        return dict(word.split("=", 1) for word in shlex.split(self.text))  # type: ignore[misc]
+        return dict(word.split("=", 1) for word in shlex.split(self.text))
 
     @property
     def words(self) -> list[str]:

@@ -27,7 +27,7 @@ def steps() -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("schema", ["github-workflows", "dependabot"])
 def test_they_are_valid(schema: str) -> None:
     files = [ROOT / ".github" / "dependabot.yml"] if schema == "dependabot" else WORKFLOWS
-    command = [CHECK, "--builtin-schema", f"vendor.{schema}", *files]
+    command = [str(CHECK), "--builtin-schema", f"vendor.{schema}", *map(str, files)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
 

@@ -9,7 +9,7 @@ from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-unt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollout.model.plan import Exclusion, ExclusionReason, PlanSummary, PlanWarning
+from rollout.model.plan import Exclusion, ExclusionReason, PlanSummary, PlanWarning, RolloutPlan
 from rollout.model.text import printable
 from rollout.report.markdown import plan_markdown
 from tests.report.builders import blocker, plan
@@ -31,7 +31,7 @@ def rendered(text: str) -> str:
     return page
 
 
-def plan_with(text: str):  # noqa: ANN201 - a plan of the builders
+def plan_with(text: str) -> RolloutPlan:
     excluded = (Exclusion("node-4", ExclusionReason.UNREACHABLE, text), Exclusion(text, ExclusionReason.PAUSED, "x"))
     warnings = (PlanWarning("node-1", text, text),)
     return replace(plan(blockers=(blocker(),), warnings=warnings), excluded=excluded, plan_id=text or "0")

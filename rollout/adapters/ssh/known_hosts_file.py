@@ -109,6 +109,11 @@ def matches(patterns: str, name: str) -> bool:
     return is_match(patterns.lower().split(","), name)
 
 
+def vouches(text: str) -> bool:
+    """Whether known_hosts of this content know any host, by its key or by an authority's."""
+    return any(key is not None and marker != _REVOKED for marker, _, key in map(_fields, text.splitlines()))
+
+
 def _text(file: Path, *, must_exist: bool) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace")

@@ -1,6 +1,6 @@
 """`rollout apply`."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions, LocalGateOptions, is_flag_given, refuse_another_address
 from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
@@ -65,7 +66,8 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, new_run, plan, refusals
+    from rollout.cli.stages import execute, gather, new_run, plan, refusals
+    from rollout.cli.stages.metrics import metered
     from rollout.model.text import counted
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
@@ -74,16 +76,20 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     refuse_rules_beside_plan(call, intent, process.reboot, gates.prometheus_url)
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
-    gathered = new_run.gathered(intent, cluster, process)
-    run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json)
-    if require_all:
-        refusals.refuse_excluded(run.plan, from_file=file is not None)
-    refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
-    if dry_run:
-        raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
-    if run.plan.waves and not (yes or file):
-        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}")
-    raise typer.Exit(execute.execute(run, as_json=general.as_json))
+    connections = gather.connect(cluster, intent.selection, process.ssh)
+    measured = MetricsOptions() if dry_run else process.metrics
+    with metered(measured, connections.api.server) as meter, meter.measured_pass():
+        gathered = new_run.gathered_by(connections, intent, process)
+        meter.observe_hosts(gathered.targets.observations)
+        run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json)
+        if require_all:
+            refusals.refuse_excluded(run.plan, from_file=file is not None)
+        refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
+        if dry_run:
+            raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
+        if run.plan.waves and not (yes or file):
+            consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}")
+        raise typer.Exit(execute.execute(replace(run, observers=meter.observers), as_json=general.as_json))
 
 
 def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions, own_url: str) -> None:

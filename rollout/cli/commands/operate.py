@@ -10,14 +10,16 @@ from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
 from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.metrics import ListenOptions
 from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.run import LeftoverOptions, ProcessOptions
 from rollout.cli.settings import rereading
-from rollout.errors import UsageError
+from rollout.errors import RolloutError, UsageError
 from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
+    from rollout.cli.stages.metrics import Meter
     from rollout.cli.stages.operating import PassSettings
     from rollout.model.policy import Policy
 
@@ -52,6 +54,7 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
     process: ProcessOptions,
     general: GeneralOptions,
     pace: PaceOptions,
+    listen: ListenOptions,
     require_all: RequireAllOption = False,
     ignore_blockers: IgnoreOption = False,
 ) -> None:
@@ -74,6 +77,7 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
     skips = policy.skip_blocked if _is_given(call, "skip_blocked") else not ignore_blockers
     leftover = LeftoverOptions(require_all=require_all, skip_blocked=skips, ignore_blockers=ignore_blockers)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
+    from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.operating import PassSettings
 
     settings = PassSettings(
@@ -88,23 +92,37 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
         as_json=general.as_json,
     )
     if not rereading.answer(call, settings):
-        _operate(call, settings, pace, verbose=general.verbose)
+        with metered(process.metrics, _server(cluster), listen.metrics_listen) as meter:
+            _operate(call, settings, pace, meter, verbose=general.verbose)
 
 
-def _operate(call: typer.Context, settings: "PassSettings", pace: PaceOptions, *, verbose: bool) -> None:
+def _operate(
+    call: typer.Context, settings: "PassSettings", pace: PaceOptions, meter: "Meter", *, verbose: bool
+) -> None:
     from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.notify import News
-    from rollout.cli.stages.operating import PassSettings, make_pass
+    from rollout.cli.stages.operating import Lasting, PassSettings, make_pass
     from rollout.cli.stages.standing import Loop
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.lock_holder import LeaseWatch
 
     clock, ending = wiring.system_clock(), StopRequest()
+    lasting = Lasting(LeaseWatch(clock), ending, meter, News())
     with interrupted_by_signals(ending):
         if pace.once:
-            raise typer.Exit(make_pass(settings, LeaseWatch(clock), ending, News()).code)
-        Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, ending).run(settings)
+            raise typer.Exit(make_pass(settings, lasting).code)
+        Loop(lambda: rereading.reread(call, PassSettings), pace.every, verbose, clock, lasting).run(settings)
+
+
+def _server(cluster: ClusterOptions) -> str:
+    """The API server's address; empty where there is no way to it, which each pass tells."""
+    from rollout.cli import wiring
+
+    try:
+        return wiring.cluster_api(cluster).server
+    except RolloutError:
+        return ""
 
 
 def _unattended(policy: "Policy", *, skip_blocked: bool) -> "Policy":

@@ -1,5 +1,6 @@
 """`rollout resume`."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -36,6 +37,7 @@ def resume(
     """
     from rollout.cli import consent, wiring
     from rollout.cli.stages import execute, gather, refusals, remainder
+    from rollout.cli.stages.metrics import metered
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
 
@@ -53,12 +55,14 @@ def resume(
         refuse_another_address(call, alerts.prometheus_url, rules)
     gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
-    run = remainder.planned_rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
-    if not yes:
-        consent.ask("Resume this rollout")
-    code = execute.execute(run, as_json=general.as_json)
-    _tell_standing_record(unfinished)
-    raise typer.Exit(code)
+    with metered(process.metrics, connections.api.server) as meter, meter.measured_pass():
+        run = remainder.planned_rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
+        meter.observe_hosts(run.targets.observations, among_others=True)
+        if not yes:
+            consent.ask("Resume this rollout")
+        code = execute.execute(replace(run, observers=meter.observers), as_json=general.as_json)
+        _tell_standing_record(unfinished)
+        raise typer.Exit(code)
 
 
 def _tell_standing_record(unfinished: "Unfinished") -> None:

@@ -23,6 +23,7 @@ PATIENCE = "Patience"
 WINDOWS = "Windows"
 GATES = "Gates"
 STOPPING = "Stopping"
+METRICS = "Metrics"
 NOTIFICATIONS = "Notifications"
 GENERAL = "Output and settings"
 # Options that only one command, or two, have: the help lists them last.

@@ -1,12 +1,13 @@
 """Options of the commands that act: consent, how to stop, where to keep the journal, what to do with leftovers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
+from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.options.nodes import IgnoreOption, IncludeHeldOption, RequireAllOption, SkipBlockedOption
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
@@ -54,6 +55,7 @@ class ProcessOptions:
     stop: StopOptions
     journal: JournalOptions
     notify: NotifyOptions
+    metrics: MetricsOptions = field(default_factory=MetricsOptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TypeVar
 
 import typer
@@ -144,6 +145,30 @@ def prometheus_url(value: str) -> str:
     from rollout.adapters.prometheus import checked_url
 
     return _read(checked_url, value.strip()) if value.strip() else ""
+
+
+def pushgateway_url(value: str) -> str:
+    """The address of a Pushgateway, or none."""
+    from rollout.adapters.pushgateway import checked_push_url
+
+    return _read(checked_push_url, value.strip()) if value.strip() else ""
+
+
+def listen_address(value: str) -> str:
+    """An address to listen on, or none."""
+    from rollout.adapters.metrics_server import parsed_address
+
+    if value.strip():
+        _read(parsed_address, value.strip())
+    return value.strip()
+
+
+def textfile(value: str) -> Path:
+    """A file that node_exporter would read."""
+    path = Path(value)
+    if path.suffix != ".prom":
+        raise ValueError(f"{value!r} would not be read: node_exporter takes files that end in .prom")
+    return path
 
 
 def rival(value: str) -> str:

@@ -10,6 +10,7 @@ is an error, not a silent default. A file that nobody named may only tune: see `
 """
 
 import difflib
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from rollout.errors import UsageError
 
 # Of a command's context: the file that its defaults come from.
 SETTINGS_FILE = "rollout.settings-file"
+# Likewise: what stands in it, as it is written.
+SETTINGS_TEXT = "rollout.settings-text"
 # Likewise: its [[pool]] tables, for the commands that know pools.
 POOL_KEY, POOL_TABLES = "pool", "rollout.pools"
 # Likewise, while a command that runs reads its settings again: nothing is said of the file.
@@ -37,18 +40,33 @@ def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
     file = named_file(value) if value else file_here()
     if file is None:
         return value
-    tables, origin = _flags_by_command(context), str(file.path)
-    flags = {key: value for key, value in file.settings.items() if key != POOL_KEY}
-    defaults = settings_for(context.info_name or "", flags, tables, origin=origin)
+    origin = str(file.path)
+    flags = _without_pools(file.settings)
+    defaults = _settings_of(context.info_name or "", flags, context, origin)
     if not file.named:
         # what a pool may have of its own tunes
         refuse_reserved(flags, origin)
     if REREAD not in context.meta:
         _tell(file, by_flag=_is_given_by_flag(context))
     context.meta[SETTINGS_FILE] = origin
+    context.meta[SETTINGS_TEXT] = file.text
     context.meta[POOL_TABLES] = file.settings.get(POOL_KEY, [])
     context.default_map = defaults
     return file.path
+
+
+def settings_of_other(command: str, context: typer.Context) -> dict[str, Any]:
+    """What the file that this command was given says for another one: as `settings_for`; empty without a file."""
+    settings = tomllib.loads(context.meta.get(SETTINGS_TEXT, ""))
+    return _settings_of(command, _without_pools(settings), context, context.meta.get(SETTINGS_FILE, ""))
+
+
+def _settings_of(command: str, flags: Mapping[str, Any], context: typer.Context, origin: str) -> dict[str, Any]:
+    return settings_for(command, flags, _flags_by_command(context), origin=origin)
+
+
+def _without_pools(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in settings.items() if key != POOL_KEY}
 
 
 def _tell(file: SettingsFile, *, by_flag: bool) -> None:

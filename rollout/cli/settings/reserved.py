@@ -13,6 +13,7 @@ from rollout.errors import UsageError
 _RUNS = "runs programs, or names files that do"
 _TRUSTS = "chooses keys, whom to trust, or where a secret goes"
 _WRITES = "writes a file"
+_OPENS = "opens a port"
 _CONSENTS = "gives consent, or overrides a refusal"
 
 RESERVED: Mapping[str, str] = {
@@ -24,10 +25,16 @@ RESERVED: Mapping[str, str] = {
     "reboot-command": _RUNS,
     "pre-reboot-playbook": _RUNS,
     "post-reboot-playbook": _RUNS,
+    "image": _RUNS,
     "ssh-key": _TRUSTS,
+    "ssh-secret": _TRUSTS,
+    "env-secret": _TRUSTS,
     "known-hosts": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
+    "metrics-pushgateway": _TRUSTS,
+    "metrics-listen": _OPENS,
+    "metrics-textfile": _WRITES,
     "notify": _TRUSTS,
     "notify-file": _TRUSTS,
     "notify-template": _TRUSTS,
@@ -64,7 +71,8 @@ TUNING = frozenset(
         *("notify-on", "notify-held-after", "notify-cluster", "notify-test"),
         *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
-        *("run", "list", "host", "output", "verbose"),
+        *("namespace", "name", "schedule", "time-zone", "format"),
+        *("run", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }
 )

@@ -43,7 +43,8 @@ class Run:
     """A plan, and all it takes to run it.
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
-    given just now give up, for the reader of JSON lines. `news` is what notifications told before.
+    given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run; `news` is
+    what notifications told before.
     """
 
     plan: RolloutPlan
@@ -56,6 +57,7 @@ class Run:
     notify: NotifyOptions
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
+    observers: tuple[Observer, ...] = ()
     news: News = field(default_factory=News)
 
     @property
@@ -140,12 +142,17 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
     with (
-        journalled(Unfailing(observer), run.plan, _command(run), run.journal) as journal,
+        journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal) as journal,
         stopped_by_signals(stop),
         _notified(run, journal, stop) as observers,
     ):
         ports = Ports(api, shell, clock, observers, run.gates)
         return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
+
+
+def _all_of(run: Run, shown: Observer) -> Observer:
+    """Whoever shows the run, told last: what fails of it fails after the others have heard."""
+    return Observers((*map(Unfailing, run.observers), shown))
 
 
 def _command(run: Run) -> str:
@@ -169,6 +176,7 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
 def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
+    observer = _all_of(run, observer)
     with ExitStack() as owing:
         if result.not_done:
             observer = owing.enter_context(journalled(observer, run.plan, _command(run), run.journal))

@@ -14,6 +14,7 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
 from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.metrics import Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
@@ -67,21 +68,43 @@ class PassEnd:
     signalled: bool = False
 
 
-def make_pass(settings: PassSettings, watch: LeaseWatch, ending: StopRequest, news: News) -> PassEnd:
-    """Make one pass; `watch` knows of the lock what was seen before it, `ending` ends the process, `news` was told.
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What outlives a pass.
+
+    `watch` knows of the lock what was seen before, `ending` ends the process, `meter` measures all passes, and `news`
+    is what notifications told.
+    """
+
+    watch: LeaseWatch
+    ending: StopRequest
+    meter: Meter
+    news: News
+
+
+def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
+    """Make one pass.
 
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
-    news.turn()
+    lasting.news.turn()
+    with lasting.meter.measured_pass() as ended:
+        end = _passed(settings, lasting)
+        ended(end.code)
+    return end
+
+
+def _passed(settings: PassSettings, lasting: Lasting) -> PassEnd:
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
-    stop = TimedStop(end, ending, revert=settings.process.stop.stop is StopMode.REVERT)
+    stop = TimedStop(end, lasting.ending, revert=settings.process.stop.stop is StopMode.REVERT)
+    meter, news = lasting.meter, lasting.news
     try:
         connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
-        code = _Pass(settings, connections, stop, watch, news).make()
+        code = _Pass(settings, connections, stop, lasting).make()
     except LockedError as error:
-        code = _leave(f"another rollout is under way: {error.message}", as_json=settings.as_json)
+        code = _leave(f"another rollout is under way: {error.message}", meter, as_json=settings.as_json)
     except InterruptedRunError as error:
-        code = _leave(error.message, as_json=settings.as_json)
+        code = _leave(error.message, meter, as_json=settings.as_json)
         code = ExitCode.INTERRUPTED if stop.asked else code
     except RolloutError as error:
         if news.now is None:
@@ -91,8 +114,9 @@ def make_pass(settings: PassSettings, watch: LeaseWatch, ending: StopRequest, ne
     return PassEnd(code, stop.asked)
 
 
-def _leave(why: str, *, as_json: bool) -> ExitCode:
+def _leave(why: str, meter: Meter, *, as_json: bool) -> ExitCode:
     """No node is begun, which is no failure."""
+    meter.skip_pass()
     execute.tell_nothing(why) if as_json else show(f"No node is started: {why}.")
     return ExitCode.OK
 
@@ -104,8 +128,7 @@ class _Pass:
     settings: PassSettings
     connections: Connections
     stop: TimedStop
-    watch: LeaseWatch
-    news: News
+    lasting: Lasting
 
     def make(self) -> ExitCode:
         if holder := self._living_holder():
@@ -123,20 +146,20 @@ class _Pass:
         return self._code(self._begun_anew())
 
     def _leave(self, why: str) -> ExitCode:
-        return _leave(why, as_json=self.settings.as_json)
+        return _leave(why, self.lasting.meter, as_json=self.settings.as_json)
 
     def _living_holder(self) -> str:
         """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to."""
         if self.settings.process.lock.force_unlock:
             return ""
         if self._look() is Holder.UNKNOWN:
-            say(f"{self.watch.holder} holds the lock: watching it for a renewal")
+            say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
         while (state := self._look()) is Holder.UNKNOWN:
             time.sleep(_LOOK_AGAIN)
-        return self.watch.holder if state is Holder.ALIVE else ""
+        return self.lasting.watch.holder if state is Holder.ALIVE else ""
 
     def _look(self) -> Holder:
-        return self.watch.look(gather.read_lock(self.connections, self.settings.namespace))
+        return self.lasting.watch.look(gather.read_lock(self.connections, self.settings.namespace))
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
@@ -165,7 +188,7 @@ class _Pass:
     def _rest(self, unfinished: Unfinished) -> Run:
         settings = self.settings
         gates = self._gates(rules_of(unfinished))
-        return remainder.planned_rest(
+        run = remainder.planned_rest(
             unfinished,
             self.connections,
             settings.process,
@@ -174,6 +197,8 @@ class _Pass:
             quiet=settings.as_json,
             unattended=True,
         )
+        self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
+        return run
 
     def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
         """The nodes that today's settings mean; none where they mean something that is not there."""
@@ -189,6 +214,7 @@ class _Pass:
         settings = self.settings
         intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
+        self.lasting.meter.observe_hosts(gathered.targets.observations)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
@@ -213,8 +239,8 @@ class _Pass:
         return execute.carry_out(self._unattended(run), self.stop, as_json=self.settings.as_json)
 
     def _unattended(self, run: Run) -> Run:
-        options = replace(run.options, operating=True, stale_lease=self.watch.stale)
-        return replace(run, options=options, news=self.news)
+        options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
+        return replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""

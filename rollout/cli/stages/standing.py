@@ -11,11 +11,9 @@ from dataclasses import dataclass
 import typer
 
 from rollout.cli import failures, wiring
-from rollout.cli.stages.notify import News
-from rollout.cli.stages.operating import PassEnd, PassSettings, make_pass
+from rollout.cli.stages.operating import Lasting, PassEnd, PassSettings, make_pass
 from rollout.cli.terminal import say
 from rollout.errors import ApiError, RolloutError
-from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import read_lease
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.quantity import Duration
@@ -28,31 +26,30 @@ _LOOK_AGAIN = 2.0
 class Loop:
     """Makes passes, each by the settings as they are then; `reread` raises where they are broken.
 
-    `every` is from the beginning of one pass to that of the next; `ending` is wished by signals.
+    `every` is from the beginning of one pass to that of the next; signals wish for the end.
     """
 
     reread: Callable[[], PassSettings]
     every: Duration
     verbose: bool
     clock: Clock
-    ending: StopRequest
+    lasting: Lasting
 
     def run(self, settings: PassSettings) -> None:
         """Return once a signal asks for it."""
-        watch, news = LeaseWatch(self.clock), News()
         with suppress(KeyboardInterrupt):
-            while not self.ending.requested:
+            while not self.lasting.ending.requested:
                 began = self.clock.monotonic()
-                if self._pass(settings, watch, news).signalled:
+                if self._pass(settings).signalled:
                     break
-                self._idle(settings, watch, began + self.every)
+                self._idle(settings, began + self.every)
                 settings = self._settings(settings)
         say("stopped on request: no further pass is made")
 
-    def _pass(self, settings: PassSettings, watch: LeaseWatch, news: News) -> PassEnd:
+    def _pass(self, settings: PassSettings) -> PassEnd:
         """One pass; whatever goes wrong in it is told, and is over with it, unless nobody can be told any more."""
         try:
-            return make_pass(settings, watch, self.ending, news)
+            return make_pass(settings, self.lasting)
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - the next pass may well go right
@@ -70,11 +67,12 @@ class Loop:
             say("the settings have changed: the new ones are in force")
         return settings
 
-    def _idle(self, settings: PassSettings, watch: LeaseWatch, until: float) -> None:
+    def _idle(self, settings: PassSettings, until: float) -> None:
         """Wait for the time of the next pass, and for whoever holds the lock then; not for one that is gone."""
+        watch, ending = self.lasting.watch, self.lasting.ending
         tried, is_said = watch.stale, False
         api = self._api(settings)
-        while not self.ending.requested:
+        while not ending.requested:
             state = self._look(api, settings.namespace, watch)
             is_time = self.clock.monotonic() >= until
             if (is_time and state in (Holder.NOBODY, Holder.GONE)) or watch.stale not in ("", tried):
@@ -82,7 +80,7 @@ class Loop:
             if is_time and not is_said:
                 say(f"standing by: {watch.holder} holds the lock")
                 is_said = True
-            self.ending.wait(_LOOK_AGAIN)
+            ending.wait(_LOOK_AGAIN)
 
     def _look(self, api: ClusterApi | None, namespace: str, watch: LeaseWatch) -> Holder:
         """What is known of the lock's holder; while the API server is away, as much as before."""
