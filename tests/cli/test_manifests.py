@@ -99,6 +99,9 @@ def test_settings_that_lie_here_count_as_for_every_command(command: Command, kno
         ("journal = '/var/log/rollout'", "journal (the pod can write in /tmp alone)"),
         ("prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:1 may hold a secret"),
         ("gate-command = 'check --token abc'\n# token=abc", "cluster.toml:2 may hold a secret"),
+        ("notify = ['https://hooks.example/T0/B0/abc']", "cluster.toml:1 may hold a secret"),
+        ("apply = {notify = 'slack://a/b/c'}", "cluster.toml:1 may hold a secret"),
+        ("notify-file = 'urls'", "notify-file = 'urls' (a file of this machine"),
         ("canary = ", "is not TOML"),
     ],
 )

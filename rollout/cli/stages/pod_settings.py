@@ -29,7 +29,9 @@ _THIS_MACHINES = {
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
 _SECRET = re.compile(
-    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
+    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S"
+    # who has one of its URLs may write there
+    r"|(?<![\w-])notify['\"]?\s*=",
     re.IGNORECASE,
 )
 
@@ -65,6 +67,8 @@ def _values(context: typer.Context, written: Mapping[str, Any], origin: str) -> 
 
 def _value(option: Any, context: typer.Context, written: Mapping[str, Any], origin: str) -> Any:
     value = written.get(option.name, option.get_default(context))
+    if option.name in _READ_AT_ONCE:
+        return value
     try:
         return option.process_value(context, value)
     except typer.BadParameter as error:
@@ -84,7 +88,9 @@ def _unfit(written: Mapping[str, Any]) -> Iterator[str]:
             yield f"{_key(name)} = {value!r} (a file of this machine; mount it, and name it by its whole path)"
 
 
-_FILES = frozenset({"inventory", "ssh_config", "pre_reboot_playbook", "post_reboot_playbook"})
+# These are read as soon as they are named: in the pod.
+_READ_AT_ONCE = frozenset({"notify_file", "notify_template"})
+_FILES = _READ_AT_ONCE | {"inventory", "ssh_config", "pre_reboot_playbook", "post_reboot_playbook"}
 
 
 def _refuse(unfit: Iterator[str], origin: str) -> None:
@@ -101,7 +107,7 @@ def _refuse_secrets(text: str, origin: str) -> None:
         if _SECRET.search(line):
             raise UsageError(
                 f"{origin}:{number} may hold a secret, and would stand in a ConfigMap",
-                hint="Put it into a Secret as the setting's variable (ROLLOUT_PROMETHEUS_URL), and name that Secret "
+                hint="Put it into a Secret as the setting's variable (ROLLOUT_NOTIFY), and name that Secret "
                 "with --env-secret.",
             )
 
