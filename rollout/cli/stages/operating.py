@@ -229,7 +229,9 @@ class _Pass:
             if not settings.as_json:
                 show(plan.shown(run.plan, intent, gathered.snapshot))
             return self._carried_out(run)
-        return _nothing_to_do(run.plan)
+        result = _nothing_to_do(run.plan)
+        execute.notify_end(self._unattended(run), result, self.stop)
+        return result
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -240,12 +242,14 @@ class _Pass:
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
-        options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
-        run = replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
-        result = execute.carry_out(run, self.stop, as_json=self.settings.as_json)
+        result = execute.carry_out(self._unattended(run), self.stop, as_json=self.settings.as_json)
         if result.deferred and self.lasting.is_standing:
             _move_elsewhere(run)
         return result
+
+    def _unattended(self, run: Run) -> Run:
+        options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
+        return replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""
