@@ -16,7 +16,7 @@ from rollout.cli.options.flattening import group
 from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.settings.defaults import SETTINGS_FILE, SETTINGS_TEXT, settings_of_other
-from rollout.cli.settings.reserved import SECRETS
+from rollout.cli.settings.reserved import HIDDEN, SECRETS
 from rollout.errors import UsageError
 from rollout.model.policy import Policy
 
@@ -81,7 +81,10 @@ def _value(option: Any, context: typer.Context, written: Mapping[str, Any], orig
         return option.process_value(context, value)
     except typer.BadParameter as error:
         # pydantic's words for a ValueError of ours
-        reason, shown = error.message.replace("Value error, ", ""), "" if option.name in SECRETS else f" = {value!r}"
+        reason, shown = (
+            error.message.replace("Value error, ", ""),
+            "" if _key(option.name) in HIDDEN else f" = {value!r}",
+        )
         raise UsageError(f"{origin}: {_key(option.name)}{shown}: {reason}") from error
 
 
