@@ -47,7 +47,8 @@ def _words(note: AnyNote) -> tuple[str, str]:  # noqa: PLR0911 - one return a ty
         case NodeFailedNote():
             return _failed(note)
         case VersionHeldNote():
-            return f"version {printable(note.version)} is held", f"{printable(note.message)}."
+            nodes = shortened(note.failed_nodes)
+            return f"version {printable(note.version)} is held", f"It failed on {nodes}. {printable(note.message)}"
         case FinishedNote():
             return _finished(note)
         case TrialNote():

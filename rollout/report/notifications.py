@@ -20,10 +20,8 @@ from rollout.model.notification import (
 )
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import (
-    HeldVersion,
     NodeFinished,
     NodeResult,
-    Notice,
     Outcome,
     Phase,
     PlanReady,
@@ -31,6 +29,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveStarted,
 )
 from rollout.model.text import timestamp
@@ -118,8 +117,8 @@ class Noteworthy:
                 yield from self._blocked(event)
             case NodeFinished():
                 yield from self._node(event.result)
-            case Notice(held=HeldVersion() as held):
-                yield _held_version(held, event.message)
+            case VersionHeld():
+                yield _held_version(event)
             case RunFinished():
                 self._is_over = True
                 yield self._finished(event.result, stopped=stopped)
@@ -207,13 +206,13 @@ def _look_at(event: PodBlocked) -> str:
     return f"kubectl describe pdb -n {namespace} {name}"
 
 
-def _held_version(held: HeldVersion, message: str) -> VersionHeldNote:
+def _held_version(event: VersionHeld) -> VersionHeldNote:
     return VersionHeldNote(
-        level=Level.WARNING,
-        next=f"rollout release {shlex.quote(held.version)}",
-        version=held.version,
-        failed_nodes=held.nodes,
-        message=message,
+        level=Level.FAILURE,
+        next=f"rollout release {shlex.quote(event.version)}",
+        version=event.version,
+        failed_nodes=event.nodes,
+        message="Nodes that have it staged are left out until it is released, or another version is staged.",
     )
 
 

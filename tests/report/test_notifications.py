@@ -22,11 +22,9 @@ from rollout.model.notification import (
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import (
-    HeldVersion,
     NodeFinished,
     NodeResult,
     NotDone,
-    Notice,
     NotStarted,
     Outcome,
     Phase,
@@ -35,6 +33,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveStarted,
 )
 from rollout.report.notification_texts import Templates, worded
@@ -239,14 +238,13 @@ def test_the_words_of_a_start_and_of_a_hold() -> None:
 
 
 def test_a_version_that_is_held() -> None:
-    why = "version 4081.2.1 is held: it failed on 2 nodes, a, b"
-    assert notes(Notice(AT, why)) == []
-    (note,) = notes(Notice(AT, why, HeldVersion("4081.2.1", ("a", "b"))))
+    (note,) = notes(VersionHeld(AT, "4081.2.1", ("a", "b"), "version 4081.2.1 is held"))
     assert isinstance(note, VersionHeldNote)
-    assert (note.version, note.failed_nodes, note.level) == ("4081.2.1", ("a", "b"), Level.WARNING)
+    assert (note.version, note.failed_nodes, note.level) == ("4081.2.1", ("a", "b"), Level.FAILURE)
+    assert note.next == "rollout release 4081.2.1"
     assert worded(note).title == "prod: version 4081.2.1 is held"
-    assert worded(note).body.startswith(f"{why}.\nNext: rollout release 4081.2.1\n")
-    (strange,) = notes(Notice(AT, why, HeldVersion("1; reboot", ("a",))))
+    assert worded(note).body.startswith("It failed on a, b. ")
+    (strange,) = notes(VersionHeld(AT, "1; reboot", ("a",), ""))
     assert strange.next == "rollout release '1; reboot'"
 
 

@@ -108,7 +108,7 @@ def _operate(
     from rollout.execution.rollout.lock_holder import LeaseWatch
 
     clock, ending = wiring.system_clock(), StopRequest()
-    lasting = Lasting(LeaseWatch(clock), ending, meter, News())
+    lasting = Lasting(LeaseWatch(clock), ending, meter, News(), is_standing=not pace.once)
     with interrupted_by_signals(ending):
         if pace.once:
             raise typer.Exit(make_pass(settings, lasting).code)

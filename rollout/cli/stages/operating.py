@@ -26,6 +26,7 @@ from rollout.execution.gates.policy_gates import closed
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
+from rollout.execution.rollout.hand_over import move_elsewhere
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
@@ -33,6 +34,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.memory import why_aborted
 from rollout.planning.windows import Window
 from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
@@ -73,13 +75,14 @@ class Lasting:
     """What outlives a pass.
 
     `watch` knows of the lock what was seen before, `ending` ends the process, `meter` measures all passes, and `news`
-    is what notifications told.
+    is what notifications told. `is_standing`: pass follows pass, and no later pod takes what this one cannot.
     """
 
     watch: LeaseWatch
     ending: StopRequest
     meter: Meter
     news: News
+    is_standing: bool = False
 
 
 def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
@@ -163,11 +166,12 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
-        pause = gather.read_memory(self.connections, self.settings.namespace).pause
-        if pause is not None and not pause.is_over(self.connections.api.server_time()):
-            return f"all nodes are {pause}"
+        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
+        self.lasting.meter.observe_held(memory)
+        if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
+            return f"all nodes are {memory.pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
-        return closed(windows, wiring.system_clock().now())
+        return closed(windows, wiring.system_clock().now()) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
@@ -219,7 +223,7 @@ class _Pass:
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
-        if settings.as_json or run.plan.waves:
+        if settings.as_json or run.plan.waves or run.deferred:
             if not settings.as_json:
                 show(plan.shown(run.plan, intent, gathered.snapshot))
             return self._carried_out(run)
@@ -236,7 +240,11 @@ class _Pass:
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
-        return execute.carry_out(self._unattended(run), self.stop, as_json=self.settings.as_json)
+        run = self._unattended(run)
+        result = execute.carry_out(run, self.stop, as_json=self.settings.as_json)
+        if result.deferred and self.lasting.is_standing:
+            _move_elsewhere(run)
+        return result
 
     def _unattended(self, run: Run) -> Run:
         options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
@@ -247,9 +255,22 @@ class _Pass:
         if self.stop.asked and result.not_started:
             return ExitCode.INTERRUPTED
         untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
-        if result.failed or result.not_done or (untaken and not self.stop.requested):
+        missing = len(result.not_done) > len(result.deferred)
+        if result.failed or missing or (untaken and not self.stop.requested):
             return ExitCode.PARTIAL
         return ExitCode.OK
+
+
+def _move_elsewhere(run: Run) -> None:
+    """The own node waits for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
+    own = run.targets.own_node
+    if own is None:
+        return
+    try:
+        if sentence := move_elsewhere(run.connections.api, own, run.plan.policy.drain):
+            say(sentence)
+    except RolloutError as error:
+        say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
 
 
 def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:

@@ -5,7 +5,6 @@ from datetime import datetime
 
 from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.progress import (
-    HeldVersion,
     NodeFinished,
     NodeResult,
     NodeStep,
@@ -17,6 +16,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveSettling,
     WaveStarted,
 )
@@ -77,9 +77,13 @@ class Reporter:
         """A node's end."""
         self._observer.notify(NodeFinished(self.now, result))
 
-    def notice(self, message: str, held: HeldVersion | None = None) -> None:
-        """Something about the whole run; `held`: that a version is."""
-        self._observer.notify(Notice(self.now, message, held))
+    def version_held(self, version: str, nodes: Sequence[str], message: str) -> None:
+        """A version that no further node is taken to."""
+        self._observer.notify(VersionHeld(self.now, version, tuple(nodes), message))
+
+    def notice(self, message: str) -> None:
+        """Something about the whole run."""
+        self._observer.notify(Notice(self.now, message))
 
     def finished(self, result: RunResult) -> None:
         """The end."""
