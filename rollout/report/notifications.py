@@ -208,11 +208,11 @@ def _look_at(event: PodBlocked) -> str:
 
 def _held_version(event: VersionHeld) -> VersionHeldNote:
     return VersionHeldNote(
-        level=Level.FAILURE,
+        level=Level.WARNING,
         next=f"rollout release {shlex.quote(event.version)}",
         version=event.version,
         failed_nodes=event.nodes,
-        message="Nodes that have it staged are left out until it is released, or another version is staged.",
+        message=event.message,
     )
 
 

@@ -25,6 +25,7 @@ from rollout.model.progress import (
     NodeFinished,
     NodeResult,
     NotDone,
+    Notice,
     NotStarted,
     Outcome,
     Phase,
@@ -238,13 +239,14 @@ def test_the_words_of_a_start_and_of_a_hold() -> None:
 
 
 def test_a_version_that_is_held() -> None:
-    (note,) = notes(VersionHeld(AT, "4081.2.1", ("a", "b"), "version 4081.2.1 is held"))
+    why = "version 4081.2.1 is held: it failed on 2 nodes, a, b"
+    assert notes(Notice(AT, why)) == []
+    (note,) = notes(VersionHeld(AT, "4081.2.1", ("a", "b"), why))
     assert isinstance(note, VersionHeldNote)
-    assert (note.version, note.failed_nodes, note.level) == ("4081.2.1", ("a", "b"), Level.FAILURE)
-    assert note.next == "rollout release 4081.2.1"
+    assert (note.version, note.failed_nodes, note.level) == ("4081.2.1", ("a", "b"), Level.WARNING)
     assert worded(note).title == "prod: version 4081.2.1 is held"
-    assert worded(note).body.startswith("It failed on a, b. ")
-    (strange,) = notes(VersionHeld(AT, "1; reboot", ("a",), ""))
+    assert worded(note).body.startswith(f"{why}.\nNext: rollout release 4081.2.1\n")
+    (strange,) = notes(VersionHeld(AT, "1; reboot", ("a",), why))
     assert strange.next == "rollout release '1; reboot'"
 
 
