@@ -49,7 +49,8 @@ class LeaseTerms:
     """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it.
 
     The Lease of the run `unlock` is taken at once: somebody has made sure that its process is gone. So is its version
-    `stale`, which was seen to go unrenewed for its whole duration.
+    `stale`, which was seen to go unrenewed for its whole duration. Without `waits` no other is waited out: what was
+    planned before another held it fits no more.
     """
 
     namespace: str
@@ -59,6 +60,7 @@ class LeaseTerms:
     patience: float = 600.0
     unlock: str = ""
     stale: str = ""
+    waits: bool = True
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -237,6 +239,8 @@ class LeaseLock:
 
     def _outwait(self, lease: _Lease) -> _Lease:
         """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
+        if not self._terms.waits:
+            raise self._taken(lease.held_by, lease.metadata.annotations.get(marks.RUN, ""))
         seconds = lease.spec.lease_duration_seconds or self._terms.seconds
         self._notice(f"{lease.held_by} holds the lock: watching up to {Duration(round(seconds))} for a renewal")
         deadline = Deadline(self._clock, seconds)

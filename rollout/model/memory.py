@@ -75,6 +75,7 @@ class VersionFailures:
 class Memory:
     """All of it. `pause` is of all nodes, None where there is none.
 
+    `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
     `problem` says why what stands on the cluster is not understood, and is empty where it is; what is not understood
     counts as nothing. `is_newer`: another version of this program has written it, and it is not written over.
     """
@@ -82,6 +83,7 @@ class Memory:
     nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
     versions: Mapping[str, VersionFailures] = field(default_factory=dict)
     pause: Pause | None = None
+    aborted: Pause | None = None
     problem: str = ""
     is_newer: bool = False
 

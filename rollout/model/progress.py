@@ -267,6 +267,16 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionHeld:
+    """A version has failed on as many nodes as may fail, over all rollouts: no further one is taken to it."""
+
+    at: datetime
+    version: str
+    nodes: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """The end."""
 
@@ -275,5 +285,14 @@ class RunFinished:
 
 
 StepEvent = (
-    PlanReady | WaveStarted | WaveSettling | NodeStep | PodBlocked | PodReleased | NodeFinished | Notice | RunFinished
+    PlanReady
+    | WaveStarted
+    | WaveSettling
+    | NodeStep
+    | PodBlocked
+    | PodReleased
+    | NodeFinished
+    | VersionHeld
+    | Notice
+    | RunFinished
 )

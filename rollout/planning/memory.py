@@ -22,10 +22,11 @@ from rollout.model.memory import (
 )
 from rollout.model.plan import ExclusionReason, WarningKind
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import counted, shortened
+from rollout.model.text import counted, excerpt, shortened
 
 PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
+_LONGEST_SENTENCE = 400
 _LONGEST_VERSION = 128
 # Nothing was tried with these nodes, or not by this process: they tell nothing of the node.
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
@@ -189,7 +190,7 @@ def released_node(memory: Memory, node: str) -> Memory:
 def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool) -> Memory:
     """Without what is held against these; a pause of all nodes stays."""
     if everything:
-        return replace(NO_MEMORY, pause=memory.pause)
+        return replace(NO_MEMORY, pause=memory.pause, aborted=memory.aborted)
     for version in versions:
         memory = released_version(memory, version)
     for node in nodes:
@@ -198,8 +199,26 @@ def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], e
 
 
 def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
-    """With all nodes paused so; or not paused."""
-    return replace(memory, pause=pause)
+    """With all nodes paused so; or not paused, nor kept from unattended passes by an abort."""
+    return replace(memory, pause=pause, aborted=memory.aborted if pause else None)
+
+
+def with_abort(memory: Memory, *, aborted: Pause) -> Memory:
+    """With a rollout that a person aborted: none begins by itself."""
+    return replace(memory, aborted=aborted)
+
+
+def begun_by_hand(memory: Memory) -> Memory:
+    """After a person has begun another."""
+    return replace(memory, aborted=None)
+
+
+def why_aborted(memory: Memory) -> str:
+    """Why no unattended pass begins anything; empty where one may."""
+    if (aborted := memory.aborted) is None:
+        return ""
+    what = excerpt(f"rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}", _LONGEST_SENTENCE)
+    return f"{what}: begin another with `rollout apply`, or let passes begin again with `rollout unpause --all`"
 
 
 def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:

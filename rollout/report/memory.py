@@ -5,7 +5,7 @@ from datetime import datetime
 
 from rollout.model.memory import Memory
 from rollout.model.text import printable, shortened
-from rollout.planning.memory import why_held
+from rollout.planning.memory import why_aborted, why_held
 from rollout.planning.status import NodeStatus
 
 _MOST_NODES = 10
@@ -15,6 +15,8 @@ def memory_lines(memory: Memory, statuses: Sequence[NodeStatus], now: datetime |
     """A line for each thing that holds nodes back, with what ends it; nothing where nothing does."""
     if memory.pause is not None and not memory.pause.is_over(now):
         yield f"All nodes are {printable(str(memory.pause))}. End it: rollout unpause --all"
+    if why := why_aborted(memory):
+        yield f"No unattended pass begins anything: {printable(why)}"
     for version in memory.versions:
         if why := why_held(memory, version):
             staged = sum(status.staged_version == version for status in statuses)

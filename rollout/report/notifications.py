@@ -14,6 +14,7 @@ from rollout.model.notification import (
     NodeFailedNote,
     RolloutState,
     StartedNote,
+    VersionHeldNote,
     WaveDoneNote,
 )
 from rollout.model.plan import RolloutPlan
@@ -27,6 +28,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveStarted,
 )
 from rollout.model.text import timestamp
@@ -114,6 +116,8 @@ class Noteworthy:
                 yield from self._blocked(event)
             case NodeFinished():
                 yield from self._node(event.result)
+            case VersionHeld():
+                yield _held_version(event)
             case RunFinished():
                 self._is_over = True
                 yield self._finished(event.result, stopped=stopped)
@@ -198,6 +202,16 @@ def _look_at(event: PodBlocked) -> str:
         namespace, _, name = event.pod.partition("/")
         return f"kubectl describe pod -n {namespace} {name}"
     return f"kubectl describe pdb -n {namespace} {name}"
+
+
+def _held_version(event: VersionHeld) -> VersionHeldNote:
+    return VersionHeldNote(
+        level=Level.FAILURE,
+        next=f"rollout release {event.version}",
+        version=event.version,
+        failed_nodes=event.nodes,
+        message="Nodes that have it staged are left out until it is released, or another version is staged.",
+    )
 
 
 def _failed(result: NodeResult) -> NodeFailedNote:

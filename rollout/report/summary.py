@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tabulate import tabulate
 
-from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
 from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
 
@@ -109,6 +109,8 @@ def next_step(result: RunResult) -> str:
         go_on = "rollout resume" if result.not_started else "rollout apply"
     if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
         return f"Go on from another node: {go_on}"
+    if result.not_done and all(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done):
+        return "See: rollout status; once you know the cause: rollout release VERSION"
     if len(result.not_done) > len(result.failed_before):
         return f"See: rollout doctor; then: {go_on}"
     return "" if result.complete else f"Go on: {go_on}"

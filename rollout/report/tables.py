@@ -178,7 +178,9 @@ def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str,
     alike: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
-    rows = [(shortened(nodes), str(reason), printable(message)) for (reason, message), nodes in alike.items()]
+    rows: list[tuple[str, ...]] = [
+        (shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()
+    ]
     return _LEFT_OUT_HEADERS, rows
 
 

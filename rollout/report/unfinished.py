@@ -9,6 +9,7 @@ from rollout.model.text import counted, listed, printable, shortened
 
 _MOST = 20
 RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
+_ABORTED_BY_HAND = "rollout operate begins nothing until you do: rollout apply; or let it: rollout unpause --all"
 _UNKNOWN_RULES = (
     "its rules are unknown and not applied: checks, gates, windows, its reboot command, its drain options",
     "started nodes are finished with the defaults and this command's flags; pods with local data are not evicted",
@@ -124,7 +125,7 @@ def aborted_text(aborted: Aborted) -> str:
     text = f"{counted(len(aborted.reverted), 'node')} given back"
     text += f": {shortened(aborted.reverted)}" if aborted.reverted else ""
     untainted = [f"The soft taint is removed from {_nodes(aborted.untainted)}"] if aborted.untainted else []
-    return "\n".join((text, *untainted, *_left(aborted)))
+    return "\n".join((text, *untainted, *_left(aborted), _ABORTED_BY_HAND))
 
 
 def _left(aborted: Aborted) -> Iterable[str]:

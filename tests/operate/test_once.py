@@ -70,6 +70,38 @@ def test_what_a_person_stopped_is_left_to_persons(started: Start, rollout: Rollo
     assert lab.scoreboard().reboots["cp-1"] == 1
 
 
+def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "draining", *ONCE, "--lease-duration", "1s"):
+        aborted = rollout(lab, "abort", "--yes")
+        assert aborted.code == 0, aborted.stderr
+        assert "rollout operate begins nothing until you do" in aborted.stdout
+        for _ in range(2):
+            ended = rollout(lab, "operate", "--once")
+            assert ended.code == 0, ended.stderr
+            assert ended.stdout.startswith("No node is started: rollout "), ended.stdout
+            assert "was aborted by" in ended.stdout
+            assert "rollout unpause --all" in ended.stdout
+        assert "No unattended pass begins anything" in rollout(lab, "status").stdout
+        assert_untouched(lab, evictions=True)
+        assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
+        ended = rollout(lab, *ONCE)
+        assert ended.code == 0, ended.stderr
+        assert_all_done(lab)
+
+
+def test_an_abort_is_over_where_a_person_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "cordoned", *ONCE, "--lease-duration", "1s"):
+        assert rollout(lab, "abort", "--yes").code == 0
+        said = rollout(lab, "unpause", "--all")
+        assert (said.code, "Unattended passes may begin again." in said.stdout) == (0, True)
+        assert rollout(lab, *ONCE).code == 0
+        assert_all_done(lab)
+
+
 def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:

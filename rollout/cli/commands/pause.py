@@ -72,6 +72,8 @@ def unpause(
 ) -> None:
     """End the pause of these nodes; or, with --all, the one that was set with --all.
 
+    With --all, passes of `rollout operate` may also begin again after a `rollout abort`.
+
     \b
     Examples:
       rollout unpause worker-2
@@ -144,6 +146,8 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
     lines = [f"No longer paused: {shortened(ended)}."] if ended else []
     if before is not None and before.pause is not None:
         lines.append(f"All nodes are no longer {printable(str(before.pause))}.")
+    if before is not None and before.aborted is not None:
+        lines.append("Unattended passes may begin again.")
     not_paused = [name for name in names if name not in ended]
     lines += [f"Not paused by rollout: {shortened(not_paused)}."] if not_paused else []
     show("\n".join(lines or ["Nothing to end: no pause of all nodes stands here."]))

@@ -87,12 +87,12 @@ def read_cluster(connections: Connections, lease_namespace: str) -> ClusterSnaps
     return replace(snapshot, memory=read_memory(connections, lease_namespace))
 
 
-def read_memory(connections: Connections, lease_namespace: str) -> Memory:
-    """What is remembered of earlier rollouts; of what is not understood, or not shown, a warning."""
+def read_memory(connections: Connections, lease_namespace: str, *, quiet: bool = False) -> Memory:
+    """What is remembered of earlier rollouts; of what is not understood, or not shown, a warning, unless `quiet`."""
     from rollout.gather.cluster.memory import read_memory as read
 
     memory = with_patience(lambda: read(connections.api, lease_namespace))
-    if memory.problem:
+    if memory.problem and not quiet:
         say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
     return memory
 

@@ -15,6 +15,8 @@ from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.terminal import say
 from rollout.errors import ExitCode
 from rollout.model.host import HostFacts, HostObservation
+from rollout.model.memory import Memory
+from rollout.planning.memory import why_held
 from rollout.ports import Observer
 
 if TYPE_CHECKING:
@@ -40,6 +42,11 @@ class Meter:
             facts = {name: seen for name, seen in observations.items() if isinstance(seen, HostFacts)}
             waiting = {name: seen.update.needs_reboot for name, seen in facts.items()}
             self.metrics.observe_nodes(waiting, among_others=among_others)
+
+    def observe_held(self, memory: Memory) -> None:
+        """Which versions are held now."""
+        if self.metrics and not memory.problem:
+            self.metrics.observe_held(version for version in memory.versions if why_held(memory, version))
 
     def skip_pass(self) -> None:
         """The pass that is under way is to do nothing."""

@@ -34,6 +34,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.progress import RunResult
 from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.memory import why_aborted
 from rollout.planning.windows import Window
 from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
@@ -165,11 +166,12 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
-        pause = gather.read_memory(self.connections, self.settings.namespace).pause
-        if pause is not None and not pause.is_over(self.connections.api.server_time()):
-            return f"all nodes are {pause}"
+        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
+        self.lasting.meter.observe_held(memory)
+        if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
+            return f"all nodes are {memory.pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
-        return closed(windows, wiring.system_clock().now())
+        return closed(windows, wiring.system_clock().now()) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""

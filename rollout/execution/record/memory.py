@@ -18,7 +18,7 @@ from rollout.model import marks
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
-from rollout.planning.memory import Ended, noted, why_held
+from rollout.planning.memory import Ended, begun_by_hand, noted, why_held
 from rollout.ports import ClusterApi
 
 Change = Callable[[Memory], Memory]
@@ -101,6 +101,13 @@ class RunMemory:
         held = why_held(self._now_remembered(), planned.staged_version, self._terms.limit)
         return f"{held}; rollout release {planned.staged_version}" if held else ""
 
+    def begin_by_hand(self) -> None:
+        """A person begins: an earlier abort keeps unattended passes back no longer."""
+        with self._lock:
+            if self._read().aborted is not None:
+                self._pending.append(begun_by_hand)
+                self._write()
+
     def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
         """Remember a node's end; a second time is none."""
         terms = self._terms
@@ -114,10 +121,10 @@ class RunMemory:
                 self._pending.clear()
                 return
             self._write()
-        if (why := why_held(self._seen, planned.staged_version)) and not why_held(before, planned.staged_version):
-            self._report.notice(
-                f"{why}. Nodes that have it staged are left out: rollout release {planned.staged_version}"
-            )
+        version = planned.staged_version
+        if (why := why_held(self._seen, version)) and not why_held(before, version):
+            message = f"{why}. Nodes that have it staged are left out: rollout release {version}"
+            self._report.version_held(version, self._seen.versions[version].nodes, message)
 
     @property
     def _now(self) -> datetime:

@@ -86,6 +86,7 @@ def execute(
         options.api_patience,
         options.unlock,
         options.stale_lease,
+        waits=not options.operating,
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     record = _record(cluster, options, inherited)
@@ -97,6 +98,8 @@ def execute(
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
         record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
+        if not options.operating:
+            memory.begin_by_hand()
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
         run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)

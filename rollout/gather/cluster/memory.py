@@ -54,6 +54,7 @@ class _Document(msgspec.Struct):
     nodes: dict[str, NodeFailures] = msgspec.field(default_factory=dict)
     versions: dict[str, VersionFailures] = msgspec.field(default_factory=dict)
     pause: Pause | None = None
+    aborted: Pause | None = None
 
 
 class _ConfigMap(msgspec.Struct):
@@ -96,7 +97,7 @@ def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
 
 def written_memory(memory: Memory, standing: StandingMemory, namespace: str) -> dict[str, Any]:
     """The ConfigMap with this memory; whatever else stands in it stays, and so does the version that was read."""
-    document = _Document(_FORMAT, dict(memory.nodes), dict(memory.versions), memory.pause)
+    document = _Document(_FORMAT, dict(memory.nodes), dict(memory.versions), memory.pause, memory.aborted)
     base = standing.body or {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -116,7 +117,7 @@ def _memory(text: str, origin: str) -> Memory:
         return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(str(error))}")
     if wrong := next(_impossible(document), ""):
         return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(wrong)}")
-    return Memory(document.nodes, document.versions, document.pause)
+    return Memory(document.nodes, document.versions, document.pause, document.aborted)
 
 
 def _impossible(document: _Document) -> Iterator[str]:

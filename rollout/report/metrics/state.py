@@ -20,6 +20,7 @@ from rollout.model.progress import (
     PodReleased,
     RunFinished,
     StepEvent,
+    VersionHeld,
     WaveStarted,
 )
 from rollout.report.metrics import families as of
@@ -115,6 +116,8 @@ class MetricsState:
                 self.held.pop((event.node, event.pod), None)
             case NodeFinished():
                 self._finished(event.result, event.at)
+            case VersionHeld():
+                self.held_versions = (self.held_versions or frozenset()) | {event.version}
             case RunFinished():
                 self.running = False
                 self.held.clear()
