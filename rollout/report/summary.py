@@ -42,7 +42,7 @@ def _ending(result: RunResult, *, operating: bool) -> Iterable[str]:
         yield f"{text}."
     yield f"{counts(result)}."
     yield from _not_done_lines(result.not_done)
-    if step := _next_pass(result) if operating else next_step(result):
+    if step := next_step(result, operating=operating):
         yield step
 
 
@@ -89,6 +89,11 @@ def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
         yield f"  and {len(not_done) - _MOST_NODES} more: rollout status"
 
 
+def next_step(result: RunResult, *, operating: bool) -> str:
+    """What to look at, and what goes on then; empty where nothing is left."""
+    return _next_pass(result) if operating else _next_step(result)
+
+
 def _next_pass(result: RunResult) -> str:
     """What is left for persons to look at, and what is not; empty where nothing is left."""
     steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) else []
@@ -97,7 +102,7 @@ def _next_pass(result: RunResult) -> str:
     return " ".join(steps)
 
 
-def next_step(result: RunResult) -> str:
+def _next_step(result: RunResult) -> str:
     """What to look at, and what goes on once that is mended; empty where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
         return "See: rollout status --run; then: rollout resume"

@@ -114,6 +114,8 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
         ("notify-file = 'urls'", "notify-file = 'urls' (a file of this machine"),
         ("metrics-textfile = '/var/lib/node.prom'", "metrics-textfile (the pod can write in /tmp alone)"),
         ("gate-command = 'check --token abc'\n# token=abc", "cluster.toml:2 may hold a secret"),
+        ("notify = ['https://hooks.example/T0/B0/abc']", "cluster.toml:1 may hold a secret"),
+        ("apply = {notify = 'slack://a/b/c'}", "cluster.toml:1 may hold a secret"),
         ("canary = ", "is not TOML"),
     ],
 )

@@ -296,7 +296,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         **_NOTE,
         "version": "of the operating system",
         "failed_nodes": "on which it failed",
-        "message": "why it is held, and until when",
+        "message": "why it is held, and what releases it",
     },
     "TrialNote": {**_NOTE, "at": "when it was sent"},
     "FinishedNote": {

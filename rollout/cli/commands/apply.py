@@ -77,11 +77,12 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
     connections = gather.connect(cluster, intent.selection, process.ssh)
+    namespace = process.lease.lease_namespace
     measured = MetricsOptions() if dry_run else process.metrics
-    with metered(measured, connections.api.server) as meter, meter.measured_pass():
+    with metered(measured, connections.api.server) as meter, meter.measured_pass(connections.api, namespace):
         gathered = new_run.gathered_by(connections, intent, process)
         meter.observe_hosts(gathered.targets.observations)
-        meter.observe_held(gathered.snapshot.memory)
+        meter.observe_memory(gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json)
         if require_all:
             refusals.refuse_excluded(run.plan, from_file=file is not None)

@@ -92,7 +92,8 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
         as_json=general.as_json,
     )
     if not rereading.answer(call, settings):
-        with metered(process.metrics, _server(cluster), listen.metrics_listen) as meter:
+        server = _server(cluster) if process.metrics.is_used or listen.metrics_listen else ""
+        with metered(process.metrics, server, listen.metrics_listen) as meter:
             _operate(call, settings, pace, meter, verbose=general.verbose)
 
 

@@ -89,7 +89,7 @@ TUNING = frozenset(
 )
 
 
-SECRETS = frozenset({"notify"})
+SECRETS = frozenset({"notify", "metrics-pushgateway"})
 """Flags whose values are secrets: neither complaints nor helps show them, whatever layer they come from."""
 
 

@@ -192,6 +192,13 @@ def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     return result
 
 
+def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
+    """Have notifications tell of the end of a run that had no nodes, where something was asked for and not done."""
+    if result.not_done:
+        with _notified(run, Observers(()), stop) as observer:
+            observer.notify(RunFinished(wiring.system_clock().now(), result))
+
+
 def tell_nothing(*why: str) -> None:
     """Where not even a plan is left: the first line and the last, for whoever reads lines waits for them."""
     with watched(as_json=True) as observer:

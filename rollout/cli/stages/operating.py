@@ -14,7 +14,7 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
 from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
-from rollout.cli.stages.metrics import Meter
+from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
@@ -91,18 +91,19 @@ def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
     lasting.news.turn()
-    with lasting.meter.measured_pass() as ended:
-        end = _passed(settings, lasting)
-        ended(end.code)
+    with lasting.meter.measured_pass(namespace=settings.namespace) as measured:
+        end = _passed(settings, lasting, measured)
+        measured.code = end.code
     return end
 
 
-def _passed(settings: PassSettings, lasting: Lasting) -> PassEnd:
+def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) -> PassEnd:
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
     stop = TimedStop(end, lasting.ending, revert=settings.process.stop.stop is StopMode.REVERT)
     meter, news = lasting.meter, lasting.news
     try:
         connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
+        measured.api = connections.api
         code = _Pass(settings, connections, stop, lasting).make()
     except LockedError as error:
         code = _leave(f"another rollout is under way: {error.message}", meter, as_json=settings.as_json)
@@ -167,7 +168,7 @@ class _Pass:
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
         memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
-        self.lasting.meter.observe_held(memory)
+        self.lasting.meter.observe_memory(memory)
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
@@ -219,6 +220,7 @@ class _Pass:
         intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
         self.lasting.meter.observe_hosts(gathered.targets.observations)
+        self.lasting.meter.observe_memory(gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
@@ -227,7 +229,9 @@ class _Pass:
             if not settings.as_json:
                 show(plan.shown(run.plan, intent, gathered.snapshot))
             return self._carried_out(run)
-        return _nothing_to_do(run.plan)
+        result = _nothing_to_do(run.plan)
+        execute.notify_end(self._unattended(run), result, self.stop)
+        return result
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -238,12 +242,14 @@ class _Pass:
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
-        options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
-        run = replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
-        result = execute.carry_out(run, self.stop, as_json=self.settings.as_json)
+        result = execute.carry_out(self._unattended(run), self.stop, as_json=self.settings.as_json)
         if result.deferred and self.lasting.is_standing:
             _move_elsewhere(run)
         return result
+
+    def _unattended(self, run: Run) -> Run:
+        options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
+        return replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""

@@ -37,7 +37,9 @@ _READ = frozenset(
 # What the pod has from its Secret and its ConfigMap, whatever the file says.
 _OWN = frozenset({"ssh_key", "known_hosts"})
 _SECRET = re.compile(
-    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
+    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S"
+    # who has one of its URLs may write there
+    r"|(?<![\w-])notify['\"]?\s*=",
     re.IGNORECASE,
 )
 
@@ -108,7 +110,7 @@ def _refuse_secrets(text: str, origin: str) -> None:
         if _SECRET.search(line) or line.partition("=")[0].strip(" \t'\"") in SECRETS:
             raise UsageError(
                 f"{origin}:{number} may hold a secret, and would stand in a ConfigMap",
-                hint="Put it into a Secret as the setting's variable (ROLLOUT_PROMETHEUS_URL), and name that Secret "
+                hint="Put it into a Secret as the setting's variable (ROLLOUT_NOTIFY), and name that Secret "
                 "with --env-secret.",
             )
 
