@@ -5,7 +5,13 @@ import re
 _LONGEST_RUN = 63
 _LONGEST_OBJECT = 253
 _RUN = re.compile(r"[0-9a-z]+(?:-[0-9a-z]+)*")
+_VERSION = re.compile(r"[0-9A-Za-z][-+.:_~0-9A-Za-z]{0,127}")
 _OBJECT = re.compile(r"[0-9a-z](?:[-.0-9a-z]*[0-9a-z])?")
+
+
+def is_version(text: str) -> bool:
+    """Whether it can be the version of an operating system, and be part of a command that is shown."""
+    return _VERSION.fullmatch(text) is not None
 
 
 def is_run_id(text: str) -> bool:

@@ -20,6 +20,7 @@ from rollout.model.memory import (
     VersionFailures,
     moment,
 )
+from rollout.model.names import is_version
 from rollout.model.plan import ExclusionReason, WarningKind
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, excerpt, shortened
@@ -27,7 +28,6 @@ from rollout.model.text import counted, excerpt, shortened
 PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
 _LONGEST_SENTENCE = 400
-_LONGEST_VERSION = 128
 # Nothing was tried with these nodes, or not by this process: they tell nothing of the node.
 _NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
 _OF_THE_VERSION = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
@@ -148,8 +148,7 @@ def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
 
 def _is_of_the_version(end: Ended) -> bool:
     """Whether the update may be to blame: the node went down for it, and did not come back with it, or not well."""
-    is_sound = 0 < len(end.version) <= _LONGEST_VERSION and end.version.isprintable()
-    return is_sound and (
+    return is_version(end.version) and (
         end.outcome in _OF_THE_VERSION or (end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED)
     )
 

@@ -253,7 +253,7 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
     assert titles[1:] == [
         ("worker-2 failed: rolled-back", "failure"),
         ("wave 1 of 1: 1 of 1 node ended, 1 failed", "warning"),
-        ("version 4152.2.0 is held", "failure"),
+        ("version 4152.2.0 is held", "warning"),
         ("rollout failed: 0 nodes succeeded, 1 failed", "failure"),
     ]
     assert "Next: rollout resume --retry-failed" in messages[-1]["message"]

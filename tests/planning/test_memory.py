@@ -157,3 +157,9 @@ def test_it_stays_small() -> None:
         memory = noted(memory, end(f"v-{number}", limit=10_000), NOW + timedelta(hours=number))
     assert len(memory.versions[BAD].nodes) == MOST_NODES_OF_VERSION
     assert why_held(memory, BAD, 10_000)
+
+
+@pytest.mark.parametrize("version", ["", "4152.2.0; reboot", "$(reboot)", "-rf", "a\nb", "9" * 129])
+def test_what_is_no_version_is_not_held_nor_part_of_a_command(version: str) -> None:
+    memory = noted(NO_MEMORY, end("w-1", version=version), NOW)
+    assert (memory.versions, memory.nodes["w-1"].version) == ({}, "")

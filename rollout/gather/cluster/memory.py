@@ -23,7 +23,7 @@ from rollout.model.memory import (
     VersionFailures,
     moment,
 )
-from rollout.model.names import is_object_name
+from rollout.model.names import is_object_name, is_version
 from rollout.model.text import excerpt
 from rollout.ports import ClusterApi
 
@@ -126,7 +126,7 @@ def _impossible(document: _Document) -> Iterator[str]:
         yield f"it has {len(document.nodes)} nodes and {len(document.versions)} versions"
     yield from _impossible_nodes(document.nodes)
     for version, failed in document.versions.items():
-        if not version.isprintable() or len(failed.nodes) > MOST_NODES_OF_VERSION:
+        if not is_version(version) or len(failed.nodes) > MOST_NODES_OF_VERSION:
             yield f"the version {version!r} with {len(failed.nodes)} nodes"
         yield from (f"{name!r} is not a Node name" for name in failed.nodes if not is_object_name(name))
     if document.pause and document.pause.until and moment(document.pause.until) is None:
