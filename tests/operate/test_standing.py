@@ -70,12 +70,6 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
         standing.end(signal.SIGKILL)
 
 
-def stage_again(lab: Lab, version: str) -> None:
-    """An update is staged on every host once more."""
-    for machine in lab.machines.values():
-        machine.stage(version)
-
-
 def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(started: Start, begin: Begin) -> None:
     lab = started("default", 4)
     standing = begin(lab)

@@ -35,7 +35,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.memory import why_aborted
 from rollout.planning.windows import Window
-from rollout.report.summary import summary_text, tallied
+from rollout.report.summary import tallied
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 0.5
@@ -220,11 +220,9 @@ class _Pass:
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
-        if settings.as_json or run.plan.waves:
-            if not settings.as_json:
-                show(plan.shown(run.plan, intent, gathered.snapshot))
-            return self._carried_out(run)
-        return _nothing_to_do(run.plan)
+        if not settings.as_json:
+            show(plan.shown(run.plan, intent, gathered.snapshot) if run.plan.waves else _nothing_to_do(run.plan))
+        return self._carried_out(run)
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -267,11 +265,7 @@ def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
 
 
-def _nothing_to_do(planned: RolloutPlan) -> RunResult:
-    """Say so in a line, and name the nodes that nobody could take."""
+def _nothing_to_do(planned: RolloutPlan) -> str:
     result = RunResult((), excluded=planned.excluded)
     left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
-    show(f"Nothing to do: no node waits for a reboot{left_out}.")
-    if result.not_done:
-        show(summary_text(planned, result, operating=True))
-    return result
+    return f"Nothing to do: no node waits for a reboot{left_out}."
