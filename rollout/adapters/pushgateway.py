@@ -7,6 +7,7 @@ own, beside it.
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import urllib3
 from prometheus_client import Metric, push_to_gateway, pushadd_to_gateway
@@ -39,9 +40,10 @@ class Pushgateway:
 
     def __init__(self, url: str, cluster: str) -> None:
         parts = parsed_url(checked_push_url(url))
-        auth = (parts.auth if parts else None) or ""
+        written = (parts.auth if parts else None) or ""
+        auth = unquote(written)
         self.url = without_userinfo(url).rstrip("/")
-        self._secrets = [auth, auth.partition(":")[2]]
+        self._secrets = [part for form in (written, auth) for part in (form, form.partition(":")[2])]
         self._headers = {"Authorization": header_value(f"Basic {b64encode(auth.encode()).decode()}")} if auth else {}
         self._cluster = cluster
         self._pool = urllib3.PoolManager(timeout=urllib3.Timeout(_SECONDS), retries=False)
@@ -82,7 +84,8 @@ def checked_push_url(url: str) -> str:
     parts = parsed_url(url)
     if parts is None or not parts.host or parts.query or parts.fragment or "/metrics/" in f"{parts.path}/":
         raise UsageError(
-            f"{without_userinfo(url)!r} is not the address of a Pushgateway",
+            # what may be a password is not shown, whatever is wrong with the rest
+            f"{url.rpartition('@')[2]!r} is not the address of a Pushgateway",
             hint="Write it as http://pushgateway.monitoring:9091.",
         )
     return url

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,6 +22,7 @@ from rollout.cli.commands.demo import demo
 from rollout.cli.commands.doctor import doctor
 from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
+from rollout.cli.commands.known_hosts import known_hosts
 from rollout.cli.commands.lab import lab_app
 from rollout.cli.commands.manifests import manifests
 from rollout.cli.commands.metrics import metrics_app
@@ -100,6 +102,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     history: "List this machine's runs, or show one as a timeline.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
+    known_hosts: "Scan the Nodes' host keys into a known_hosts file.",
     check_update: None,
     manifests: "Print what runs rollout in the cluster, for kubectl apply.",
 }
@@ -127,8 +130,15 @@ def main() -> None:
 
 
 def _name_the_user() -> None:
-    """Where the user is a mere number, as in containers, let it go by that: libraries ask for a name."""
+    """Where the user is a mere number, as in containers, let it go by that, and have its home where runtimes set it.
+
+    Libraries ask for both.
+    """
     try:
         getpass.getuser()
     except (KeyError, OSError):
         os.environ["USER"] = str(os.getuid())
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"

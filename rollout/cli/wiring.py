@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
+    from rollout.model.own_node import OwnPod
     from rollout.report.metrics.exposition import Metrics
 
 
@@ -148,6 +149,13 @@ def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks 
     from rollout.adapters.ansible.playbooks import AnsiblePlaybooks
 
     return AnsiblePlaybooks(_ansible_settings(ssh), files)
+
+
+def own_pod() -> "OwnPod | None":
+    """What this process knows of the pod that it runs in; None outside a pod."""
+    from rollout.adapters.own_pod import own_pod as look
+
+    return look()
 
 
 def pushgateway(url: str, cluster: str) -> "Pushgateway":

@@ -57,6 +57,18 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a standing process serves metrics and probes: as it is written, empty for nowhere, and the port in it.
+
+    `is_reachable`: on an address of the pod, not of its loopback alone.
+    """
+
+    address: str = ""
+    port: int = 0
+    is_reachable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Installation:
     """All of it."""
 
@@ -65,3 +77,4 @@ class Installation:
     access: Access
     files: Files
     times: Times
+    listen: Listen = Listen()

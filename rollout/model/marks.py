@@ -13,6 +13,9 @@ CORDONED_BY_US = PREFIX + "cordoned-by-us"
 EXCLUDED_BY_US = PREFIX + "excluded-by-us"
 LAST_RESULT = PREFIX + "last-result"
 PAUSED = PREFIX + "paused"
+# A node left for a run from elsewhere, because the last run's process was on it: an annotation that says of whom and
+# since when, and a label, "true", which the affinity of pods can name.
+DEFERRED = PREFIX + "deferred"
 # Beside it: who paused the node, when, why, and until when, as JSON.
 PAUSED_DETAILS = PREFIX + "paused-details"
 # The label that asks for checks around the reboot, where we have set one.
@@ -31,7 +34,7 @@ TRANSIENT = (
     *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL),
 )
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
-ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS)
+ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED)
 ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, ORIGIN)
 
 # The key of the soft taint on nodes that still wait for their turn.

@@ -30,6 +30,8 @@ class ExclusionReason(StrEnum):
     RIVAL = "rival"
     UNKNOWN_MARKS = "unknown-marks"
     BLOCKED = "blocked"
+    DEFERRED = "deferred"
+    OWN_NODE = "own-node"
     VERSION_HELD = "version-held"
     FAILED_RECENTLY = "failed-recently"
 
@@ -60,6 +62,8 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
             | ExclusionReason.INHIBITED
             | ExclusionReason.SHUTDOWN_PENDING
             | ExclusionReason.RIVAL
+            | ExclusionReason.DEFERRED
+            | ExclusionReason.OWN_NODE
             | ExclusionReason.VERSION_HELD
         ):
             return ExclusionKind.NOT_DONE

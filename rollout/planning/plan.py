@@ -8,6 +8,7 @@ from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
     FORMAT_VERSION,
     Blocker,
@@ -27,7 +28,7 @@ from rollout.planning.budgets import BudgetIndex
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
-from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
+from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
 from rollout.planning.memory import Rules, concerns
 from rollout.planning.naming import natural_key
@@ -44,10 +45,12 @@ from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Placed
 
+_DEFERRED = ExclusionReason.DEFERRED
+
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """All that a plan is made from. `past` is what earlier runs took.
+    """All that a plan is made from. `past` is what earlier runs took, `own_node` the node under this process.
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
     `--exclude`; `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan.
@@ -61,6 +64,7 @@ class PlanInputs:
     policy: Policy
     created_at: datetime
     past: Past = NO_PAST
+    own_node: OwnNode | None = None
     unattended: bool = False
     retried: frozenset[str] = frozenset()
 
@@ -115,7 +119,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     if inputs.policy.prefer_no_schedule_taint:
-        forecaster.rooms.taint(leaving)
+        forecaster.rooms.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
     if any(_is_rolling(wave, pools) for wave in waves):
         rooms = Rooms.of(inputs.snapshot)
@@ -273,7 +277,8 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
 
 def _candidate(node: Node, *, inputs: PlanInputs, pools: Pools, remembering: Rules, upgraded_by: str) -> Candidate:
     rules, seen = pools.rules_for(node.labels), inputs.observations.get(node.name)
-    return Candidate(node, seen, rules, inputs.selection, upgraded_by, inputs.snapshot.memory, remembering)
+    memory, own = inputs.snapshot.memory, inputs.own_node
+    return Candidate(node, seen, rules, inputs.selection, upgraded_by, memory, remembering, own)
 
 
 def _forecasts(
@@ -347,7 +352,7 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
     return Piece(
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
-        item.node.is_control_plane,
+        is_control_plane(item.node, policy),
         added((item.load, own)),
         weight_of(item.node, item.leaving, forecaster.rooms),
         added((item.holds, own)),

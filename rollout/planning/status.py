@@ -7,6 +7,8 @@ from datetime import datetime
 from rollout.model.cluster import Node
 from rollout.model.host import Host, HostObservation, ProbeFailure
 from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.node_marks import deferral, is_deferred
+from rollout.model.own_node import OwnNode
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.planning.eligibility import Candidate, exclusion
 from rollout.planning.memory import Rules, resting_until
@@ -20,6 +22,7 @@ class NodeStatus:
 
     `pool` is the settings file's that it belongs to; empty where there are none. `failures` is how often it failed
     since it last succeeded, `retry_after` when an unattended rollout tries it again (RFC 3339), empty where at once.
+    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not.
     """
 
     node: str
@@ -36,6 +39,7 @@ class NodeStatus:
     pool: str = ""
     failures: int = 0
     retry_after: str = ""
+    deferred: str = ""
 
 
 def node_statuses(
@@ -45,6 +49,7 @@ def node_statuses(
     own_rules: Sequence[Pool] = (),
     memory: Memory = NO_MEMORY,
     now: datetime | None = None,
+    own_node: OwnNode | None = None,
 ) -> tuple[NodeStatus, ...]:
     """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools.
 
@@ -60,6 +65,7 @@ def node_statuses(
             Selection(),
             memory=memory,
             remembering=Rules(now),
+            own=own_node,
         )
         for node in ordered
     )
@@ -86,4 +92,11 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,
         retry_after=resting_until(candidate.memory, node.name, staged, candidate.remembering.now),
+        deferred=_deferred(node),
     )
+
+
+def _deferred(node: Node) -> str:
+    mark = deferral(node)
+    words = (f"{word} {mark[name]}" for word, name in (("by", "by"), ("at", "at")) if name in mark)
+    return " ".join(("left for a run from another node", *words)) if is_deferred(node) else ""

@@ -252,6 +252,7 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "blocked": ("{pod} is held back by {budget}",),
     "released": ("{pod} may go",),
     "node_finished": ("{outcome}{took}{now_on}", "{message}"),
+    "version_held": ("{message}",),
     "notice": ("{message}",),
     "summary": ("the end", "{counts}"),
 }

@@ -47,8 +47,7 @@ def _words(note: AnyNote) -> tuple[str, str]:  # noqa: PLR0911 - one return a ty
         case NodeFailedNote():
             return _failed(note)
         case VersionHeldNote():
-            nodes = shortened(note.failed_nodes)
-            return f"version {printable(note.version)} is held", f"It failed on {nodes}. {printable(note.message)}"
+            return f"version {printable(note.version)} is held", f"{printable(note.message)}."
         case FinishedNote():
             return _finished(note)
         case TrialNote():

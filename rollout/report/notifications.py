@@ -1,5 +1,6 @@
 """From a run's events to what those are sent who do not watch it."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -14,6 +15,7 @@ from rollout.model.notification import (
     NodeFailedNote,
     RolloutState,
     StartedNote,
+    VersionHeldNote,
     WaveDoneNote,
 )
 from rollout.model.plan import RolloutPlan
@@ -27,6 +29,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveStarted,
 )
 from rollout.model.text import timestamp
@@ -114,6 +117,8 @@ class Noteworthy:
                 yield from self._blocked(event)
             case NodeFinished():
                 yield from self._node(event.result)
+            case VersionHeld():
+                yield _held_version(event)
             case RunFinished():
                 self._is_over = True
                 yield self._finished(event.result, stopped=stopped)
@@ -134,9 +139,10 @@ class Noteworthy:
     def _finished(self, result: RunResult, *, stopped: bool) -> FinishedNote:
         later = self.unattended and _is_for_later(result)
         if later or (stopped and result.not_started):
-            note = _finished(result, RolloutState.INTERRUPTED)
-            return replace(note, level=Level.INFO, next="") if self.unattended else note
-        return _finished(result, RolloutState.COMPLETED if result.complete else RolloutState.FAILED)
+            note = _finished(result, RolloutState.INTERRUPTED, unattended=self.unattended)
+            return replace(note, level=Level.INFO) if self.unattended else note
+        state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
+        return _finished(result, state, unattended=self.unattended)
 
     def _blocked(self, event: PodBlocked) -> Iterator[HeldNote]:
         """Once for all that one budget holds on a node."""
@@ -200,6 +206,16 @@ def _look_at(event: PodBlocked) -> str:
     return f"kubectl describe pdb -n {namespace} {name}"
 
 
+def _held_version(event: VersionHeld) -> VersionHeldNote:
+    return VersionHeldNote(
+        level=Level.WARNING,
+        next=f"rollout release {shlex.quote(event.version)}",
+        version=event.version,
+        failed_nodes=event.nodes,
+        message=event.message,
+    )
+
+
 def _failed(result: NodeResult) -> NodeFailedNote:
     return NodeFailedNote(
         level=Level.FAILURE,
@@ -219,7 +235,7 @@ def ended_by(error: BaseException) -> FinishedNote:
     stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
     state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
     message = error.message if isinstance(error, RolloutError) else type(error).__name__
-    return replace(_finished(RunResult(()), state), message=message, next=WATCH)
+    return replace(_finished(RunResult(()), state, unattended=False), message=message, next=WATCH)
 
 
 def _is_for_later(result: RunResult) -> bool:
@@ -235,10 +251,10 @@ _LEVELS = {
 }
 
 
-def _finished(result: RunResult, state: RolloutState) -> FinishedNote:
+def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> FinishedNote:
     return FinishedNote(
         level=_LEVELS[state],
-        next=next_step(result).removeprefix("Go on: "),
+        next=next_step(result, operating=unattended).removeprefix("Go on: "),
         state=state,
         succeeded=len(result.succeeded),
         failed=len(result.failed),

@@ -14,6 +14,7 @@ from rollout.model.progress import (
     PodReleased,
     RunFinished,
     StepEvent,
+    VersionHeld,
     WaveSettling,
     WaveStarted,
 )
@@ -38,7 +39,7 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
             return f"{printable(event.node)}: {printable(event.pod)} may go"
         case NodeFinished():
             return finished(event.result)
-        case Notice():
+        case VersionHeld() | Notice():
             return printable(event.message)
         case RunFinished():
             return ended(event)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tabulate import tabulate
 
-from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
 from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
 
@@ -42,7 +42,7 @@ def _ending(result: RunResult, *, operating: bool) -> Iterable[str]:
         yield f"{text}."
     yield f"{counts(result)}."
     yield from _not_done_lines(result.not_done)
-    if step := _next_pass(result) if operating else next_step(result):
+    if step := next_step(result, operating=operating):
         yield step
 
 
@@ -89,15 +89,20 @@ def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
         yield f"  and {len(not_done) - _MOST_NODES} more: rollout status"
 
 
+def next_step(result: RunResult, *, operating: bool) -> str:
+    """What to look at, and what goes on then; empty where nothing is left."""
+    return _next_pass(result) if operating else _next_step(result)
+
+
 def _next_pass(result: RunResult) -> str:
     """What is left for persons to look at, and what is not; empty where nothing is left."""
-    steps = ["See: rollout doctor."] if result.not_done else []
+    steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) else []
     steps += ["See: rollout status --run."] if result.failed else []
-    steps += ["The next pass takes up what is left."] if result.not_started else []
+    steps += ["The next pass takes up what is left."] if result.not_started or result.deferred else []
     return " ".join(steps)
 
 
-def next_step(result: RunResult) -> str:
+def _next_step(result: RunResult) -> str:
     """What to look at, and what goes on once that is mended; empty where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
         return "See: rollout status --run; then: rollout resume"
@@ -107,6 +112,10 @@ def next_step(result: RunResult) -> str:
         go_on = "rollout resume"
     else:
         go_on = "rollout resume" if result.not_started else "rollout apply"
+    if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
+        return f"Go on from another node: {go_on}"
+    if result.not_done and all(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done):
+        return "See: rollout status; once you know the cause: rollout release VERSION"
     if len(result.not_done) > len(result.failed_before):
         return f"See: rollout doctor; then: {go_on}"
     return "" if result.complete else f"Go on: {go_on}"

@@ -62,8 +62,10 @@ def _status_row(status: NodeStatus) -> tuple[str, ...]:
 
 
 def _worth_telling(status: NodeStatus) -> str:
-    """Why it would be left out; that nothing is staged stands in the columns already."""
-    return "" if status.reason.startswith(ExclusionReason.NO_UPDATE) else status.reason
+    """Why it would be left out, or was; that nothing is staged stands in the columns already."""
+    if status.reason and not status.reason.startswith(ExclusionReason.NO_UPDATE):
+        return status.reason
+    return f"{ExclusionReason.DEFERRED}: {status.deferred}" if status.deferred else ""
 
 
 def _status_version(status: NodeStatus) -> str:
@@ -176,7 +178,9 @@ def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str,
     alike: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
-    rows = [(shortened(nodes), str(reason), printable(message)) for (reason, message), nodes in alike.items()]
+    rows: list[tuple[str, ...]] = [
+        (shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()
+    ]
     return _LEFT_OUT_HEADERS, rows
 
 

@@ -1,7 +1,14 @@
 """What one rollout leaves for the next: versions that are held, nodes that rest; on a lab whose nights pass."""
 
 import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +20,8 @@ from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_resume import wait_until
 
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s", "--health-checks", "1")
 BAD, FIXED = "4230.2.0", "4230.2.1"
@@ -85,7 +93,9 @@ def hold(lab: Lab, rollout: Rollout) -> None:
     roll_back_everywhere(lab)
     ended = rollout(lab, *APPLY)
     assert ended.outcomes == {"worker-1": "rolled-back"}
-    assert any(f"version {BAD} is held" in line.get("message", "") for line in ended.lines if line["type"] == "notice")
+    (held,) = (line for line in ended.lines if line["type"] == "version_held")
+    assert (held["version"], held["nodes"]) == (BAD, ["worker-1"])
+    assert held["message"].endswith(f"rollout release {BAD}")
 
 
 def mend(lab: Lab) -> None:
@@ -108,6 +118,7 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Star
     assert f"rollout release {BAD}" in shown
     again = rollout(lab, *APPLY)
     assert (again.code, again.outcomes) == (4, {})
+    assert f"left out: version {BAD} is held: it failed on 1 node, worker-1" in again.stderr
     assert {left["reason"] for left in again.summary["not_done"]} == {"version-held"}
     assert "Nothing was held against: 1.2.3." in rollout(lab, "release", "1.2.3").stdout
     assert rollout(lab, "release", BAD).stdout.startswith(f"Released: {BAD}.")
@@ -184,8 +195,8 @@ def test_a_memory_that_is_not_understood_counts_as_nothing(
 ) -> None:
     lab = started("default", 5)
     stands(lab, {"memory.json": text, "own": "kept"})
-    for command in ("status", "plan"):
-        assert why in rollout(lab, command).stderr
+    for shown in ("status", "plan"):
+        assert why in rollout(lab, shown).stderr
     doctor = rollout(lab, "doctor", "-o", "json")
     assert "memory" in {check["check"] for check in json.loads(doctor.stdout)["checks"] if check["verdict"] == "warn"}
     hold(lab, rollout)
@@ -216,3 +227,59 @@ def test_a_failed_drain_is_the_nodes_own_and_rests_longer_each_time(started: Sta
     assert "failed-recently" in {warning["kind"] for warning in plan["warnings"] if warning["node"] == node}
     assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
     assert remembered(lab)["nodes"] == {}
+
+
+def test_at_a_terminal_the_question_says_what_is_held(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 7)
+    hold(lab, rollout)
+    mend(lab)
+    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)))
+    without = answered(lab, tmp_path, "no", *APPLY[4:])
+    assert "left out: version" in without
+    assert "Reboot 1 node of" in without
+    assert "into a version that is held" not in without
+    despite = answered(lab, tmp_path, "no", *APPLY[4:], "--include-held")
+    assert re.search(r"Reboot (\d) nodes of \S+, (\d) of them into a version that is held\? Type yes", despite), despite
+    assert "taken all the same, as asked for" in despite
+    assert harmed(lab) == ["worker-1"]
+
+
+def answered(lab: Lab, home: Path, answer: str, *flags: str) -> str:
+    """What `rollout apply` says on a terminal of 200 columns to somebody who answers its question so."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rollout", "apply", *flags],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", "COLUMNS": "200", **lab.environment},
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    os.write(leader, f"{answer}\n".encode())
+    said = b""
+    while process.poll() is None or select.select([leader], [], [], 0)[0]:
+        if select.select([leader], [], [], 0.1)[0]:
+            with suppress(OSError):
+                said += os.read(leader, 1 << 16)
+                continue
+            break
+    assert process.wait(60) == 3
+    os.close(leader)
+    return " ".join(said.decode().split())
+
+
+def test_what_a_killed_process_saw_is_remembered_and_counts_once(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    """It is written before the marks go: whoever goes on tells the same end again."""
+    lab = started("default", 6)
+    roll_back_everywhere(lab)
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", "--lease-duration", "1s")
+    wait_until(lambda: bool(remembered(lab)))
+    process.kill()
+    process.communicate()
+    rollout(lab, "resume", "--yes", "-o", "json")
+    known = remembered(lab)
+    assert {name: entry["failures"] for name, entry in known["nodes"].items()} == {"worker-1": 1}
+    assert known["versions"][BAD]["nodes"] == ["worker-1"]
+    assert harmed(lab) == ["worker-1"]

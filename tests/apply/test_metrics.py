@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
 from tests.apply.scrapes import Scrape, complaints
-from tests.ended import end_of
+from tests.ended import end_of, start
 
 Started = Callable[[Scenario | str, int], Lab]
 PASSWORD = "correct-horse-battery"
@@ -31,7 +32,7 @@ class Gateway:
 
 
 @contextmanager
-def gateway(status: int = 200, *, hangs: bool = False) -> Iterator[Gateway]:
+def gateway(status: int = 200, *, hangs: bool = False, location: str = "") -> Iterator[Gateway]:
     released = threading.Event()
 
     class Push(BaseHTTPRequestHandler):
@@ -42,6 +43,7 @@ def gateway(status: int = 200, *, hangs: bool = False) -> Iterator[Gateway]:
                 released.wait()
             kept.groups[self.path] = body
             self.send_response(status)
+            self.send_header("Location", location)
             self.end_headers()
             self.wfile.write(f"no, not with {PASSWORD}".encode() if status != 200 else b"")
 
@@ -127,6 +129,7 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     assert sum(scrape.values("node_rollout_node_failures_total", "phase").values()) == 1
     assert scrape.values("node_rollout_last_pass_result", "result") == {"partial": 1}
     assert scrape.value("node_rollout_last_success_timestamp_seconds") == 1.5e9
+    assert scrape.values("node_rollout_version_held", "version") == {"4152.2.0": 1}
 
 
 def test_a_run_that_never_begins_is_told_too(started: Started, rollout: Rollout, tmp_path: Path) -> None:
@@ -155,6 +158,46 @@ def test_a_rehearsal_leaves_none(started: Started, rollout: Rollout, tmp_path: P
     file = tmp_path / "rollout.prom"
     assert rollout(started("default", 4), "apply", "--dry-run", "--metrics-textfile", str(file)).code == 0
     assert not file.exists()
+
+
+def test_a_resumed_run_is_measured_too_and_nothing_to_resume_changes_nothing(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab, file = started("default", 4), tmp_path / "rollout.prom"
+    arguments = ("--yes", "-o", "json", "--metrics-textfile", str(file), "--metrics-cluster", "berlin")
+    process = command(lab, tmp_path, "apply", *arguments, "--lease-duration", "1s")
+    scraped_once(file, lambda now: now.value("node_rollout_wave") == 2)
+    process.kill()
+    end_of(process)
+    ended = rollout(lab, "resume", *arguments)
+    assert ended.code == 0, ended
+    scrape = scraped(file)
+    assert scrape.values("node_rollout_last_pass_result", "result") == {"ok": 1}
+    assert scrape.values("node_rollout_node_phase_start_timestamp_seconds", "node") == {}
+    assert scrape.values("node_rollout_nodes", "phase") == {"done": len(ended.summary["succeeded"])}
+    assert rollout(lab, "resume", *arguments).code == 0
+    assert scraped(file).text == scrape.text
+
+
+def test_a_password_for_metrics_stands_nowhere(started: Started, tmp_path: Path) -> None:
+    """Neither in a saved plan, nor in the journal, nor in the record that a killed run leaves."""
+    lab, dump = started("never-returns", 4), tmp_path / "environment"
+    with gateway() as pushed:
+        url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
+        environment = {**lab.environment, "ROLLOUT_METRICS_PUSHGATEWAY": url}
+        assert end_of(start(tmp_path, environment, ["plan", "--out", "saved.plan"])).code == 0
+        process = start(tmp_path, environment, ["apply", "-yv", "--gate-command", f"sh -c 'env >> {dump}'"])
+        until = time.monotonic() + 60
+        while not any('phase="rebooting",pool=""} 1' in text for text in pushed.groups.values()):
+            assert time.monotonic() < until, pushed.groups
+            time.sleep(0.05)
+        process.kill()
+        ended = end_of(process)
+    written = [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("ROLLOUT_GATE_STAGE=node" in text for text in written)
+    configs = [str(item) for item in lab.call(lambda: lab.store.items(CONFIGMAPS))]
+    assert any("node-rollout" in text for text in configs)
+    assert not [text for text in (*written, *configs, ended.stdout, ended.stderr) if PASSWORD in text]
 
 
 def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
@@ -207,6 +250,12 @@ def test_a_place_that_fails_or_hangs_costs_one_warning_each(
         ("--metrics-textfile", "rollout.txt", "node_exporter takes files that end in .prom"),
         ("--metrics-pushgateway", f"ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
         ("--metrics-pushgateway", f"http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
+        (
+            "--metrics-pushgateway",
+            f"http://ops:a {PASSWORD}@gateway:9091",
+            "'gateway:9091' is not the address of a Push",
+        ),
+        ("--metrics-pushgateway", f"ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
     ],
 )
 def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, started: Started, rollout: Rollout) -> None:
@@ -214,4 +263,14 @@ def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, starte
     assert ended.code == 64
     assert why in ended.stderr
     assert flag in ended.stderr
+    assert PASSWORD not in ended.stderr
+
+
+def test_a_setting_of_the_wrong_kind_does_not_show_its_password(
+    rollout: Rollout, started: Started, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.toml").write_text(f'metrics-pushgateway = ["http://ops:{PASSWORD}@gateway"]\n')
+    ended = rollout(started("idle", 4), "apply", "--yes", "--config", "secret.toml")
+    assert ended.code == 64
+    assert "metrics-pushgateway" in ended.stderr
     assert PASSWORD not in ended.stderr

@@ -75,6 +75,10 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
     assert (note["message"], note["phase"]) == (failure["message"], failure["phase"])
     assert note["title"] == "prod-1: worker-2 failed: rolled-back"
     assert "Next: kubectl describe node worker-2" in note["body"].splitlines()
+    held = inbox.one("version-held")
+    assert held["failed_nodes"] == ["worker-2"]
+    assert held["next"] == f"rollout release {held['version']}"
+    assert held["version"] == inbox.one("started")["versions"][0]
     last = inbox.notes[-1]
     assert (last["event"], last["state"], last["failed_nodes"]) == ("finished", "failed", ["worker-2"])
     assert last["next"] == "rollout resume --retry-failed"
@@ -246,7 +250,8 @@ def test_by_apprise(started: Started, tmp_path: Path) -> None:
     assert ended.code == 4
     assert "warning:" not in ended.stderr
     titles = [(message["title"].partition(": ")[2], message["type"]) for message in messages]
-    assert titles[1:] == [
+    assert titles[1][0].startswith("version ")
+    assert titles[2:] == [
         ("worker-2 failed: rolled-back", "failure"),
         ("wave 1 of 1: 1 of 1 node ended, 1 failed", "warning"),
         ("rollout failed: 0 nodes succeeded, 1 failed", "failure"),

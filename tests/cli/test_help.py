@@ -14,7 +14,7 @@ from tests.cli.conftest import Command
 from tests.docs import reference
 
 CLIENTS = (
-    *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3"),
+    *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client"),
     *("ansible", "ansible_runner", "aiohttp", "asyncssh", "jsonpatch"),
 )
 

@@ -79,6 +79,7 @@ SAMPLES = [
     word("spread-by"),
     sample("sharing", "rate exclusive rate", tuple(Sharing(word) for word in ("rate", "exclusive", "rate"))),
     sample("control-plane", "first exclude last", tuple(ControlPlaneOrder(w) for w in ("first", "exclude", "last"))),
+    sample("control-plane-selector", "a=1 !b c", ("a=1", "!b", "c")),
     sample("max-failures", "1 2 10%", (Count(1), Count(2), Count(10, percent=True))),
     stretch("drain-timeout"),
     number("grace-period"),

@@ -85,6 +85,18 @@ def test_settings_that_lie_here_count_as_for_every_command(command: Command, kno
     assert "may not set disable-eviction" in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
 
 
+def test_a_deployment_is_probed_where_its_settings_have_it_listen(
+    command: Command, known_hosts: Path, home: Path
+) -> None:
+    (home / "cluster.toml").write_text('[operate]\nmetrics-listen = ":9732"\nevery = "20m"\n')
+    arguments = (*IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+    deployment = printed(command("manifests", "deployment", *arguments))["Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:3] == ["operate", "--every", "1200s"]
+    assert container["ports"][0]["containerPort"] == 9732
+    assert "ports" not in pod(printed(command("manifests", *arguments))["CronJob"])["containers"][0]
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -98,7 +110,12 @@ def test_settings_that_lie_here_count_as_for_every_command(command: Command, kno
         ("interactive = true", "interactive (nobody watches)"),
         ("journal = '/var/log/rollout'", "journal (the pod can write in /tmp alone)"),
         ("prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:1 may hold a secret"),
+        ("notify = 'slack://one/two/three'", "cluster.toml:1 may hold a secret"),
+        ("notify-file = 'urls'", "notify-file = 'urls' (a file of this machine"),
+        ("metrics-textfile = '/var/lib/node.prom'", "metrics-textfile (the pod can write in /tmp alone)"),
         ("gate-command = 'check --token abc'\n# token=abc", "cluster.toml:2 may hold a secret"),
+        ("notify = ['https://hooks.example/T0/B0/abc']", "cluster.toml:1 may hold a secret"),
+        ("apply = {notify = 'slack://a/b/c'}", "cluster.toml:1 may hold a secret"),
         ("canary = ", "is not TOML"),
     ],
 )
@@ -140,6 +157,16 @@ def test_an_authority_is_enough(command: Command, home: Path) -> None:
     assert "CronJob" in printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
 
 
+def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) -> None:
+    line = f"10.0.0.1 ssh-ed25519 {KEY}\n"
+    (home / "known_hosts").write_text(line * (200_000 // len(line)))
+    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts")
+    assert "CronJob" in printed(ended)
+    assert "next: kubectl apply --server-side -f -" in ended.stderr
+    (home / "known_hosts").write_text(line * (1_100_000 // len(line)))
+    assert "a ConfigMap holds 1048576" in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -155,6 +182,7 @@ def test_an_authority_is_enough(command: Command, home: Path) -> None:
         ((*IMAGE, "--name", "x" * 53), "at most 52"),
         ((*IMAGE, "--namespace", "Ops"), "is not a namespace name"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--format", "kustomize"), "Name a directory for them: --out DIR"),
+        (("roles", "--format", "kustomize", "--out", "there"), "roles are one text"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--out", "there"), "--out is for --format kustomize"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--format", "kustomize", "--out", "."), "is not empty"),
     ],

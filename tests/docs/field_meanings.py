@@ -32,6 +32,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "reason": "why a plan would leave it out: `reason: message`; empty where it would not",
         "error": "why its host gave no facts; else empty",
         "pool": "whose rules hold for it; empty without pools",
+        "deferred": "by whom, and since when, it was left for a run from another node; empty where it was not",
     },
     "RolloutPlan": {
         "format_version": "`major.minor`; another major version is refused",
@@ -58,6 +59,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "canary": "`--canary`",
         "spread_by": "`--spread-by`",
         "control_plane": "`--control-plane`",
+        "control_plane_selector": "`--control-plane-selector`; empty where there is none",
         "include_cordoned": "`--include-cordoned`",
         "reboot_idle": "`--reboot-idle`",
         "skip_blocked": "`--skip-blocked`",
@@ -294,7 +296,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         **_NOTE,
         "version": "of the operating system",
         "failed_nodes": "on which it failed",
-        "message": "why it is held, and until when",
+        "message": "why it is held, and what releases it",
     },
     "TrialNote": {**_NOTE, "at": "when it was sent"},
     "FinishedNote": {

@@ -48,6 +48,8 @@ _REASONS = {
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
     ExclusionReason.BLOCKED: "it has a blocker, and `--skip-blocked` was given",
+    ExclusionReason.DEFERRED: "rollout's own pod is on it: the next run takes it, from another node",
+    ExclusionReason.OWN_NODE: "rollout's own pod is on it, and no other node takes that pod: run it from outside",
     ExclusionReason.VERSION_HELD: "its staged version failed on as many nodes as `--max-failures` allows, over all "
     "rollouts: `rollout release VERSION`, or `--include-held`",
     ExclusionReason.FAILED_RECENTLY: "it failed a short while ago; only where nobody watches: `rollout operate`",

@@ -68,7 +68,7 @@ class Pod:
         documents = installed(lab, directory, settings)
         self._files = directory / "pod"
         (self._container,) = pod_spec(documents)["containers"]
-        self._own = {"spec.nodeName": "elsewhere", "metadata.name": "now-x", "metadata.namespace": "node-rollout"}
+        self._own = {"spec.nodeName": "cp-1", "metadata.name": "now-x", "metadata.namespace": "node-rollout"}
         self._environment = {
             "PATH": os.environ["PATH"],
             "POD_FILES": str(self._files),
@@ -133,6 +133,7 @@ def test_the_printed_pod_does_its_work(lab: Lab, pod: Pod) -> None:
         stdout, stderr = (process := pod.start()).communicate(timeout=100)
         assert process.returncode == 0, stdout + stderr
         assert "Traceback" not in stderr
+        assert "warning" not in stderr
     score = lab.scoreboard()
     assert {name for name, count in score.reboots.items() if count} == {n for n in score.reboots if "worker" in n}
     assert score.clean

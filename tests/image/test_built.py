@@ -3,8 +3,12 @@
 It takes a minute or two and the network, so it waits to be asked for: `ROLLOUT_IMAGE=1 pytest tests/image`.
 """
 
+import json
 import os
+import re
 import shutil
+import subprocess
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -80,7 +84,7 @@ def test_no_compiler_no_installer_and_nothing_of_the_lab(inside: Run, image: Ima
     packages = {
         path.name.split("-")[0] for path in image.root.glob("opt/rollout/lib/python3*/site-packages/*.dist-info")
     }
-    assert {"ansible_core", "ansible_runner", "paramiko", "node_rollout"} <= packages
+    assert {"ansible_core", "ansible_runner", "apprise", "paramiko", "node_rollout"} <= packages
     assert not packages & {"asyncssh", "jsonpatch", "pip", "hatchling", "pytest"}
 
 
@@ -90,9 +94,26 @@ def test_doctor(run: Run) -> None:
 
 
 @pytest.mark.parametrize("executor", ["ssh", "ansible"])
-def test_a_rollout_from_inside(run: Run, lab: Lab, executor: str) -> None:
-    ended = run("apply", "--yes", "--max-unavailable", "2", "--executor", executor)
+def test_a_pass_from_inside(run: Run, lab: Lab, executor: str) -> None:
+    ended = run("operate", "--once", "--max-unavailable", "2", "--executor", executor)
     assert ended.code == 0, ended.stdout + ended.stderr
     score = lab.scoreboard()
     assert set(score.reboots.values()) == {1}
     assert score.clean
+
+
+def test_a_release(tmp_path: Path) -> None:
+    """Wheel, sdist, what an installation of the wheel holds, and the sums of these."""
+    subprocess.run([ROOT / ".ci" / "dist", tmp_path], check=True, capture_output=True)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {name.split("-0.1.0")[0] for name in names} == {"node_rollout", "node-rollout.cdx.json", "SHA256SUMS"}
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
+    contents = json.loads((tmp_path / "node-rollout.cdx.json").read_text())
+    assert contents["metadata"]["component"]["name"] == "node-rollout"
+    installed = {(part["name"].lower(), part["version"]) for part in contents["components"]}
+    lock = (ROOT / ".ci" / "requirements.lock").read_text()
+    assert {("paramiko", version) for version in re.findall(r"^paramiko==(\S+)", lock, re.MULTILINE)} <= installed
+    assert not {name for name, _ in installed} & {"asyncssh", "jsonpatch", "pip"}
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as source:
+        held = {name.partition("/")[2] for name in source.getnames()}
+    assert {"Dockerfile", ".dockerignore", ".ci/requirements.lock", ".ci/build.lock", "rollout/__init__.py"} <= held

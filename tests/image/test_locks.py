@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 ASKED_FOR = {
-    "requirements.lock": PROJECT["project"]["dependencies"],
+    "requirements.lock": [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["notify"]],
     "build.lock": PROJECT["build-system"]["requires"],
     "release.lock": PROJECT["dependency-groups"]["release"],
 }

@@ -7,7 +7,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rollout.manifests.installation import Access, Files, Installation, Json, Kind, Times
+from rollout.manifests.installation import Access, Files, Installation, Json, Kind, Listen, Times
 from rollout.manifests.objects import objects
 from rollout.manifests.pod import names_registry
 from rollout.manifests.writing import kustomization, yaml_text
@@ -92,6 +92,13 @@ def test_every_role_is_bound_to_the_account() -> None:
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "patches", "namespace": "ops"}]
 
 
+def test_the_lock_may_be_where_events_are() -> None:
+    """Then one Role there holds all."""
+    (role,) = of_kind("Role", objects(replace(WHOLE, access=Access(lease_namespace="default"))))
+    resources = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert resources == {"leases", "configmaps", "events"}
+
+
 def test_the_settings_never_take_the_place_of_the_record() -> None:
     """Which is a ConfigMap, and may stand in the same namespace."""
     (config,) = of_kind("ConfigMap", objects(replace(WHOLE, access=Access(namespace="kube-system"))))
@@ -146,6 +153,9 @@ def test_control_plane_nodes_are_preferred_and_never_demanded(kind: Kind) -> Non
     wanted = [expression for term in terms for expression in term["preference"]["matchExpressions"]]
     assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in wanted
     assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in spec["tolerations"]
+    # a node that is left for a process elsewhere outweighs both
+    weights = {term["preference"]["matchExpressions"][0]["key"]: term["weight"] for term in terms}
+    assert weights.pop("node-rollout.dev/deferred") > sum(weights.values())
     # a node that is being drained is no place for it
     assert not any(toleration["key"].startswith("node.kubernetes.io/") for toleration in spec["tolerations"])
 
@@ -177,6 +187,21 @@ def test_a_deployment_goes_on_for_ever() -> None:
     selected = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
     assert selected == workload(deployment)["spec"]["selector"]["matchLabels"]
     assert selected.items() <= workload(deployment)["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_a_standing_process_is_probed_where_it_listens() -> None:
+    deployment = replace(WHOLE, kind=Kind.DEPLOYMENT, listen=Listen(":9732", 9732, is_reachable=True))
+    only = container(deployment)
+    (port,) = only["ports"]
+    assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    assert port["containerPort"] == 9732
+    assert only["args"][only["args"].index("--metrics-listen") + 1] == ":9732"
+    # never restarted sooner than a slow start is over
+    assert only["startupProbe"]["periodSeconds"] * only["startupProbe"]["failureThreshold"] >= 60
+    for document in objects(deployment):
+        kubernetes_validate.validate(document, RELEASES[-1], strict=True)
+    assert "livenessProbe" not in container(replace(deployment, listen=Listen("127.0.0.1:9732", 9732)))
+    assert "livenessProbe" not in container(replace(deployment, listen=Listen()))
 
 
 @pytest.mark.parametrize(

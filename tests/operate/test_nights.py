@@ -1,12 +1,14 @@
 """Nights of an operating process: what it remembers of the ones before, and what pauses it."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout
 from tests.apply.test_memory import (
+    BAD,
     FIXED,
     forget,
     harmed,
@@ -15,6 +17,7 @@ from tests.apply.test_memory import (
     remembered,
     roll_back_everywhere,
 )
+from tests.inbox import received
 from tests.operate.conftest import assert_untouched
 
 Start = Callable[[str, int], Lab]
@@ -82,3 +85,25 @@ def test_nobody_may_take_held_nodes_unwatched(started: Start, rollout: Rollout) 
     lab = started("default", 4)
     ended = rollout(lab, "operate", "--once", "--include-held")
     assert (ended.code, "nobody watches" in ended.stderr) == (64, True)
+
+
+def test_a_version_that_becomes_held_is_heard_of_and_measured(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    roll_back_everywhere(lab)
+    metrics = tmp_path / "metrics.prom"
+    flags = ("--metrics-textfile", str(metrics))
+    with received() as inbox:
+        rollout(lab, *ONCE, *flags, "--notify", inbox.url)
+        note = inbox.one("version-held")
+    assert (note["version"], note["failed_nodes"], note["next"]) == (BAD, ["worker-1"], f"rollout release {BAD}")
+    assert f'version="{BAD}"' in held_in(metrics)
+    rollout(lab, *ONCE, *flags)
+    assert f'version="{BAD}"' in held_in(metrics)
+    mend(lab)
+    rollout(lab, "release", BAD)
+    assert rollout(lab, *ONCE, *flags).code == 0
+    assert held_in(metrics) == ""
+
+
+def held_in(metrics: Path) -> str:
+    return "".join(line for line in metrics.read_text().splitlines() if line.startswith("node_rollout_version_held{"))

@@ -61,7 +61,11 @@ def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Sta
     ended = end_of(start(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"]))
     assert ended.code == 0, ended.stderr
     note = inbox.one("finished")
-    assert (note["state"], note["level"], note["next"]) == ("interrupted", "info", "")
+    assert (note["state"], note["level"], note["next"]) == (
+        "interrupted",
+        "info",
+        "The next pass takes up what is left.",
+    )
     assert note["not_started"] == len(ended.summary["not_started"]) == 4
     assert note["message"] == next(iter(ended.summary["reasons"].values()))
 

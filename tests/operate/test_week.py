@@ -54,7 +54,7 @@ def run_by_calendar(arguments: Sequence[str], environment: dict[str, str], outpu
     def now(_clock: SystemClock) -> datetime:
         return datetime.now(UTC) + timedelta(seconds=float(Path(calendar).read_text()))
 
-    SystemClock.now = now  # type: ignore[method-assign, assignment]
+    SystemClock.now = now  # type: ignore[method-assign,assignment]
     run_program(arguments, environment, output)
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from rollout.cli.main import run
 from rollout.model.progress import Outcome, Phase
-from rollout.report.metrics.state import PassResult
+from rollout.report.metrics.state import NO_FAILURES, PassResult
 from tests.report.promql import answered, selected
 
 PROMTOOL = shutil.which("promtool")
@@ -85,6 +85,12 @@ def test_values_of_labels_are_words_that_there_are(printed: Any) -> None:
     assert matchers
     for label, pattern in matchers:
         assert set(pattern.split("|")) <= WORDS[label], (label, pattern)
+
+
+def test_what_counts_as_a_failure_is_what_alerts_count(printed: Any) -> None:
+    (failed,) = [alert["expr"] for alert in rules(printed) if alert["alert"] == "NodeRolloutNodesFailed"]
+    (excepted,) = re.findall(r'outcome!~"([^"]+)"', failed)
+    assert set(excepted.split("|")) == set(NO_FAILURES)
 
 
 def test_everything_worth_an_alert_has_one(printed: Any) -> None:

@@ -25,6 +25,7 @@ from rollout.model.progress import (
     NodeFinished,
     NodeResult,
     NotDone,
+    Notice,
     NotStarted,
     Outcome,
     Phase,
@@ -33,6 +34,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveStarted,
 )
 from rollout.report.notification_texts import Templates, worded
@@ -145,6 +147,7 @@ def test_a_hold_names_the_command_that_shows_its_reason(budget: str, command: st
 
 FAILED = NodeResult("node-1", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no answer")
 GOOD = NodeResult("node-2", Outcome.SUCCEEDED, Phase.DONE, 9.0)
+NEXT_PASS = "The next pass takes up what is left."
 LEFT = NotStarted("node-3", "stopped on request")
 
 
@@ -200,9 +203,9 @@ def test_what_an_unattended_pass_leaves_for_another_time_is_no_failure() -> None
     later = RunResult((GOOD,), not_started=(NotStarted("node-3", Later("the window has closed")),))
     mixed = RunResult((GOOD,), not_started=(*later.not_started, LEFT))
     wanted = {
-        (True, RolloutState.INTERRUPTED, Level.INFO, ""): later,
+        (True, RolloutState.INTERRUPTED, Level.INFO, NEXT_PASS): later,
         (False, RolloutState.FAILED, Level.FAILURE, "rollout resume"): later,
-        (True, RolloutState.FAILED, Level.FAILURE, "rollout resume"): mixed,
+        (True, RolloutState.FAILED, Level.FAILURE, NEXT_PASS): mixed,
     }
     for (unattended, *expected), result in wanted.items():
         noteworthy = Noteworthy(plan(), "prod", 600.0, unattended=unattended)
@@ -235,10 +238,16 @@ def test_the_words_of_a_start_and_of_a_hold() -> None:
     )
 
 
-def test_the_words_of_a_version_that_is_held() -> None:
-    note = VersionHeldNote(version="4081.2.1", failed_nodes=("a", "b"), message="It failed twice.", cluster="prod")
+def test_a_version_that_is_held() -> None:
+    why = "version 4081.2.1 is held: it failed on 2 nodes, a, b"
+    assert notes(Notice(AT, why)) == []
+    (note,) = notes(VersionHeld(AT, "4081.2.1", ("a", "b"), why))
+    assert isinstance(note, VersionHeldNote)
+    assert (note.version, note.failed_nodes, note.level) == ("4081.2.1", ("a", "b"), Level.WARNING)
     assert worded(note).title == "prod: version 4081.2.1 is held"
-    assert worded(note).body.startswith("It failed on a, b. It failed twice.")
+    assert worded(note).body.startswith(f"{why}.\nNext: rollout release 4081.2.1\n")
+    (strange,) = notes(VersionHeld(AT, "1; reboot", ("a",), why))
+    assert strange.next == "rollout release '1; reboot'"
 
 
 def test_text_of_others_is_made_safe_in_titles_bodies_and_templates() -> None:

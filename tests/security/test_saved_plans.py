@@ -199,6 +199,7 @@ WEAKER: dict[str, Any] = {
     "canary": None,
     "spread_by": None,
     "control_plane": None,
+    "control_plane_selector": None,
     "include_cordoned": True,
     "include_held": True,
     "reboot_idle": True,

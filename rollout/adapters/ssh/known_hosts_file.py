@@ -138,6 +138,11 @@ def _fields(line: str) -> tuple[str, str, HostKey | None]:
     return marker, names, _key(words)
 
 
+def parsed_key(line: str) -> HostKey | None:
+    """The key of a line; None where it speaks for no host."""
+    return _fields(line)[2]
+
+
 def _key(words: Iterator[str]) -> HostKey | None:
     try:
         return HostKey(next(words), base64.b64decode(next(words), validate=True))

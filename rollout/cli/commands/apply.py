@@ -66,7 +66,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, gather, new_run, plan, refusals
+    from rollout.cli.stages import execute, gather, new_run, plan, refusals, remembering
     from rollout.cli.stages.metrics import metered
     from rollout.model.text import counted
 
@@ -77,18 +77,24 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
     connections = gather.connect(cluster, intent.selection, process.ssh)
+    namespace = process.lease.lease_namespace
     measured = MetricsOptions() if dry_run else process.metrics
-    with metered(measured, connections.api.server) as meter, meter.measured_pass():
+    with metered(measured, connections.api.server) as meter, meter.measured_pass(connections.api, namespace):
         gathered = new_run.gathered_by(connections, intent, process)
         meter.observe_hosts(gathered.targets.observations)
+        meter.observe_memory(gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json)
         if require_all:
             refusals.refuse_excluded(run.plan, from_file=file is not None)
         refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
         if dry_run:
             raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
+        remembering.warn_of_held(run.plan)
         if run.plan.waves and not (yes or file):
-            consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}")
+            despite = remembering.despite_hold(run.plan)
+            consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}{despite}")
+        elif run.deferred and not (yes or file):
+            consent.ask("Mark the node under this process for the next run")
         raise typer.Exit(execute.execute(replace(run, observers=meter.observers), as_json=general.as_json))
 
 

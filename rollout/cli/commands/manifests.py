@@ -1,6 +1,7 @@
 """`rollout manifests`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,12 +10,13 @@ import typer
 from rollout.cli.options.cluster import LeaseOptions
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.manifests import Format, ManifestOptions
+from rollout.cli.options.metrics import ListenOptions
 from rollout.errors import InputError, UsageError
 from rollout.manifests.installation import Access, Kind
 
 if TYPE_CHECKING:
     from rollout.cli.stages.pod_settings import PodSettings
-    from rollout.manifests.installation import Files, Installation, Times
+    from rollout.manifests.installation import Files, Installation, Listen, Times
 
 KindArgument = Annotated[Kind, typer.Argument(help="What to install; roles prints the roles alone.")]
 
@@ -22,12 +24,16 @@ KindArgument = Annotated[Kind, typer.Argument(help="What to install; roles print
 _MARGIN_SECONDS = 120
 _MINUTE = 60
 _DEADLINE = 6 * 3600
+# What the API server takes, and what kubectl can keep beside it as the state that it applied last.
+_MOST_BYTES, _MOST_APPLIED_BYTES = 1 << 20, 1 << 17
+_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
 
 def manifests(
     call: typer.Context,
     options: ManifestOptions,
     lease: LeaseOptions,
+    metrics: ListenOptions,
     general: GeneralOptions,
     kind: KindArgument = Kind.CRONJOB,
 ) -> None:
@@ -50,7 +56,7 @@ def manifests(
     source = call.get_parameter_source("lease_namespace")
     is_given = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
     lock = lease.lease_namespace if is_given else settings.values["lease_namespace"]
-    installation = _installation(kind, options, lock, settings)
+    installation = replace(_installation(kind, options, lock, settings), listen=_listen(kind, metrics, settings))
     if options.format is Format.KUSTOMIZE:
         _write_files(installation, options.out)
     else:
@@ -83,6 +89,12 @@ def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Fi
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind is Kind.ROLES else _known_hosts(options.known_hosts)
+    size = len(settings.text.encode()) + len(known_hosts.encode())
+    if size > _MOST_BYTES:
+        raise InputError(
+            f"settings and known_hosts have {size} bytes, and a ConfigMap holds {_MOST_BYTES}",
+            hint="Leave one key a host (ssh-keyscan -t ed25519), or trust an authority: a line @cert-authority.",
+        )
     return Files(settings.text, known_hosts, options.ssh_secret, options.env_secret)
 
 
@@ -116,6 +128,18 @@ def _times(options: ManifestOptions, settings: "PodSettings") -> "Times":
     return Times(options.schedule, options.time_zone, round(every), round(deadline), int(grace))
 
 
+def _listen(kind: Kind, metrics: ListenOptions, settings: "PodSettings") -> "Listen":
+    """Where a standing process is probed; a Job's pod is not there for long enough."""
+    from rollout.adapters.metrics_server import parsed_address
+    from rollout.manifests.installation import Listen
+
+    address = metrics.metrics_listen or settings.values["metrics_listen"]
+    if kind is not Kind.DEPLOYMENT or not address:
+        return Listen()
+    host, port = parsed_address(address)
+    return Listen(address, port, is_reachable=host in _EVERYWHERE)
+
+
 def _print(installation: "Installation", options: ManifestOptions, *, as_json: bool) -> None:
     from rollout.cli.terminal import show, show_bytes
     from rollout.manifests.objects import objects
@@ -135,6 +159,8 @@ def _write_files(installation: "Installation", folder: Path | None) -> None:
     from rollout.cli.files import write_whole
     from rollout.manifests.writing import kustomization
 
+    if installation.kind is Kind.ROLES:
+        raise UsageError("roles are one text", hint="Drop --format kustomize, and send the output into a file.")
     if folder is None:
         raise UsageError("--format kustomize makes several files", hint="Name a directory for them: --out DIR")
     try:
@@ -154,7 +180,10 @@ def _next_steps(installation: "Installation", options: ManifestOptions) -> Seque
     if installation.kind is Kind.ROLES:
         return ()
     namespace = installation.access.namespace
-    apply = [f"next: kubectl apply -k {options.out}"] if options.out else []
+    files = installation.files
+    side = "--server-side " if len(files.settings) + len(files.known_hosts) > _MOST_APPLIED_BYTES else ""
+    what = f"-k {options.out}" if options.out else "-f -"
+    apply = [f"next: kubectl apply {side}{what}"] if options.out or side else []
     local = f"{options.image} names no registry: load it on every node, for it is not pulled"
     key = f"{options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
     return (

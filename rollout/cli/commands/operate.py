@@ -92,7 +92,8 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
         as_json=general.as_json,
     )
     if not rereading.answer(call, settings):
-        with metered(process.metrics, _server(cluster), listen.metrics_listen) as meter:
+        server = _server(cluster) if process.metrics.is_used or listen.metrics_listen else ""
+        with metered(process.metrics, server, listen.metrics_listen) as meter:
             _operate(call, settings, pace, meter, verbose=general.verbose)
 
 
@@ -108,7 +109,7 @@ def _operate(
     from rollout.execution.rollout.lock_holder import LeaseWatch
 
     clock, ending = wiring.system_clock(), StopRequest()
-    lasting = Lasting(LeaseWatch(clock), ending, meter, News())
+    lasting = Lasting(LeaseWatch(clock), ending, meter, News(), is_standing=not pace.once)
     with interrupted_by_signals(ending):
         if pace.once:
             raise typer.Exit(make_pass(settings, lasting).code)

@@ -65,6 +65,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import Intent, decide, shown, zones
     from rollout.cli.terminal import say, show, show_bytes
+    from rollout.model.plan import ExclusionReason
     from rollout.model.progress import excluded_by_trouble
     from rollout.planning.document import encode_plan
     from rollout.report.markdown import plan_markdown
@@ -89,7 +90,9 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if planned.waves:
         say(saved_note(str(out)) if out else UNSAVED_NOTE)
     if detailed_exitcode:
-        raise typer.Exit(_detailed(waiting=bool(planned.waves), missing=bool(excluded_by_trouble(planned.excluded))))
+        missing = excluded_by_trouble(planned.excluded)
+        is_deferred = any(node.reason is ExclusionReason.DEFERRED for node in missing)
+        raise typer.Exit(_detailed(waiting=bool(planned.waves) or is_deferred, missing=bool(missing)))
 
 
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:

@@ -55,7 +55,8 @@ def resume(
         refuse_another_address(call, alerts.prometheus_url, rules)
     gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
-    with metered(process.metrics, connections.api.server) as meter, meter.measured_pass():
+    api, namespace = connections.api, process.lease.lease_namespace
+    with metered(process.metrics, api.server) as meter, meter.measured_pass(api, namespace):
         run = remainder.planned_rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:

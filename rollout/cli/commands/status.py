@@ -55,7 +55,9 @@ def status(
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]
     memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
-    statuses = node_statuses(shown, targets.hosts, targets.observations, own_rules, memory, now)
+    statuses = node_statuses(
+        shown, targets.hosts, targets.observations, own_rules, memory, now, own_node=targets.own_node
+    )
     if general.as_json:
         show_bytes(json_document(statuses))
     else:

@@ -38,6 +38,16 @@ class PolicyOptions:
     control_plane: Annotated[ControlPlaneOrder, Flag(WAVES, "When to reboot control-plane nodes, one at a time.")] = (
         _POLICY.control_plane
     )
+    control_plane_selector: Annotated[
+        str,
+        Flag(
+            WAVES,
+            "Nodes of the control plane besides those whose role label or taint says so: node.kubernetes.io/controller "
+            "for Typhoon.",
+            "SELECTOR",
+            read=values.label_selector,
+        ),
+    ] = _POLICY.control_plane_selector
     sharing: Annotated[
         Sharing,
         Flag(
@@ -136,6 +146,7 @@ class PolicyOptions:
             canary=self.canary,
             spread_by=self.spread_by,
             control_plane=self.control_plane,
+            control_plane_selector=self.control_plane_selector,
             include_cordoned=self.include_cordoned,
             reboot_idle=self.reboot_idle,
             skip_blocked=self.skip_blocked,

@@ -30,6 +30,8 @@ RESERVED: Mapping[str, str] = {
     "ssh-secret": _TRUSTS,
     "env-secret": _TRUSTS,
     "known-hosts": _TRUSTS,
+    "host-authority": _TRUSTS,
+    "fingerprints": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
     "metrics-pushgateway": _TRUSTS,
@@ -58,9 +60,18 @@ TUNING = frozenset(
     {
         *("context", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
         *("ssh-user", "ssh-port", "probe-timeout", "probe-concurrency"),
-        *("max-unavailable", "max-failures", "canary", "ramp", "spread-by", "control-plane", "soak", "health-checks"),
-        "sharing",
-        "strategy",
+        *(
+            "max-unavailable",
+            "max-failures",
+            "canary",
+            "ramp",
+            "spread-by",
+            "control-plane",
+            "control-plane-selector",
+            "soak",
+            "health-checks",
+        ),
+        *("sharing", "strategy", "control-plane-selector"),
         *("reboot-idle", "skip-blocked", "require-all", "retry-failed", "delete-emptydir-data", "grace-period"),
         *("prefer-no-schedule-taint", "exclude-from-load-balancers"),
         *("drain-timeout", "reboot-timeout", "ready-timeout", "settle-timeout"),
@@ -78,7 +89,7 @@ TUNING = frozenset(
 )
 
 
-SECRETS = frozenset({"notify"})
+SECRETS = frozenset({"notify", "metrics-pushgateway"})
 """Flags whose values are secrets: neither complaints nor helps show them, whatever layer they come from."""
 
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rollout.cli import wiring
@@ -27,7 +27,7 @@ from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.cluster import Pod
 from rollout.model.host import Host
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
@@ -64,6 +64,11 @@ class Run:
     def hosts(self) -> Mapping[str, Host]:
         """The planned nodes' hosts."""
         return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the node under this process is left for a run from elsewhere, and to be marked so."""
+        return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
 def run_options(
@@ -104,7 +109,7 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
     with watched(as_json=as_json, asked_between=run.gates.confirmation is not None) as observer:
         if as_json:
             _notify_conceded(run, observer)
-        anything = run.plan.waves or run.inherited is not None
+        anything = run.plan.waves or run.inherited is not None or run.deferred
         result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
     if not as_json and (run.plan.waves or result.not_done):
         show(f"\n{summary_text(run.plan, result, operating=run.options.operating)}")
@@ -147,7 +152,8 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
         _notified(run, journal, stop) as observers,
     ):
         ports = Ports(api, shell, clock, observers, run.gates)
-        return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
+        options = replace(run.options, own_node=run.targets.own_node)
+        return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 
 def _all_of(run: Run, shown: Observer) -> Observer:
@@ -184,6 +190,13 @@ def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
         observer.notify(PlanReady(now, run.plan))
         observer.notify(RunFinished(now, result))
     return result
+
+
+def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
+    """Have notifications tell of the end of a run that had no nodes, where something was asked for and not done."""
+    if result.not_done:
+        with _notified(run, Observers(()), stop) as observer:
+            observer.notify(RunFinished(wiring.system_clock().now(), result))
 
 
 def tell_nothing(*why: str) -> None:

@@ -1,6 +1,6 @@
 """Metrics of a pass: made, told of its end however it comes, and on their way to where the operator wants them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,18 @@ from rollout.cli import failures, wiring
 from rollout.cli.files import write_whole
 from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.terminal import say
-from rollout.errors import ExitCode
+from rollout.errors import ApiError, ExitCode
 from rollout.model.host import HostFacts, HostObservation
-from rollout.ports import Observer
+from rollout.model.memory import Memory
+from rollout.planning.memory import why_held
+from rollout.ports import ClusterApi, Observer
 
 if TYPE_CHECKING:
     from rollout.report.metrics.exposition import Metrics
 
 _LARGEST_TEXTFILE = 16_000_000
+# How long the end of a pass may wait to hear what is held.
+_MEMORY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,24 +50,48 @@ class Meter:
         if self.metrics:
             self.metrics.skip_pass()
 
-    @contextmanager
-    def measured_pass(self) -> Iterator[Callable[[ExitCode], None]]:
-        """One pass. Its result is what it is told, or that of the exit or error that this context is left with."""
-        codes = [ExitCode.OK]
-        try:
-            yield codes.append
-        except BaseException as error:
-            self._end_pass(ExitCode(error.exit_code) if isinstance(error, typer.Exit) else failures.exit_code(error))
-            raise
-        self._end_pass(codes[-1])
+    def observe_memory(self, memory: Memory) -> None:
+        """Which versions are held, by what is remembered of earlier rollouts."""
+        if self.metrics and not memory.problem:
+            self.metrics.observe_held(version for version in memory.versions if why_held(memory, version))
 
-    def _end_pass(self, code: ExitCode) -> None:
+    @contextmanager
+    def measured_pass(self, api: ClusterApi | None = None, namespace: str = "") -> Iterator["MeasuredPass"]:
+        """One pass. Its result is the code that it is given, or that of the exit or error that this is left with."""
+        measured = MeasuredPass(api, namespace)
+        try:
+            yield measured
+        except BaseException as error:
+            measured.code = ExitCode(error.exit_code) if isinstance(error, typer.Exit) else failures.exit_code(error)
+            raise
+        finally:
+            self._end_pass(measured)
+
+    def _end_pass(self, measured: "MeasuredPass") -> None:
         if self.metrics:
             from rollout.report.metrics.state import PassResult
 
-            name = code.name.lower()
+            if measured.api:
+                self._read_memory(measured.api, measured.namespace)
+            name = measured.code.name.lower()
             result = PassResult(name) if name in set(PassResult) else PassResult.ERROR
             self.metrics.end_pass(result, wiring.system_clock().now())
+
+    def _read_memory(self, api: ClusterApi, namespace: str) -> None:
+        """What is held by now; where it cannot be read, what was known stands."""
+        from rollout.gather.cluster.memory import read_memory
+
+        with suppress(ApiError):
+            self.observe_memory(read_memory(api.within(_MEMORY_SECONDS), namespace))
+
+
+@dataclass(slots=True)
+class MeasuredPass:
+    """A pass under way: whom to ask, at its end, what is remembered, where that is known; and how it ended."""
+
+    api: ClusterApi | None
+    namespace: str
+    code: ExitCode = ExitCode.OK
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
 from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
-from rollout.cli.stages.metrics import Meter
+from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
 from rollout.cli.terminal import say, show
@@ -26,6 +26,7 @@ from rollout.execution.gates.policy_gates import closed
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
+from rollout.execution.rollout.hand_over import move_elsewhere
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
@@ -35,7 +36,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.memory import why_aborted
 from rollout.planning.windows import Window
-from rollout.report.summary import tallied
+from rollout.report.summary import summary_text, tallied
 from rollout.report.unfinished import heading, ways_out
 
 _LOOK_AGAIN = 0.5
@@ -74,13 +75,14 @@ class Lasting:
     """What outlives a pass.
 
     `watch` knows of the lock what was seen before, `ending` ends the process, `meter` measures all passes, and `news`
-    is what notifications told.
+    is what notifications told. `is_standing`: pass follows pass, and no later pod takes what this one cannot.
     """
 
     watch: LeaseWatch
     ending: StopRequest
     meter: Meter
     news: News
+    is_standing: bool = False
 
 
 def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
@@ -89,18 +91,19 @@ def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
     Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
     """
     lasting.news.turn()
-    with lasting.meter.measured_pass() as ended:
-        end = _passed(settings, lasting)
-        ended(end.code)
+    with lasting.meter.measured_pass(namespace=settings.namespace) as measured:
+        end = _passed(settings, lasting, measured)
+        measured.code = end.code
     return end
 
 
-def _passed(settings: PassSettings, lasting: Lasting) -> PassEnd:
+def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) -> PassEnd:
     end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
     stop = TimedStop(end, lasting.ending, revert=settings.process.stop.stop is StopMode.REVERT)
     meter, news = lasting.meter, lasting.news
     try:
         connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
+        measured.api = connections.api
         code = _Pass(settings, connections, stop, lasting).make()
     except LockedError as error:
         code = _leave(f"another rollout is under way: {error.message}", meter, as_json=settings.as_json)
@@ -164,7 +167,8 @@ class _Pass:
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
-        memory = gather.read_memory(self.connections, self.settings.namespace)
+        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
+        self.lasting.meter.observe_memory(memory)
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
@@ -216,13 +220,18 @@ class _Pass:
         intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
         self.lasting.meter.observe_hosts(gathered.targets.observations)
+        self.lasting.meter.observe_memory(gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
-        if not settings.as_json:
-            show(plan.shown(run.plan, intent, gathered.snapshot) if run.plan.waves else _nothing_to_do(run.plan))
-        return self._carried_out(run)
+        if settings.as_json or run.plan.waves or run.deferred:
+            if not settings.as_json:
+                show(plan.shown(run.plan, intent, gathered.snapshot))
+            return self._carried_out(run)
+        result = _nothing_to_do(run.plan)
+        execute.notify_end(self._unattended(run), result, self.stop)
+        return result
 
     def _gates(self, policy: Policy) -> GatePorts:
         settings = self.settings
@@ -233,18 +242,36 @@ class _Pass:
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
+        result = execute.carry_out(self._unattended(run), self.stop, as_json=self.settings.as_json)
+        if result.deferred and self.lasting.is_standing:
+            _move_elsewhere(run)
+        return result
+
+    def _unattended(self, run: Run) -> Run:
         options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
-        run = replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
-        return execute.carry_out(run, self.stop, as_json=self.settings.as_json)
+        return replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""
         if self.stop.asked and result.not_started:
             return ExitCode.INTERRUPTED
         untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
-        if result.failed or result.not_done or (untaken and not self.stop.requested):
+        missing = len(result.not_done) > len(result.deferred)
+        if result.failed or missing or (untaken and not self.stop.requested):
             return ExitCode.PARTIAL
         return ExitCode.OK
+
+
+def _move_elsewhere(run: Run) -> None:
+    """The own node waits for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
+    own = run.targets.own_node
+    if own is None:
+        return
+    try:
+        if sentence := move_elsewhere(run.connections.api, own, run.plan.policy.drain):
+            say(sentence)
+    except RolloutError as error:
+        say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
 
 
 def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
@@ -265,7 +292,11 @@ def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
     return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
 
 
-def _nothing_to_do(planned: RolloutPlan) -> str:
+def _nothing_to_do(planned: RolloutPlan) -> RunResult:
+    """Say so in a line, and name the nodes that nobody could take."""
     result = RunResult((), excluded=planned.excluded)
     left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
-    return f"Nothing to do: no node waits for a reboot{left_out}."
+    show(f"Nothing to do: no node waits for a reboot{left_out}.")
+    if result.not_done:
+        show(summary_text(planned, result, operating=True))
+    return result

@@ -16,20 +16,30 @@ from rollout.cli.options.flattening import group
 from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.settings.defaults import SETTINGS_FILE, SETTINGS_TEXT, settings_of_other
+from rollout.cli.settings.reserved import SECRETS
 from rollout.errors import UsageError
 from rollout.model.policy import Policy
 
 _COMMAND = "operate"
-# What the pod has from elsewhere: its account, its Secret, its ConfigMap.
-_OF_THE_POD = frozenset({"config", "known_hosts", "ssh_key", "help"})
 _THIS_MACHINES = {
     "kubeconfig": "the pod has its own account",
     "context": "the pod has its own account",
     "interactive": "nobody watches",
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
+_WRITTEN = frozenset({"journal", "metrics_textfile"})
+# They are read there, not here.
+_READ = frozenset(
+    {
+        *("inventory", "ssh_config", "pre_reboot_playbook", "post_reboot_playbook", "notify_file", "notify_template"),
+    }
+)
+# What the pod has from its Secret and its ConfigMap, whatever the file says.
+_OWN = frozenset({"ssh_key", "known_hosts"})
 _SECRET = re.compile(
-    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
+    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S"
+    # who has one of its URLs may write there
+    r"|(?<![\w-])notify['\"]?\s*=",
     re.IGNORECASE,
 )
 
@@ -47,8 +57,8 @@ def read_pod_settings(context: typer.Context) -> PodSettings:
     """The settings file of this command; `UsageError` for what cannot be, must not be, or cannot work in a pod."""
     origin, text = context.meta.get(SETTINGS_FILE, ""), context.meta.get(SETTINGS_TEXT, "")
     written = settings_of_other(_COMMAND, context)
-    _refuse(_unfit(written), origin)
     _refuse_secrets(text, origin)
+    _refuse(_unfit(written), origin)
     values = _values(context, written, origin)
     policy = group(GateOptions, values).added_to(group(PolicyOptions, values).with_pools(pools.given(context)))
     return PodSettings(text, values, policy)
@@ -65,12 +75,14 @@ def _values(context: typer.Context, written: Mapping[str, Any], origin: str) -> 
 
 def _value(option: Any, context: typer.Context, written: Mapping[str, Any], origin: str) -> Any:
     value = written.get(option.name, option.get_default(context))
+    if option.name in _READ | _OWN:
+        return value
     try:
         return option.process_value(context, value)
     except typer.BadParameter as error:
         # pydantic's words for a ValueError of ours
-        reason = error.message.replace("Value error, ", "")
-        raise UsageError(f"{origin}: {_key(option.name)} = {value!r}: {reason}") from error
+        reason, shown = error.message.replace("Value error, ", ""), "" if option.name in SECRETS else f" = {value!r}"
+        raise UsageError(f"{origin}: {_key(option.name)}{shown}: {reason}") from error
 
 
 def _unfit(written: Mapping[str, Any]) -> Iterator[str]:
@@ -78,13 +90,10 @@ def _unfit(written: Mapping[str, Any]) -> Iterator[str]:
     for name, value in written.items():
         if name in _THIS_MACHINES:
             yield f"{_key(name)} ({_THIS_MACHINES[name]})"
-        elif name == "journal" and not Path(value).is_relative_to(_WRITABLE):
+        elif name in _WRITTEN and not Path(value).is_relative_to(_WRITABLE):
             yield f"{_key(name)} (the pod can write in {_WRITABLE} alone)"
-        elif name in _FILES and not Path(value).is_absolute() and value != "none":
+        elif name in _READ and not Path(value).is_absolute() and value != "none":
             yield f"{_key(name)} = {value!r} (a file of this machine; mount it, and name it by its whole path)"
-
-
-_FILES = frozenset({"inventory", "ssh_config", "pre_reboot_playbook", "post_reboot_playbook"})
 
 
 def _refuse(unfit: Iterator[str], origin: str) -> None:
@@ -98,10 +107,10 @@ def _refuse(unfit: Iterator[str], origin: str) -> None:
 def _refuse_secrets(text: str, origin: str) -> None:
     """Everybody who may read the ConfigMap would read them, in whatever table or comment they stand."""
     for number, line in enumerate(text.splitlines(), 1):
-        if _SECRET.search(line):
+        if _SECRET.search(line) or line.partition("=")[0].strip(" \t'\"") in SECRETS:
             raise UsageError(
                 f"{origin}:{number} may hold a secret, and would stand in a ConfigMap",
-                hint="Put it into a Secret as the setting's variable (ROLLOUT_PROMETHEUS_URL), and name that Secret "
+                hint="Put it into a Secret as the setting's variable (ROLLOUT_NOTIFY), and name that Secret "
                 "with --env-secret.",
             )
 

@@ -9,7 +9,7 @@ from rollout.execution.record.unfinished import Unfinished, assess
 from rollout.execution.rollout.ports import Inheritance
 from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.model.cluster import Node
-from rollout.model.plan import BlockerKind, RolloutPlan
+from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NotDone, excluded_by_trouble
 from rollout.model.text import counted, listed
@@ -90,8 +90,12 @@ def refuse_left_behind(plan: RolloutPlan, inherited: Inheritance) -> None:
     _refuse_incomplete((*inherited.failed, *stranded, *excluded_by_trouble(plan.excluded)), _MEND_RESUME)
 
 
-def _refuse_incomplete(missing: Sequence[NotDone], hint: str) -> None:
-    """`--require-all`: `IncompleteError` where a node is missing; it names all of them, for nothing else may."""
+def _refuse_incomplete(absent: Sequence[NotDone], hint: str) -> None:
+    """`--require-all`: `IncompleteError` where a node is missing; it names all of them, for nothing else may.
+
+    One that the next run takes, from elsewhere, is not missing: refused for it, no run in a pod would ever begin.
+    """
+    missing = [node for node in absent if node.reason is not ExclusionReason.DEFERRED]
     if missing:
         nodes = "; ".join(f"{node.node} ({node.reason}: {node.message})" for node in missing)
         raise IncompleteError(

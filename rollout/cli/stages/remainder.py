@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rollout.cli import wiring
 from rollout.cli.options.run import LeftoverOptions, ProcessOptions
-from rollout.cli.stages import execute, gather, plan, refusals
+from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.journal import past_runs
@@ -34,10 +34,11 @@ def planned_rest(
     pending = pending_nodes(unfinished, retry_failed=retry)
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
-    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, unattended)
+    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
+    remembering.warn_of_held(remainder.plan)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
         refusals.refuse_left_behind(remainder.plan, remainder.inherited)

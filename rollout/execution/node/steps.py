@@ -66,6 +66,8 @@ def process_node(context: NodeContext) -> NodeResult:
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Look at the host once more, then cordon: much may have happened since the plan."""
     context.guard.check()
+    if context.own is not None:
+        raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
     host = context.host
     observation = observe(host.host, host.shell, timeout=host.probe_timeout)
     node = context.cluster.ask(lambda api: read_node(api, context.name))
@@ -121,6 +123,8 @@ def _without_update(facts: HostFacts) -> NodeFailure:
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
+    if context.own is not None:
+        raise NodeFailure(Outcome.ABORTED, context.own.message, reason=context.own.reason)
     await_exclusion(context)
     context.gates.before_drain(context)
     if not mark_phase(context.task, Phase.DRAINING).unschedulable:

@@ -121,10 +121,10 @@ class RunMemory:
                 self._pending.clear()
                 return
             self._write()
-        if (why := why_held(self._seen, planned.staged_version)) and not why_held(before, planned.staged_version):
-            self._report.notice(
-                f"{why}. Nodes that have it staged are left out: rollout release {planned.staged_version}"
-            )
+        version = planned.staged_version
+        if (why := why_held(self._seen, version)) and not why_held(before, version):
+            message = f"{why}. Nodes that have it staged are left out: rollout release {version}"
+            self._report.version_held(version, self._seen.versions[version].nodes, message)
 
     @property
     def _now(self) -> datetime:

@@ -62,14 +62,14 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     `hosts` are by Node name; a node without one is judged by its kubelet alone.
     """
     report = Reporter(ports.observer, ports.clock)
-    unfinished = look(ports.api, options.lease_namespace)
+    unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
     terms = LeaseTerms(
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     with LeaseLock(ports.api, ports.clock, terms, cluster.notice) as lock:
-        unfinished = look(ports.api, options.lease_namespace)
+        unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:
             return Aborted(run, (), {})
         events = undone_events(ports.api, unfinished.run, report)

@@ -14,12 +14,13 @@ from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ports import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome
 from rollout.model.quantity import Count
 from rollout.planning.continuation import joined, remaining_ramp, with_earlier_exclusions
-from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.eligibility import excluded_by_name, is_control_plane
 from rollout.planning.estimates import Past
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, Pools, pools_of
@@ -33,8 +34,8 @@ _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
 class Situation:
     """The cluster as it is when an interrupted rollout is gone on with.
 
-    `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node.
-    `unattended`: an operating process goes on, and nobody has decided to.
+    `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node;
+    `own_node` is the node under this process. `unattended`: an operating process goes on, and nobody has decided to.
     """
 
     snapshot: ClusterSnapshot
@@ -42,6 +43,7 @@ class Situation:
     observations: Mapping[str, HostObservation]
     now: datetime
     past: Past
+    own_node: OwnNode | None = None
     unattended: bool = False
 
 
@@ -216,6 +218,7 @@ def _planned_anew(
             policy=counted,
             created_at=situation.now,
             past=situation.past,
+            own_node=situation.own_node,
             unattended=situation.unattended,
             retried=retried,
         )
@@ -232,8 +235,9 @@ class _Taken:
 
 def _taken(unfinished: Unfinished, snapshot: ClusterSnapshot) -> Mapping[str, _Taken]:
     """The same, by pool."""
-    pools, labels = pools_of(rules_of(unfinished)), {node.name: node.labels for node in snapshot.nodes}
-    workers = {node.name for node in snapshot.nodes if not node.is_control_plane}
+    rules = rules_of(unfinished)
+    pools, labels = pools_of(rules), {node.name: node.labels for node in snapshot.nodes}
+    workers = {node.name for node in snapshot.nodes if not is_control_plane(node, rules)}
     begun = {item.node.name: item.node.pool for item in unfinished.begun}
     through = [(name, begun.get(name) or pools.of(labels.get(name, {}))) for name in {*unfinished.done, *begun}]
     taken: dict[str, _Taken] = defaultdict(_Taken)

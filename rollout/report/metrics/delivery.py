@@ -1,6 +1,7 @@
 """Metrics on their way to a place that may fail or hang: beside the work, which never waits for it."""
 
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Self
@@ -8,6 +9,8 @@ from typing import Self
 EVERY_SECONDS = 2.0
 # How long the end of the process waits for the last delivery.
 LAST_SECONDS = 5.0
+# Metrics of thousands of nodes take a while to write: so many times as long is left to the work.
+_REST = 20.0
 
 
 class Delivery:
@@ -50,10 +53,12 @@ class Delivery:
             self._warn_once(f"no answer within {self._last:g}s")
 
     def _run(self) -> None:
-        is_last = False
+        is_last, took = False, 0.0
         while not is_last:
-            is_last = self._ended.wait(self._every)
+            is_last = self._ended.wait(max(self._every, took * _REST))
+            began = time.monotonic()
             self._deliver()
+            took = time.monotonic() - began
 
     def _deliver(self) -> None:
         generation = self._generation()

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from datetime import datetime
 
 from prometheus_client import Metric, generate_latest
@@ -102,25 +103,33 @@ class Metrics(Collector):
         return [metric for metric in self.collect() if metric.name == of.LAST_SUCCESS.name and metric.samples]
 
     def collect(self) -> list[Metric]:
-        """What the library asks for at each exposition: one moment's metrics."""
+        """What the library asks for at each exposition: one moment's metrics; whoever tells of more hardly waits."""
         with self._lock:
-            return [self._or_before(metric) for metric in self._families()]
+            samples = [(family, dict(values)) for family, values in self._state.samples()]
+            histograms = [(family, deepcopy(durations)) for family, durations in self._state.histograms()]
+        return [self._or_before(metric) for metric in self._families(samples, histograms)]
 
     def describe(self) -> list[Metric]:
         """What tells the library their names."""
         return self.collect()
 
     def _or_before(self, metric: Metric) -> Metric:
-        if metric.samples or (self.is_whole and metric.name != of.LAST_SUCCESS.name):
-            return metric
-        return self._before.get(metric.name, metric)
+        """The metric, or where it is not known yet, what an earlier process has exposed."""
+        is_known = metric.name != of.LAST_SUCCESS.name and self.is_whole
+        if metric.name == of.VERSION_HELD.name:
+            is_known = self._state.held_versions is not None
+        return metric if metric.samples or is_known else self._before.get(metric.name, metric)
 
-    def _families(self) -> Iterator[Metric]:
+    def _families(
+        self,
+        samples: Iterable[tuple[of.Family, Samples]],
+        histograms: Iterable[tuple[of.Family, Mapping[Labels, Histogram]]],
+    ) -> Iterator[Metric]:
         yield self._plain(of.BUILD, {(__version__,): 1})
-        for family, samples in self._state.samples():
-            yield self._plain(family, samples)
-        for family, histograms in self._state.histograms():
-            yield self._histogram(family, histograms)
+        for family, values in samples:
+            yield self._plain(family, values)
+        for family, durations in histograms:
+            yield self._histogram(family, durations)
 
     def _plain(self, family: of.Family, samples: Samples) -> Metric:
         kind = CounterMetricFamily if family.kind is of.Kind.COUNTER else GaugeMetricFamily

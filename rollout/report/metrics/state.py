@@ -20,6 +20,7 @@ from rollout.model.progress import (
     PodReleased,
     RunFinished,
     StepEvent,
+    VersionHeld,
     WaveStarted,
 )
 from rollout.report.metrics import families as of
@@ -42,7 +43,7 @@ class PassResult(StrEnum):
 
 
 # Not begun, or given back because somebody wished so: no failure of the node's.
-_NO_FAILURES = (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED)
+NO_FAILURES = (Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED)
 _NOT_IN_FLIGHT = (Phase.PENDING, Phase.DONE, Phase.FAILED)
 _BUT_DONE = tuple(phase for phase in Phase if phase is not Phase.DONE)
 # Budgets come and go with namespaces; what is above shares one series.
@@ -115,6 +116,8 @@ class MetricsState:
                 self.held.pop((event.node, event.pod), None)
             case NodeFinished():
                 self._finished(event.result, event.at)
+            case VersionHeld():
+                self.held_versions = (self.held_versions or frozenset()) | {event.version}
             case RunFinished():
                 self.running = False
                 self.held.clear()
@@ -172,7 +175,7 @@ class MetricsState:
         self.rebooting.pop(node, None)
         if result.succeeded:
             self.reboot_required[node] = False
-        elif result.outcome not in _NO_FAILURES:
+        elif result.outcome not in NO_FAILURES:
             self.failures[result.phase.value, pool] += 1
         self.held = {key: budget for key, budget in self.held.items() if key[0] != node}
 
@@ -235,4 +238,4 @@ def _last_phase(result: NodeResult) -> Phase:
     """Where a node stands that has ended: one that was given back untouched waits as before."""
     if result.succeeded:
         return Phase.DONE
-    return Phase.PENDING if result.outcome in _NO_FAILURES else Phase.FAILED
+    return Phase.PENDING if result.outcome in NO_FAILURES else Phase.FAILED
