@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from rollout.cli.settings.defaults import SETTINGS_FILE
+from rollout.cli.terminal import fitted
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
 
@@ -27,7 +28,7 @@ def report(error: BaseException, *, verbose: bool) -> ExitCode:
         lines += [f"caused by: {printable(cause)}" for cause in causes(error)]
     if verbose and _is_bug(error):
         lines += "".join(traceback.format_exception(error)).splitlines()
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    sys.stderr.write("".join(f"{fitted(line)}\n" for line in lines))
     return exit_code(error)
 
 

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning
 from rollout.model.text import counted, printable, shortened
+from rollout.report.columns import wrapped
 
 Finding = TypeVar("Finding", Blocker, PlanWarning)
 
@@ -57,4 +58,4 @@ def _about(blocker: Blocker) -> str:
 
 def _paragraphs(heading: str, sentences: Iterable[str], width: int | None) -> str:
     wrap = TextWrapper(width or sys.maxsize, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join((heading, *(wrap.fill(sentence) for sentence in sentences)))
+    return "\n".join((wrapped(heading, width), *(wrap.fill(sentence) for sentence in sentences)))

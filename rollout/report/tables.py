@@ -3,47 +3,50 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from textwrap import fill
-
-from tabulate import tabulate
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.planning.status import NodeStatus
+from rollout.report.columns import Column, table_text, wrapped
 from rollout.report.findings import findings
 from rollout.report.sentences import extent
 from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
-_STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
-_WAVE_HEADERS = ("WAVE", "TAKES", "NODES", "ZONE", "EVICT", "STAY", "VERSION", "WHY")
-_PART_HEADERS = ("PART", "BEGINS", *_WAVE_HEADERS[2:])
+_STATUS_COLUMNS = (
+    Column("NODE"),
+    Column("READY", leaves=4),
+    Column("SCHEDULABLE", leaves=3),
+    Column("OPERATION", leaves=1),
+    Column("VERSION"),
+    Column("REBOOT"),
+    Column("NOTE", note=True),
+)
+_STATUS_POOL = Column("POOL", leaves=2)
+_OF_NODES = (
+    Column("NODES", wraps=True),
+    Column("ZONE", leaves=1),
+    Column("EVICT", leaves=4, right=True),
+    Column("STAY", leaves=2, right=True),
+    Column("VERSION"),
+    Column("WHY", note=True),
+)
+_WAVE_COLUMNS = (Column("WAVE", right=True), Column("TAKES", leaves=3, right=True), *_OF_NODES)
+_PART_COLUMNS = (Column("PART", right=True), Column("BEGINS", right=True), *_OF_NODES)
 # Where pools differ: how long a wave takes, and with a plus when nodes begin that follow one another.
-_MIXED_HEADERS = ("PART", "TIME", *_WAVE_HEADERS[2:])
-_LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
-_NARROWEST = 40
+_MIXED_COLUMNS = (Column("PART", right=True), Column("TIME", right=True), *_OF_NODES)
+_LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
 _COUNTABLE = 8
-# tabulate's: between columns, and beside a heading
-_GAP, _HEADING_PADDING = 2, 2
-_NODES, _WHY = _WAVE_HEADERS.index("NODES"), _WAVE_HEADERS.index("WHY")
 
 
 def status_text(statuses: Sequence[NodeStatus], *, width: int | None = None) -> str:
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit."""
-    rows, headers = [_status_row(status) for status in statuses], list(_STATUS_HEADERS)
-    note_width = max(24, width - 76) if width else None
+    rows, columns = [_status_row(status) for status in statuses], list(_STATUS_COLUMNS)
     if any(status.pool for status in statuses):
-        headers.insert(1, "POOL")
+        columns.insert(1, _STATUS_POOL)
         rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
-    table = tabulate(
-        rows,
-        headers=headers,
-        tablefmt="plain",
-        disable_numparse=True,
-        maxcolwidths=[None] * (len(headers) - 1) + [note_width],
-        break_on_hyphens=False,
-    )
+    table = table_text(columns, rows, width)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
     return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot."
@@ -82,13 +85,13 @@ def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None 
     parts += [_waves(plan, zones, width)] if plan.waves else []
     parts += [_left_out(plan, width)] if plan.excluded else []
     parts += findings(plan.blockers, plan.warnings, width)
-    parts += [_wrapped(_sum(plan), width)]
+    parts += [wrapped(_sum(plan), width)]
     return "\n\n".join(parts)
 
 
 def plan_heading(plan: RolloutPlan, *, width: int | None = None) -> str:
     """A plan that was seen before, in a few lines."""
-    return f"{_heading(plan)}\n{_wrapped(_sum(plan), width)}"
+    return f"{_heading(plan)}\n{wrapped(_sum(plan), width)}"
 
 
 def _heading(plan: RolloutPlan) -> str:
@@ -99,29 +102,8 @@ def _heading(plan: RolloutPlan) -> str:
 def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
     rows = [row for wave in plan.waves for row in _rows(wave, zones)]
     kinds = {wave.rolling is not None for wave in plan.waves}
-    return tabulate(
-        rows,
-        headers=_MIXED_HEADERS if len(kinds) > 1 else _PART_HEADERS if True in kinds else _WAVE_HEADERS,
-        tablefmt="plain",
-        disable_numparse=True,
-        colalign=("right", "right", "left", "left", "right", "right", "left", "left"),
-        maxcolwidths=_limits(rows, width) if width else None,
-        break_on_hyphens=False,
-    )
-
-
-def _limits(rows: Sequence[tuple[str, ...]], width: int) -> list[int | None]:
-    """Nodes and reasons share what the other columns leave; neither gets more than it needs."""
-    needed = [
-        max(len(heading) + _HEADING_PADDING, *(len(line) for row in rows for line in row[column].splitlines()))
-        for column, heading in enumerate(_WAVE_HEADERS)
-    ]
-    others = sum(needed) - needed[_NODES] - needed[_WHY] + _GAP * (len(needed) - 1)
-    room = max(_NARROWEST, width - others)
-    nodes = min(needed[_NODES], max(room // 2, room - needed[_WHY]))
-    limits: list[int | None] = [None] * len(needed)
-    limits[_NODES], limits[_WHY] = nodes, room - nodes
-    return limits
+    columns = _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS
+    return table_text(columns, rows, width)
 
 
 def _rows(wave: Wave, zones: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
@@ -171,19 +153,7 @@ def _left_out(plan: RolloutPlan, width: int | None) -> str:
     for exclusion in plan.excluded:
         alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
     rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()]
-    narrow = max(_NARROWEST, (width - 16) // 2) if width else None
-    return tabulate(
-        rows,
-        headers=_LEFT_OUT_HEADERS,
-        tablefmt="plain",
-        disable_numparse=True,
-        maxcolwidths=[narrow, None, narrow],
-        break_on_hyphens=False,
-    )
-
-
-def _wrapped(text: str, width: int | None) -> str:
-    return "\n".join(fill(line, width, subsequent_indent="  ") for line in text.splitlines()) if width else text
+    return table_text(_LEFT_OUT_COLUMNS, rows, width)
 
 
 def _sum(plan: RolloutPlan) -> str:

@@ -78,7 +78,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
     gathered = _gathered(intent, cluster, process)
-    run = planned_run(intent, gathered, process, ports, quiet=general.as_json)
+    run = planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)
     if require_all:
         refusals.refuse_excluded(run.plan, from_file=file is not None)
     refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
@@ -86,7 +86,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
         raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
     if run.plan.waves and not (yes or file):
         consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}")
-    raise typer.Exit(execute.execute(run, as_json=general.as_json))
+    raise typer.Exit(execute.execute(run, as_json=general.as_json, width=general.width))
 
 
 def _gathered(intent: "Intent", cluster: ClusterOptions, process: ProcessOptions) -> "Gathered":
@@ -103,7 +103,13 @@ def _gathered(intent: "Intent", cluster: ClusterOptions, process: ProcessOptions
 
 
 def planned_run(
-    intent: "Intent", gathered: "Gathered", process: ProcessOptions, gates: "GatePorts", *, quiet: bool
+    intent: "Intent",
+    gathered: "Gathered",
+    process: ProcessOptions,
+    gates: "GatePorts",
+    *,
+    quiet: bool,
+    width: int | None,
 ) -> "Run":
     """What is to be run, after showing it."""
     from rollout.cli.stages import execute, plan
@@ -111,7 +117,7 @@ def planned_run(
 
     decided = plan.decide(intent, gathered.snapshot, gathered.targets)
     if not quiet:
-        show(plan.shown(decided, intent, gathered.snapshot))
+        show(plan.shown(decided, intent, gathered.snapshot, width))
     conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
     selected, pods = gathered.targets.number_of(decided.selection), execute.pods_on(decided, gathered.snapshot.pods)
     return execute.Run(

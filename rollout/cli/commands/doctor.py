@@ -48,7 +48,7 @@ def doctor(
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
-        show(doctor_text(checks, every=general.verbose))
+        show(doctor_text(checks, every=general.verbose, width=general.width))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
 

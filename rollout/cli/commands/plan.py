@@ -72,7 +72,9 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         _show_explanation(explain, intent, gathered, as_json=general.as_json)
         return
     planned = decide(intent, gathered.snapshot, gathered.targets)
-    show_bytes(encode_plan(planned)) if general.as_json else show(shown(planned, intent, gathered.snapshot))
+    show_bytes(encode_plan(planned)) if general.as_json else show(
+        shown(planned, intent, gathered.snapshot, general.width)
+    )
     if require_all:
         refusals.refuse_excluded(planned)
     if out is not None:

@@ -58,10 +58,10 @@ def resume(
         refuse_another_address(call, alerts.prometheus_url, rules)
     gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
-    run = _rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
+    run = _rest(unfinished, connections, process, gates, leftover, quiet=general.as_json, width=general.width)
     if not yes:
         consent.ask("Resume this rollout")
-    code = execute.execute(run, as_json=general.as_json)
+    code = execute.execute(run, as_json=general.as_json, width=general.width)
     _tell_standing_record(unfinished)
     raise typer.Exit(code)
 
@@ -74,6 +74,7 @@ def _rest(
     leftover: LeftoverOptions,
     *,
     quiet: bool,
+    width: int | None,
 ) -> "Run":
     """What is left to run, after showing it; refused where something stands in its way."""
     from rollout.cli import wiring
@@ -90,7 +91,7 @@ def _rest(
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
-    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
+    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet, width=width)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
         refusals.refuse_left_behind(remainder.plan, remainder.inherited)
@@ -117,9 +118,16 @@ def _rest(
     )
 
 
-def _show(unfinished: "Unfinished", remainder: "Continuation", zones: Mapping[str, str], *, quiet: bool) -> None:
+def _show(
+    unfinished: "Unfinished",
+    remainder: "Continuation",
+    zones: Mapping[str, str],
+    *,
+    quiet: bool,
+    width: int | None,
+) -> None:
     """What becomes of each node; where standard output is for programs, only what is not as it should be."""
-    from rollout.cli.terminal import say, show, width
+    from rollout.cli.terminal import say, show
     from rollout.report.tables import plan_text
     from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
@@ -128,7 +136,7 @@ def _show(unfinished: "Unfinished", remainder: "Continuation", zones: Mapping[st
             say(f"warning: {line}")
         return
     show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
-    show("\n" + plan_text(remainder.plan, zones=zones, width=width()))
+    show("\n" + plan_text(remainder.plan, zones=zones, width=width))
 
 
 def _tell_standing_record(unfinished: "Unfinished") -> None:

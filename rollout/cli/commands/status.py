@@ -36,7 +36,7 @@ def status(
       rollout status -l node-role.kubernetes.io/worker -o json
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
-    from rollout.cli.terminal import show, show_bytes, width
+    from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
@@ -56,7 +56,7 @@ def status(
     if general.as_json:
         show_bytes(json_document(statuses))
     else:
-        show(status_text(statuses, width=width()))
+        show(status_text(statuses, width=general.width))
     _mention_run(connections, nodes, lease.lease_namespace)
 
 

@@ -86,16 +86,16 @@ def pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
     return frozenset(pod.uid for pod in pods if pod.node in names)
 
 
-def execute(run: Run, *, as_json: bool) -> ExitCode:
-    """Run the plan and tell its end; what the process ends with."""
+def execute(run: Run, *, as_json: bool, width: int | None = None) -> ExitCode:
+    """Run the plan and tell its end, in `width` columns (None: no limit); what the process ends with."""
     stop = StopRequest(revert=run.stop is StopMode.REVERT)
-    with watched(as_json=as_json, asked_between=run.gates.confirmation is not None) as observer:
+    with watched(as_json=as_json, asked_between=run.gates.confirmation is not None, stop=stop) as observer:
         if as_json:
             _notify_conceded(run, observer)
         anything = run.plan.waves or run.inherited is not None
         result = _executed(run, observer, stop) if anything else _nothing_done(run, observer)
     if not as_json and (run.plan.waves or result.not_done):
-        show(f"\n{summary_text(run.plan, result)}")
+        show(f"\n{summary_text(run.plan, result, width=width)}")
     return _exit_code(result, stop)
 
 
@@ -130,7 +130,10 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
     command = "apply" if run.inherited is None else "resume"
-    with journalled(Unfailing(observer), run.plan, command, run.journal) as journal, stopped_by_signals(stop):
+    with (
+        journalled(Unfailing(observer), run.plan, command, run.journal) as journal,
+        stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
+    ):
         ports = Ports(api, shell, clock, journal, run.gates)
         return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
 
@@ -152,7 +155,7 @@ def tell_nothing() -> None:
 
 
 @contextmanager
-def watched(*, as_json: bool, asked_between: bool = False) -> Iterator[Observer]:
+def watched(*, as_json: bool, asked_between: bool = False, stop: StopRequest | None = None) -> Iterator[Observer]:
     """Whoever shows the run: JSON lines, a live board on a terminal, plain lines elsewhere."""
     console = error_console()
     if as_json:
@@ -160,7 +163,7 @@ def watched(*, as_json: bool, asked_between: bool = False) -> Iterator[Observer]
         lines.begin(wiring.system_clock().now())
         yield lines
     elif console.is_terminal and not asked_between and not console.is_dumb_terminal:
-        with LiveProgress(console) as live:
+        with LiveProgress(console, stop=stop) as live:
             yield live
     else:
         with PlainLines(sys.stderr) as lines_for_people:

@@ -8,7 +8,7 @@ from rollout.cli import wiring
 from rollout.cli.stages.gather import Targets
 from rollout.cli.stages.journal import past_runs
 from rollout.cli.stages.selection import useless_spreading
-from rollout.cli.terminal import say, width
+from rollout.cli.terminal import say
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
@@ -86,11 +86,11 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
         )
 
 
-def shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot) -> str:
+def shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot, width: int | None) -> str:
     """The plan for the operator; of a saved one, which was looked at when it was made, the heading."""
     if intent.saved:
-        return plan_heading(plan, width=width())
-    return plan_text(plan, zones=zones(snapshot), width=width())
+        return plan_heading(plan, width=width)
+    return plan_text(plan, zones=zones(snapshot), width=width)
 
 
 def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
