@@ -68,6 +68,7 @@ def _is_lack_of_a_folder(error: BaseException) -> bool:
 def _lines(error: BaseException) -> Iterator[str]:
     if isinstance(error, RolloutError):
         yield f"{PROGRAM}: error: {printable(error.message)}"
+        yield from (f"  {line}" for line in error.details)
         if error.hint:
             yield f"hint: {printable(error.hint)}"
     elif isinstance(error, typer.TyperException):

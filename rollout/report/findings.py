@@ -19,16 +19,17 @@ def findings(blockers: Sequence[Blocker], warnings: Sequence[PlanWarning], width
     start = [finding for finding in blockers if finding.kind in _OF_THE_START]
     of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
     if start:
-        yield _paragraphs("Nothing can start (apply refuses):", _sentences(start), width)
+        yield _paragraphs("Nothing can start (apply refuses):", blocker_sentences(start), width)
     if of_nodes:
         nodes = counted(len({finding.node for finding in of_nodes}), "node")
         heading = f"Blockers on {nodes} (apply refuses to start; --skip-blocked leaves these nodes out):"
-        yield _paragraphs(heading, _sentences(of_nodes), width)
+        yield _paragraphs(heading, blocker_sentences(of_nodes), width)
     if warnings:
         yield _paragraphs("Warnings:", map(_of_many, _alike(warnings)), width)
 
 
-def _sentences(blockers: Sequence[Blocker]) -> Iterable[str]:
+def blocker_sentences(blockers: Sequence[Blocker]) -> Iterable[str]:
+    """A sentence a cause, whatever the number of pods and nodes."""
     for kind in dict.fromkeys(blocker.kind for blocker in blockers):
         for said_of in _alike([blocker for blocker in blockers if blocker.kind is kind]):
             yield f"{kind}: {_about(said_of[0]) if len(said_of) == 1 else _of_many(said_of)}"

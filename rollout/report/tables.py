@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import groupby
+from types import MappingProxyType
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.planning.status import NodeStatus
-from rollout.report.columns import Column, table_text, wrapped
+from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.findings import findings
+from rollout.report.rules import rules_text
 from rollout.report.sentences import extent
 from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
@@ -40,19 +43,27 @@ _LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("B
 _COUNTABLE = 8
 
 
-def status_text(statuses: Sequence[NodeStatus], *, width: int | None = None) -> str:
-    """One row a node, and how many wait for a reboot. `width` in columns, None for no limit."""
-    rows, columns = [_status_row(status) for status in statuses], list(_STATUS_COLUMNS)
+def status_text(
+    statuses: Sequence[NodeStatus], *, width: int | None = None, under_way: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
+
+    `under_way` is how far a rollout has come with its nodes, by name.
+    """
+    rows = [_status_row(status, under_way.get(status.node, "")) for status in statuses]
+    columns = list(_STATUS_COLUMNS)
     if any(status.pool for status in statuses):
         columns.insert(1, _STATUS_POOL)
         rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
     table = table_text(columns, rows, width)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
-    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot."
+    unknown = sum(not status.operation for status in statuses)
+    rest = f", {unknown} unknown" if unknown else ""
+    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}."
 
 
-def _status_row(status: NodeStatus) -> tuple[str, ...]:
+def _status_row(status: NodeStatus, under_way: str) -> tuple[str, ...]:
     return (
         printable(status.node),
         _yes(status.ready),
@@ -60,13 +71,17 @@ def _status_row(status: NodeStatus) -> tuple[str, ...]:
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _status_version(status),
         _yes(status.needs_reboot) if status.operation else "?",
-        printable(status.error or _worth_telling(status)),
+        printable("; ".join(filter(None, (under_way, status.error or _worth_telling(status, under_way))))),
     )
 
 
-def _worth_telling(status: NodeStatus) -> str:
-    """Why it would be left out; that nothing is staged stands in the columns already."""
-    return "" if status.reason.startswith(ExclusionReason.NO_UPDATE) else status.reason
+def _worth_telling(status: NodeStatus, under_way: str) -> str:
+    """Why it would be left out; that nothing is staged stands in the columns already, and our own marks are known."""
+    told = (
+        ExclusionReason.NO_UPDATE,
+        *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if under_way else ()),
+    )
+    return "" if status.reason.startswith(told) else status.reason
 
 
 def _status_version(status: NodeStatus) -> str:
@@ -79,19 +94,29 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
     return "yes" if value else "no"
 
 
-def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None = None) -> str:
-    """Waves, who is left out, what stands in the way, and the sum of it. `zones` are by Node name."""
+def plan_text(
+    plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None = None, now: datetime | None = None
+) -> str:
+    """Waves, who is left out, what stands in the way, the rules as they stand `now`, and the sum of it.
+
+    `zones` are by Node name; where none is known, the column is left out. Without `now` the rules are not told.
+    """
     parts = [_heading(plan)]
     parts += [_waves(plan, zones, width)] if plan.waves else []
     parts += [_left_out(plan, width)] if plan.excluded else []
     parts += findings(plan.blockers, plan.warnings, width)
+    parts += [rules_text(plan.policy, now, width=width)] if now else []
     parts += [wrapped(_sum(plan), width)]
     return "\n\n".join(parts)
 
 
-def plan_heading(plan: RolloutPlan, *, width: int | None = None) -> str:
-    """A plan that was seen before, in a few lines."""
-    return f"{_heading(plan)}\n{wrapped(_sum(plan), width)}"
+def blocked_text(plan: RolloutPlan) -> Sequence[str]:
+    """The last line of a plan that apply refuses; none of any other."""
+    if not plan.blockers:
+        return ()
+    nodes = {blocker.node for blocker in plan.blockers if blocker.node}
+    count = f"{counted(len(nodes), 'node')}, " if nodes else ""
+    return (f"BLOCKED: apply refuses, {count}see above",)
 
 
 def _heading(plan: RolloutPlan) -> str:
@@ -100,10 +125,17 @@ def _heading(plan: RolloutPlan) -> str:
 
 
 def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    rows = [row for wave in plan.waves for row in _rows(wave, zones)]
+    rows: Sequence[Row] = [row for wave in plan.waves for row in _rows(wave, zones)]
     kinds = {wave.rolling is not None for wave in plan.waves}
-    columns = _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS
+    columns: Sequence[Column] = _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS
+    if not zones:
+        columns, rows = _without_zones(columns, rows)
     return table_text(columns, rows, width)
+
+
+def _without_zones(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Sequence[Column], Sequence[Row]]:
+    kept = [place for place, column in enumerate(columns) if column.title != "ZONE"]
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def _rows(wave: Wave, zones: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
@@ -187,8 +219,10 @@ def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
     return ", ".join([*parts, f"{counted(left_out, 'node')} left out"] if left_out or not missing else parts)
 
 
-def saved_note(path: str) -> str:
+def saved_note(path: str, *, blocked: bool = False) -> str:
     """What to do with a plan that was saved."""
+    if blocked:
+        return f"Saved to {printable(path)}. Apply refuses it while it is blocked."
     return f"Saved to {printable(path)}. To run exactly this: rollout apply {printable(path)}"
 
 

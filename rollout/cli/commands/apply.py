@@ -85,7 +85,8 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if dry_run:
         raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
     if run.plan.waves and not (yes or file):
-        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}")
+        where = consent.place(run.plan.cluster.server, wiring.context_of(cluster))
+        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}")
     raise typer.Exit(execute.execute(run, as_json=general.as_json, width=general.width))
 
 
@@ -109,7 +110,7 @@ def planned_run(
     gates: "GatePorts",
     *,
     quiet: bool,
-    width: int | None,
+    width: int | None = None,
 ) -> "Run":
     """What is to be run, after showing it."""
     from rollout.cli.stages import execute, plan
@@ -117,7 +118,7 @@ def planned_run(
 
     decided = plan.decide(intent, gathered.snapshot, gathered.targets)
     if not quiet:
-        show(plan.shown(decided, intent, gathered.snapshot, width))
+        show(plan.shown(decided, gathered.snapshot, width))
     conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
     selected, pods = gathered.targets.number_of(decided.selection), execute.pods_on(decided, gathered.snapshot.pods)
     return execute.Run(

@@ -60,7 +60,8 @@ def resume(
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     run = _rest(unfinished, connections, process, gates, leftover, quiet=general.as_json, width=general.width)
     if not yes:
-        consent.ask("Resume this rollout")
+        where = consent.place(connections.api.server, wiring.context_of(cluster))
+        consent.ask(f"Resume this rollout of {where}")
     code = execute.execute(run, as_json=general.as_json, width=general.width)
     _tell_standing_record(unfinished)
     raise typer.Exit(code)

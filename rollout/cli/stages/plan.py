@@ -19,7 +19,7 @@ from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.relaxed_rules import relaxed_rules
 from rollout.planning.staleness import changes
-from rollout.report.tables import plan_heading, plan_text
+from rollout.report.tables import plan_text
 
 _MOST_CHANGES = 10
 
@@ -86,11 +86,9 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
         )
 
 
-def shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot, width: int | None) -> str:
-    """The plan for the operator; of a saved one, which was looked at when it was made, the heading."""
-    if intent.saved:
-        return plan_heading(plan, width=width)
-    return plan_text(plan, zones=zones(snapshot), width=width)
+def shown(plan: RolloutPlan, snapshot: ClusterSnapshot, width: int | None) -> str:
+    """The plan for the operator, saved or not: what is going to be run, with the rules as they stand now."""
+    return plan_text(plan, zones=zones(snapshot), width=width, now=wiring.system_clock().now())
 
 
 def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
