@@ -77,11 +77,11 @@ def _status_row(status: NodeStatus, under_way: str) -> tuple[str, ...]:
 
 def _worth_telling(status: NodeStatus, under_way: str) -> str:
     """Why it would be left out; that nothing is staged stands in the columns already, and our own marks are known."""
-    told = (
+    known = (
         ExclusionReason.NO_UPDATE,
         *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if under_way else ()),
     )
-    return "" if status.reason.startswith(told) else status.reason
+    return "" if status.reason.startswith(known) else status.reason
 
 
 def _status_version(status: NodeStatus) -> str:

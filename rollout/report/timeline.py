@@ -56,6 +56,8 @@ def _failed(history: RunHistory) -> tuple[str, ...]:
 
 
 def _end(history: RunHistory) -> str:
+    if history.aborted:
+        return "aborted"
     if not history.ended:
         return "running or interrupted"
     left = len(history.not_started) + len(history.not_done)

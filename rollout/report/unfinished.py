@@ -32,10 +32,10 @@ def under_way(unfinished: Unfinished) -> Mapping[str, str]:
     plan = unfinished.record.plan
     waves = plan.waves if plan else ()
     turns = {node.name: f"wave {wave.index} of {len(waves)}" for wave in waves for node in wave.nodes}
-    told = {begun.node.name: begun.phase.value for begun in (*unfinished.begun, *unfinished.failed)}
+    states = {begun.node.name: begun.phase.value for begun in (*unfinished.begun, *unfinished.failed)}
     if unfinished.blocks:
-        told |= dict.fromkeys((node.name for node in unfinished.untouched), "its turn comes")
-    return {name: ", ".join(filter(None, (word, turns.get(name, "")))) for name, word in told.items()}
+        states |= dict.fromkeys((node.name for node in unfinished.untouched), "its turn comes")
+    return {name: ", ".join(filter(None, (word, turns.get(name, "")))) for name, word in states.items()}
 
 
 def ways_out(unfinished: Unfinished) -> str:

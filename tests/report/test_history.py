@@ -182,3 +182,24 @@ def test_a_new_day_is_marked() -> None:
 def test_whatever_stands_in_a_journal_is_told_or_passed_over(odd: Record) -> None:
     told = "\n".join([history_text([replay((*RUN, odd))]), *rows((*RUN, odd), details=True)])
     assert "\x1b" not in told
+
+
+ABORTED = {
+    "type": "aborted",
+    "at": "2026-03-04T05:09:00Z",
+    "by": "bob@ops/7",
+    "reverted": ["node-1"],
+    "left": ["node-2"],
+}
+
+
+def test_a_run_that_was_undone_says_so() -> None:
+    history = replay((*RUN[:-1], ABORTED))
+    row = history_text([history]).splitlines()[-1]
+    assert row.endswith("aborted")
+    assert "apply, abort" in row
+    assert rows((*RUN[:-1], ABORTED))[-1].split(maxsplit=1)[1].strip() == (
+        "aborted by bob@ops/7: node-1 given back; node-2 left as they are"
+    )
+    resumed = replay((*RUN[:-1], ABORTED, BEGUN))
+    assert history_text([resumed]).endswith("running or interrupted")

@@ -45,6 +45,7 @@ def abort(
     """
     from rollout.cli import consent, wiring
     from rollout.cli.stages import gather
+    from rollout.cli.stages.journal import note_abort
     from rollout.cli.terminal import show
     from rollout.model.policy import Selection
     from rollout.model.text import counted
@@ -63,6 +64,7 @@ def abort(
         nodes = counted(len(unfinished.begun) + len(unfinished.failed), "node")
         consent.ask(f"Undo this rollout on {nodes} of {where}")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
+    note_abort(aborted)
     _show_undone(aborted, as_json=general.as_json)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
 
