@@ -2,7 +2,7 @@
 BIN ?= .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lint format types layers fast test docs lab demo ci
+.PHONY: help setup lint format types layers lock fast test image docs lab demo ci
 
 help: ## list these commands
 	@sed -nE 's/^([a-z]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 10
@@ -26,11 +26,17 @@ types: ## mypy, strict
 layers: ## which room may import which
 	$(BIN)/lint-imports
 
+lock: ## write what pyproject.toml asks for, with hashes, for the image and releases
+	UV=$(BIN)/uv .ci/lock
+
 fast: ## tests that are pure, and take no time
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
 test: ## all tests
 	$(BIN)/pytest -q -n 8 --dist worksteal
+
+image: ## build the image without an engine, and start it; as root
+	ROLLOUT_IMAGE=1 $(BIN)/pytest -q tests/image
 
 docs: ## generated parts anew, and the site into site/
 	$(BIN)/python -m tests.docs.pages

@@ -30,7 +30,8 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
     ├── IncompleteError               4   --require-all, and not every node that was asked for can be taken
     ├── DeclinedError                 3   the operator did not say yes
     ├── StalePlanError                5   the cluster is not what the plan was made for
-    ├── BlockedError                  6   another rollout holds the lock, or something blocks the start
+    ├── BlockedError                  6   something blocks the start
+    │   └── LockedError                   … another rollout: it holds the lock, or is unfinished
     └── InterruptedRunError           130 stopped by a signal before anything was begun
 """
 
@@ -211,6 +212,10 @@ class BlockedError(RolloutError):
     """Another rollout holds the lock, or something blocks the start."""
 
     exit_code = ExitCode.BLOCKED
+
+
+class LockedError(BlockedError):
+    """Another rollout is running or unfinished: whoever can wait for its end need not call this a failure."""
 
 
 class InterruptedRunError(RolloutError):

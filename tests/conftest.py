@@ -7,12 +7,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
 from tests.ended import HeardProcess
+from tests.used_rights import unprinted
 
 StartLab = Callable[..., Lab]
 
@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 POOLS = HERE / "pools.toml"
 # What is slow, by folder; all else is pure, and fast but for single tests that are marked themselves.
 MARKS = {
-    **dict.fromkeys(("adapters", "apply", "cli", "execution", "executors", "lab", "security"), "lab"),
+    **dict.fromkeys(("adapters", "apply", "cli", "execution", "executors", "lab", "operate", "security"), "lab"),
     "contract": "contract",
     **dict.fromkeys(("crash", "stateful"), "chaos"),
     "e2e": "e2e",
@@ -32,10 +32,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # handled is the default again in them. pytest itself goes on without an interruption, as whoever started it wants.
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
-
-# The same examples each time, so that what fails has changed; new ones are hunted with --hypothesis-profile=default.
-settings.register_profile("repeatable", derandomize=True)
-settings.load_profile("repeatable")
 
 # One rule at the one place where processes are started, `subprocess.run` included.
 subprocess.Popen = HeardProcess  # type: ignore[misc]
@@ -61,6 +57,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
+def assert_only_printed_rights(lab: Lab) -> None:
+    """Whatever a test had the program do: it asked for nothing that `rollout manifests` does not grant."""
+    assert unprinted(lab) == []
+
+
 @pytest.fixture
 def start_lab(tmp_path: Path) -> Iterator[StartLab]:
     """Start labs, by a scenario's name or value; all are stopped at the end of the test.
@@ -73,6 +74,8 @@ def start_lab(tmp_path: Path) -> Iterator[StartLab]:
             loaded = load_scenario(scenario) if isinstance(scenario, str) else scenario
             scaled = loaded if nodes is None else scale(loaded, nodes)
             directory = tmp_path / f"lab-{len(list(tmp_path.iterdir()))}"
-            return labs.enter_context(Lab.start(scaled, directory=directory, speed=speed))
+            lab = labs.enter_context(Lab.start(scaled, directory=directory, speed=speed))
+            labs.callback(assert_only_printed_rights, lab)
+            return lab
 
         yield start

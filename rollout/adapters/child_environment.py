@@ -7,7 +7,9 @@ import os
 from collections.abc import Mapping
 
 _PREFIX = "ROLLOUT_"
-_SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN")
+_SECRET_NAMES = frozenset({"ROLLOUT_NOTIFY"})
+# the URL of a Pushgateway may have a password in it
+_SECRET_WORDS = ("PASSPHRASE", "PASSWORD", "SECRET", "TOKEN", "PUSHGATEWAY")
 
 
 def child_environment() -> dict[str, str]:
@@ -21,5 +23,5 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether a variable of this name is a secret of ours: the key's passphrase, the token of Prometheus."""
-    return name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS)
+    """Whether a variable of this name is a secret of ours: a passphrase, a token, a URL with a password."""
+    return name in _SECRET_NAMES or (name.startswith(_PREFIX) and any(word in name for word in _SECRET_WORDS))

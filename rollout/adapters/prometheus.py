@@ -91,7 +91,7 @@ class PrometheusAlerts:
 
 def checked_url(url: str) -> str:
     """The URL; `UsageError` for one that is none, or that carries a password into the saved plan."""
-    parts = _parts(url)
+    parts = parsed_url(url)
     if parts is None or not parts.host:
         raise UsageError(
             f"{without_userinfo(url)!r} is not a Prometheus URL",
@@ -105,7 +105,7 @@ def checked_url(url: str) -> str:
     return url
 
 
-def _parts(url: str) -> urllib3.util.Url | None:
+def parsed_url(url: str) -> urllib3.util.Url | None:
     """The URL as the client reads it that asks there; None for what is none."""
     try:
         return urllib3.util.parse_url(url) if _URL.fullmatch(url) and "\\" not in url else None
@@ -117,7 +117,7 @@ def is_same_place(url: str, other: str) -> bool:
     """Whether both lead to the same port of the same host in the same way."""
     places = [
         (parts.scheme, parts.host, parts.port or _PORTS.get(parts.scheme or ""))
-        for parts in map(_parts, (url, other))
+        for parts in map(parsed_url, (url, other))
         if parts is not None and parts.host
     ]
     return len(places) == len((url, other)) and places[0] == places[1]

@@ -38,6 +38,12 @@ def new_folder(purpose: str) -> Path:
         return Path(tempfile.mkdtemp(prefix="rollout-"))
 
 
+def usual_folder(purpose: str) -> str:
+    """Where temporary files go; `InputError` where there is no room for one."""
+    with scratch_for(purpose):
+        return tempfile.gettempdir()
+
+
 def anonymous_file() -> IO[bytes]:
     """A file without a name: on a disk, or in memory where that is all there is and the system has such files."""
     try:

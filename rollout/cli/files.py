@@ -31,14 +31,17 @@ def check_target(path: Path | None) -> None:
         raise InputError(f"there is no directory {folder}", hint="Create it first.")
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that nobody ever sees half of it: beside it first, then in its place; `InputError`."""
+def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Write a file so that nobody ever sees half of it: beside it first, then in its place; `InputError`.
+
+    `mode` is that of a new file, whatever the umask.
+    """
     try:
         stream = _stream(path)
         if stream is not None:
             _write_through(os.dup(stream), content)
         else:
-            _write(_target(path), content)
+            _write(_target(path), content, mode)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
 
@@ -54,11 +57,11 @@ def _target(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, mode: int | None) -> None:
     try:
         existing = path.stat()
     except FileNotFoundError:
-        _replace(path, content, None)
+        _replace(path, content, None, mode)
         return
     if not stat.S_ISREG(existing.st_mode):
         _write_through(os.open(path, os.O_WRONLY), content)
@@ -73,7 +76,7 @@ def _write(path: Path, content: bytes) -> None:
         _write_through(os.open(path, os.O_WRONLY | os.O_TRUNC), content)
 
 
-def _replace(path: Path, content: bytes, existing: os.stat_result | None) -> None:
+def _replace(path: Path, content: bytes, existing: os.stat_result | None, mode: int | None = None) -> None:
     """Write beside it, under a name that nobody can foresee, and put it in its place."""
     beside = path.with_name(f".rollout-{secrets.token_hex(8)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_MODE)
@@ -81,6 +84,8 @@ def _replace(path: Path, content: bytes, existing: os.stat_result | None) -> Non
         with os.fdopen(descriptor, "wb") as stream:
             if existing is not None:
                 _keep_owner_and_mode(descriptor, existing)
+            elif mode is not None:
+                os.fchmod(descriptor, mode)
             stream.write(content)
             stream.flush()
             os.fsync(descriptor)

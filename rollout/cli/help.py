@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from rollout.cli.settings.rereading import remember
+
 _LAST = "Options"
 ALL = "--help-all"
 # Commands with so few options show them all at once.
@@ -19,7 +21,10 @@ _FIRST = frozenset({"selector", "node", "max_unavailable", "window", "context", 
 
 
 class SectionedCommand(TyperCommand):
-    """A command whose help lists its options under the headings they were declared with."""
+    """A command whose help lists its options under the headings they were declared with.
+
+    It keeps the words that it was called with: whoever runs for long reads its settings again.
+    """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """As any command's; `--help-all` shows every option, and ends it."""
@@ -27,8 +32,8 @@ class SectionedCommand(TyperCommand):
             ctx.meta[ALL] = True
             typer.echo(ctx.get_help())
             ctx.exit()
-        parsed: list[str] = super().parse_args(ctx, args)
-        return parsed
+        remember(ctx, args)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Arguments first, then the groups in the order of their first option, then what has no group."""

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,9 +22,15 @@ from rollout.cli.commands.demo import demo
 from rollout.cli.commands.doctor import doctor
 from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
+from rollout.cli.commands.known_hosts import known_hosts
 from rollout.cli.commands.lab import lab_app
 from rollout.cli.commands.leads import drain, help_of, reboot
+from rollout.cli.commands.manifests import manifests
+from rollout.cli.commands.metrics import metrics_app
+from rollout.cli.commands.operate import operate
+from rollout.cli.commands.pause import pause, unpause
 from rollout.cli.commands.plan import plan
+from rollout.cli.commands.release import release
 from rollout.cli.commands.resume import resume
 from rollout.cli.commands.show import show
 from rollout.cli.commands.status import status
@@ -90,15 +97,22 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     show: "Show a saved plan; ask neither cluster nor hosts.",
     apply: None,
     resume: None,
+    operate: "Reboot what waits, unattended: once, or pass after pass.",
     abort: "Undo what an interrupted rollout started.",
+    pause: "Have no rollout start these nodes, or any.",
+    unpause: "End a pause.",
+    release: "End the hold of a version that failed on too many nodes.",
     history: "List this machine's runs, or show one as a timeline.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
+    known_hosts: "Scan the Nodes' host keys into a known_hosts file.",
     check_update: None,
+    manifests: "Print what runs rollout in the cluster, for kubectl apply.",
 }
 for _command, _short in _COMMANDS.items():
     app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
+app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")
 app.command(cls=SectionedCommand)(version)
 app.command(name="help", hidden=True)(help_of)
@@ -123,8 +137,15 @@ def main() -> None:
 
 
 def _name_the_user() -> None:
-    """Where the user is a mere number, as in containers, let it go by that: libraries ask for a name."""
+    """Where the user is a mere number, as in containers, let it go by that, and have its home where runtimes set it.
+
+    Libraries ask for both.
+    """
     try:
         getpass.getuser()
     except (KeyError, OSError):
         os.environ["USER"] = str(os.getuid())
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"

@@ -55,18 +55,39 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False) -> Iterator[No
         os.close(ear)
 
 
+@contextmanager
+def interrupted_by_signals(ending: StopRequest) -> Iterator[None]:
+    """Within this context SIGINT and SIGTERM interrupt what is done, and `ending` remembers. For the main thread only.
+
+    An interruption that comes while Python tidies up is lost, and a kubelet asks but once.
+    """
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        ending.request()
+        raise KeyboardInterrupt
+
+    handlers = {number: signal.signal(number, interrupt) for number in _ASKING}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def _heard(_number: int, _frame: FrameType | None) -> None:
     """A handler there must be, or the interpreter would not write to the descriptor; the listener does the work."""
 
 
 def _listen(ear: int, stop: StopRequest, shown: bool) -> None:
+    asked = False
     while numbers := os.read(ear, 1):
         if numbers[0] not in _SIGNALS:
             continue
-        if stop.requested:
+        if asked:
             if numbers[0] in _ASKING:
                 _leave_at_once()
             continue
+        asked = True
         stop.request()
         if not shown:
             _say(_REVERTING if stop.revert else _FINISHING)

@@ -3,12 +3,13 @@
 import getpass
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
@@ -17,9 +18,14 @@ from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
     from rollout.adapters.ansible.settings import AnsibleSettings
+    from rollout.adapters.metrics_server import MetricsServer
+    from rollout.adapters.notify.destination import Destination
+    from rollout.adapters.pushgateway import Pushgateway
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
+    from rollout.model.own_node import OwnPod
+    from rollout.report.metrics.exposition import Metrics
 
 
 def cluster_api(options: ClusterOptions) -> ClusterApi:
@@ -158,6 +164,36 @@ def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks 
     return AnsiblePlaybooks(_ansible_settings(ssh), files)
 
 
+def own_pod() -> "OwnPod | None":
+    """What this process knows of the pod that it runs in; None outside a pod."""
+    from rollout.adapters.own_pod import own_pod as look
+
+    return look()
+
+
+def pushgateway(url: str, cluster: str) -> "Pushgateway":
+    """Where metrics of this cluster are pushed to."""
+    from rollout.adapters.pushgateway import Pushgateway
+
+    return Pushgateway(url, cluster)
+
+
+def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool]) -> "MetricsServer":
+    """Where metrics are scraped."""
+    from rollout.adapters.metrics_server import MetricsServer
+
+    return MetricsServer(address, metrics, is_ready)
+
+
+def notify_destinations(options: NotifyOptions) -> "tuple[Destination, ...]":
+    """Where notifications go; none, and nothing is loaded, where nobody wants any."""
+    if not options.urls:
+        return ()
+    from rollout.adapters.notify.urls import destinations
+
+    return destinations(options.urls)
+
+
 def system_clock() -> Clock:
     """This machine's clocks."""
     from rollout.adapters.clock import SystemClock
@@ -167,8 +203,13 @@ def system_clock() -> Clock:
 
 def lease_holder() -> str:
     """Who holds the lock, for people: user, machine, process."""
+    return f"{operator()}/{os.getpid()}"
+
+
+def operator() -> str:
+    """Who has given the command, for people: user and machine."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}/{os.getpid()}"
+    return f"{user}@{socket.gethostname()}"

@@ -26,6 +26,7 @@ from rollout.errors import (
     BlockedError,
     FencedError,
     InterruptedRunError,
+    LockedError,
 )
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
 from rollout.execution.base.stop import StopRequest
@@ -47,7 +48,9 @@ _SURE_SHARE = 0.8
 class LeaseTerms:
     """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it.
 
-    The Lease of the run `unlock` is taken at once: somebody has made sure that its process is gone.
+    The Lease of the run `unlock` is taken at once: somebody has made sure that its process is gone. So is its version
+    `stale`, which was seen to go unrenewed for its whole duration. Without `waits` no other is waited out: what was
+    planned before another held it fits no more.
     """
 
     namespace: str
@@ -56,6 +59,8 @@ class LeaseTerms:
     seconds: int = SECONDS
     patience: float = 600.0
     unlock: str = ""
+    stale: str = ""
+    waits: bool = True
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -86,12 +91,17 @@ class _Lease(msgspec.Struct):
 class StandingLease:
     """The Lease as it stands: who holds it (empty: nobody), and its version, which every renewal changes.
 
-    A living holder renews it within `renewal` seconds.
+    A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up.
     """
 
     holder: str
     version: str
     renewal: float
+
+    @property
+    def duration(self) -> float:
+        """In seconds."""
+        return self.renewal * _RENEWALS_PER_DURATION
 
 
 def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
@@ -217,6 +227,8 @@ class LeaseLock:
 
     def _is_unlocked(self, lease: _Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
+        if lease.metadata.resource_version == self._terms.stale:
+            return True
         run = lease.metadata.annotations.get(marks.RUN, "")
         if self._terms.unlock not in ("", run):
             raise BlockedError(
@@ -227,6 +239,8 @@ class LeaseLock:
 
     def _outwait(self, lease: _Lease) -> _Lease:
         """Wait for as long as the holder has promised to renew within; a renewal meanwhile means it lives."""
+        if not self._terms.waits:
+            raise self._taken(lease.held_by, lease.metadata.annotations.get(marks.RUN, ""))
         seconds = lease.spec.lease_duration_seconds or self._terms.seconds
         self._notice(f"{lease.held_by} holds the lock: watching up to {Duration(round(seconds))} for a renewal")
         deadline = Deadline(self._clock, seconds)
@@ -236,7 +250,7 @@ class LeaseLock:
             if current is None:
                 return lease
             if not current.held_by:
-                raise BlockedError(
+                raise LockedError(
                     f"another rollout, by {lease.held_by}, was running and has just ended",
                     hint="The cluster has changed: check it, and plan again.",
                 )
@@ -244,8 +258,8 @@ class LeaseLock:
                 raise self._taken(current.held_by, current.metadata.annotations.get(marks.RUN, ""))
         return lease
 
-    def _taken(self, holder: str, run: str) -> BlockedError:
-        return BlockedError(
+    def _taken(self, holder: str, run: str) -> LockedError:
+        return LockedError(
             f"another rollout is running: {holder} holds the Lease {self._terms.namespace}/{marks.LEASE_NAME}"
             + (f" for run {run}" if run else ""),
             hint="Wait for it to end. A holder that has died is replaced once it has not renewed for a while; "

@@ -34,6 +34,10 @@ class LabClock:
         """How many real seconds that many simulated seconds take."""
         return seconds / self.speed
 
+    def skip(self, seconds: float) -> None:
+        """Let the machines believe that it is that much later, as after a night in which nobody looked."""
+        self._ahead += timedelta(seconds=seconds)
+
     def age(self, moment: datetime) -> float:
         """How many simulated seconds ago a timestamp was given."""
         return (self.now() - moment).total_seconds() * self.speed

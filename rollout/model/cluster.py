@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from rollout.model.placement import ANYWHERE, PersistentVolume, Placement, Taint
+from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.placement import ANYWHERE, KEEPING_AWAY, PersistentVolume, Placement, Taint
 from rollout.model.rivals import Coordinator
 from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator
 
@@ -34,7 +35,14 @@ __all__ = [
     "VolumeAttachment",
 ]
 
-CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+# What kubeadm, k3s and RKE2 set; then kubeadm before 1.20, RKE, Typhoon, and members of etcd that are alone.
+CONTROL_PLANE_LABELS = (
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/controlplane",
+    "node-role.kubernetes.io/controller",
+    "node-role.kubernetes.io/etcd",
+)
 ZONE_LABEL = "topology.kubernetes.io/zone"
 HOST_PORT = "host port "
 
@@ -97,8 +105,9 @@ class Node:
 
     @property
     def is_control_plane(self) -> bool:
-        """Whether it carries one of the control-plane role labels."""
-        return any(label in self.labels for label in CONTROL_PLANE_LABELS)
+        """Whether one of the control-plane roles stands on it: as a label, or as a taint that keeps pods away."""
+        roles = {taint.key for taint in self.taints if taint.effect in KEEPING_AWAY} | self.labels.keys()
+        return not roles.isdisjoint(CONTROL_PLANE_LABELS)
 
     @property
     def zone(self) -> str:
@@ -234,7 +243,7 @@ class ClusterSnapshot:
 
     `volumes` are those that attach to certain nodes only; `namespaces` are labels by name, read where pods' affinities
     choose namespaces by them. `read_at` is when it was read by the API server's own clock, which has stamped what is in
-    it; None where the server has not told its time.
+    it; None where the server has not told its time. `memory` is what is remembered there of earlier rollouts.
     """
 
     identity: ClusterIdentity
@@ -248,6 +257,7 @@ class ClusterSnapshot:
     coordinators: tuple[Coordinator, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     read_at: datetime | None = None
+    memory: Memory = NO_MEMORY
 
     def node(self, name: str) -> Node | None:
         """The Node of that name."""

@@ -13,12 +13,20 @@ CORDONED_BY_US = PREFIX + "cordoned-by-us"
 EXCLUDED_BY_US = PREFIX + "excluded-by-us"
 LAST_RESULT = PREFIX + "last-result"
 PAUSED = PREFIX + "paused"
+# A node left for a run from elsewhere, because the last run's process was on it: an annotation that says of whom and
+# since when, and a label, "true", which the affinity of pods can name.
+DEFERRED = PREFIX + "deferred"
+# Beside it: who paused the node, when, why, and until when, as JSON.
+PAUSED_DETAILS = PREFIX + "paused-details"
 # The label that asks for checks around the reboot, where we have set one.
 HOOK_LABEL = PREFIX + "hook-label"
 # On the record of a run, beside its id.
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
 ENDED = PREFIX + "ended"
+# Who began it, where that is an operating process; without it a person did.
+ORIGIN = PREFIX + "origin"
+OPERATE = "operate"
 
 # What goes once a node is done; the last result stays.
 TRANSIENT = (
@@ -26,8 +34,8 @@ TRANSIENT = (
     *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL),
 )
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
-ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED)
-ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED)
+ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED)
+ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, ORIGIN)
 
 # The key of the soft taint on nodes that still wait for their turn.
 AWAITING_REBOOT = PREFIX + "awaiting-reboot"
@@ -41,10 +49,12 @@ KURED_LOCK = "weave.works/kured-node-lock"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
-PAUSE_ANNOTATIONS = (PAUSED, FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
+RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
 # What FLUO and CLUO write on a node that they have in hand, after their prefix, with the value "true".
 OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")
 
 LEASE_NAME = "node-rollout"
+# The ConfigMap of what outlives a rollout, beside the record.
+MEMORY_NAME = "node-rollout-memory"
 LEASE_NAMESPACE = "kube-system"

@@ -48,8 +48,22 @@ def misunderstanding(node: Node) -> str:
 
 def last_result(node: Node) -> Mapping[str, str]:
     """What the last rollout wrote of the node's end; empty where nothing legible stands there."""
+    return _fields_of(node, marks.LAST_RESULT)
+
+
+def deferral(node: Node) -> Mapping[str, str]:
+    """Of a node that was left for a run from elsewhere: by whom, and since when; empty where nothing legible is."""
+    return _fields_of(node, marks.DEFERRED)
+
+
+def is_deferred(node: Node) -> bool:
+    """Whether it was left for a run from elsewhere."""
+    return marks.DEFERRED in node.annotations or marks.DEFERRED in node.labels
+
+
+def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
     try:
-        return msgspec.json.decode(node.annotations.get(marks.LAST_RESULT, "{}"), type=dict[str, str])
+        return msgspec.json.decode(node.annotations.get(annotation, "{}"), type=dict[str, str])
     except (msgspec.MsgspecError, RecursionError):
         return {}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rollout.model.selectors import LabelSelector, Requirement, SelectorOperator, compared
 
 NAME_FIELD = "metadata.name"
-_KEEPING_AWAY = ("NoSchedule", "NoExecute")
+KEEPING_AWAY = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Placement:
 def tolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> bool:
     """Whether these tolerations cover every taint that keeps pods away."""
     return all(
-        any(toleration.covers(taint) for toleration in tolerations) for taint in taints if taint.effect in _KEEPING_AWAY
+        any(toleration.covers(taint) for toleration in tolerations) for taint in taints if taint.effect in KEEPING_AWAY
     )
 
 

@@ -30,6 +30,10 @@ class ExclusionReason(StrEnum):
     RIVAL = "rival"
     UNKNOWN_MARKS = "unknown-marks"
     BLOCKED = "blocked"
+    DEFERRED = "deferred"
+    OWN_NODE = "own-node"
+    VERSION_HELD = "version-held"
+    FAILED_RECENTLY = "failed-recently"
 
 
 class ExclusionKind(StrEnum):
@@ -42,8 +46,9 @@ class ExclusionKind(StrEnum):
 def kind_of(reason: ExclusionReason) -> ExclusionKind:
     """The one place that says which reasons an ending names and answers with exit code 4.
 
-    Left out is a node with nothing to do, and one that the cluster's operators hold back: by a flag, a cordon or a
-    pause. Whatever else keeps a node from its update is trouble that nobody has decided on: not done.
+    Left out is a node with nothing to do, one that the cluster's operators hold back (by a flag, a cordon or a pause),
+    and one that failed, which was told then, and rests until a later pass. Whatever else keeps a node from its update
+    is trouble that nobody has decided on: not done.
     """
     match reason:
         case (
@@ -57,6 +62,9 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
             | ExclusionReason.INHIBITED
             | ExclusionReason.SHUTDOWN_PENDING
             | ExclusionReason.RIVAL
+            | ExclusionReason.DEFERRED
+            | ExclusionReason.OWN_NODE
+            | ExclusionReason.VERSION_HELD
         ):
             return ExclusionKind.NOT_DONE
         case (
@@ -66,6 +74,7 @@ def kind_of(reason: ExclusionReason) -> ExclusionKind:
             | ExclusionReason.NO_UPDATE
             | ExclusionReason.EXCLUDED
             | ExclusionReason.BLOCKED
+            | ExclusionReason.FAILED_RECENTLY
         ):
             return ExclusionKind.LEFT_OUT
         case _:
@@ -95,6 +104,8 @@ class WarningKind(StrEnum):
     TERMINATING = "terminating"
     FITS_NOWHERE = "fits-nowhere"
     ALL_REPLICAS = "all-replicas"
+    FAILED_RECENTLY = "failed-recently"
+    VERSION_HELD = "version-held"
 
 
 @dataclass(frozen=True, slots=True)

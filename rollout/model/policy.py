@@ -87,6 +87,7 @@ class Policy:
     no plan and no cluster: what runs on hosts as root is never read from there.
 
     `prefer_no_schedule_taint` is off where a document does not speak of it: its operator saw a plan without it.
+    `control_plane_selector` chooses nodes that are of the control plane though nothing on them says so; empty: none.
     `exclude_from_load_balancers` is how long a node is out of them before its drain, in seconds; 0: it stays in them.
     """
 
@@ -110,3 +111,5 @@ class Policy:
     gates: GatePolicy = field(default_factory=GatePolicy)
     strategy: Strategy = Strategy.WAVES
     pools: tuple[Pool, ...] = ()
+    control_plane_selector: str = ""
+    include_held: bool = False

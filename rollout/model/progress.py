@@ -148,6 +148,11 @@ class RunResult:
         return (*self.failed_before, *excluded_by_trouble(self.excluded), *self._skipped_by_trouble())
 
     @property
+    def deferred(self) -> tuple[str, ...]:
+        """Those of them that the next run takes, from elsewhere: this process is on them."""
+        return tuple(node.node for node in self.not_done if node.reason is ExclusionReason.DEFERRED)
+
+    @property
     def left_out(self) -> Mapping[str, int]:
         """How many nodes there was nothing to do with, or that were held back, by the reason's word."""
         reasons = [exclusion.reason for exclusion in self.excluded]
@@ -255,9 +260,19 @@ class NodeFinished:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about the whole run: a lost connection to the API, a stop request, a lost Lease."""
+    """Something about the whole run: a lost connection to the API, a stop request, a lost Lease, a version held."""
 
     at: datetime
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class VersionHeld:
+    """A version has failed on as many nodes as may fail, over all rollouts: no further one is taken to it."""
+
+    at: datetime
+    version: str
+    nodes: tuple[str, ...]
     message: str
 
 
@@ -270,5 +285,14 @@ class RunFinished:
 
 
 StepEvent = (
-    PlanReady | WaveStarted | WaveSettling | NodeStep | PodBlocked | PodReleased | NodeFinished | Notice | RunFinished
+    PlanReady
+    | WaveStarted
+    | WaveSettling
+    | NodeStep
+    | PodBlocked
+    | PodReleased
+    | NodeFinished
+    | VersionHeld
+    | Notice
+    | RunFinished
 )

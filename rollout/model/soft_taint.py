@@ -38,11 +38,6 @@ def without_soft_taint(node: Node) -> Written | None:
     return _written(taint for taint in node.taints if taint != AWAITING_REBOOT)
 
 
-def soft_tainted(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The names of the nodes with our taint."""
-    return tuple(node.name for node in nodes if has_soft_taint(node))
-
-
 def _written(taints: Iterable[Taint]) -> Written:
     return [{name: value for name, value in _fields(taint).items() if value} for taint in taints]
 

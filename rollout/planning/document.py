@@ -177,6 +177,10 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     yield from _impossible_pools(plan)
     numbers = _numbers(policy_document(plan.policy), "policy")
     yield from (f"{at} is {number}" for at, number in numbers if not 0 <= number <= LONGEST)
+    try:
+        parse_selector(plan.policy.control_plane_selector)
+    except UsageError as error:
+        yield error.message
     for window in plan.policy.gates.windows.windows:
         try:
             Window.parse(window)

@@ -3,14 +3,20 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
+from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import misunderstanding
+from rollout.model.own_node import OwnNode
+from rollout.model.pause import why_paused
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+from rollout.planning.memory import UNJUDGED, Rules, objection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
+from rollout.planning.selector import parse_selector
 
 _OPERATION_SENTENCES = {
     UpdateOperation.IDLE: "nothing is staged",
@@ -32,7 +38,8 @@ _REASONS = {
 class Candidate:
     """A selected node with what its host said; `observation` is None where it has no host.
 
-    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now.
+    `upgraded_by` is a pod with which the system-upgrade-controller is changing it now. `memory` is judged by
+    `remembering`, whose time is the API server's. `own` is the node under this process, whichever it is.
     """
 
     node: Node
@@ -40,6 +47,9 @@ class Candidate:
     policy: Policy
     selection: Selection
     upgraded_by: str = ""
+    memory: Memory = NO_MEMORY
+    remembering: Rules = UNJUDGED
+    own: OwnNode | None = None
 
     @property
     def facts(self) -> HostFacts | None:
@@ -55,10 +65,22 @@ def excluded_by_name(name: str, selection: Selection) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in selection.exclude)
 
 
+def is_control_plane(node: Node, policy: Policy) -> bool:
+    """Whether the node's role says so, or `--control-plane-selector`."""
+    selector = policy.control_plane_selector
+    return node.is_control_plane or (bool(selector) and _parsed(selector).matches(node.labels))
+
+
+_parsed = lru_cache(maxsize=8)(parse_selector)
+
+
 def _excluded(candidate: Candidate) -> Objection | None:
     if excluded_by_name(candidate.node.name, candidate.selection):
         return ExclusionReason.EXCLUDED, "left out by --exclude"
-    if candidate.node.is_control_plane and candidate.policy.control_plane is ControlPlaneOrder.EXCLUDE:
+    if (
+        is_control_plane(candidate.node, candidate.policy)
+        and candidate.policy.control_plane is ControlPlaneOrder.EXCLUDE
+    ):
         return ExclusionReason.EXCLUDED, "control-plane node, left out by --control-plane exclude"
     return None
 
@@ -96,10 +118,14 @@ def _unknown_marks(candidate: Candidate) -> Objection | None:
 
 
 def _paused(candidate: Candidate) -> Objection | None:
-    for annotation in marks.PAUSE_ANNOTATIONS:
-        if candidate.node.annotations.get(annotation) == "true":
-            return ExclusionReason.PAUSED, f"paused by its annotation {annotation}"
-    return None
+    why = why_paused(candidate.node, candidate.remembering.now)
+    return (ExclusionReason.PAUSED, why) if why else None
+
+
+def _remembered(candidate: Candidate) -> Objection | None:
+    update = candidate.facts.update if candidate.facts else None
+    staged = update.new_version if update and update.needs_reboot else ""
+    return objection(candidate.memory, candidate.node.name, staged, candidate.remembering)
 
 
 def _no_update(candidate: Candidate) -> Objection | None:
@@ -176,6 +202,11 @@ def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
         yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"
 
 
+def _own(candidate: Candidate) -> Objection | None:
+    own = candidate.own
+    return (own.reason, own.message) if own and own.name == candidate.node.name else None
+
+
 _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _excluded,
     _not_ready,
@@ -185,10 +216,12 @@ _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _no_update,
     _unreachable,
     _unknown_status,
+    _remembered,
     _no_sudo,
     _inhibited,
     _shutdown_pending,
     _rival,
+    _own,
 )
 
 

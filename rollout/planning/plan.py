@@ -8,6 +8,7 @@ from itertools import groupby
 
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import HostObservation
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import (
     FORMAT_VERSION,
     Blocker,
@@ -27,8 +28,9 @@ from rollout.planning.budgets import BudgetIndex
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
-from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion
+from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
+from rollout.planning.memory import Rules, concerns
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.pieces import Piece
@@ -43,13 +45,16 @@ from rollout.planning.sharing import Owners, added, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Placed
 
+_DEFERRED = ExclusionReason.DEFERRED
+
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """All that a plan is made from. `past` is what earlier runs took.
+    """All that a plan is made from. `past` is what earlier runs took, `own_node` the node under this process.
 
     `observations` are by Node name; `selected` are the names that the selector and `--node` chose, before
-    `--exclude`; `created_at` is the reading of a clock, taken outside.
+    `--exclude`; `created_at` is the reading of a clock, taken outside. `unattended`: nobody has decided on this plan.
+    `retried` are nodes that failed before, and are to be tried again.
     """
 
     snapshot: ClusterSnapshot
@@ -59,6 +64,15 @@ class PlanInputs:
     policy: Policy
     created_at: datetime
     past: Past = NO_PAST
+    own_node: OwnNode | None = None
+    unattended: bool = False
+    retried: frozenset[str] = frozenset()
+
+    @property
+    def remembering(self) -> Rules:
+        """By what the memory is judged."""
+        policy, limit = self.policy, self.policy.max_failures.of(len(_chosen(self)))
+        return Rules(self.snapshot.read_at, max(1, limit), policy.include_held, self.unattended, self.retried)
 
     @property
     def pools(self) -> Pools:
@@ -88,7 +102,8 @@ def build_plan(inputs: PlanInputs) -> RolloutPlan:
 def decide(inputs: PlanInputs) -> Decisions:
     """Everything that a plan says, before it is put in its form."""
     upgraded, pools = nodes_being_upgraded(inputs.snapshot.pods), inputs.pools
-    candidates = [_candidate(node, inputs, pools, upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
+    candidate = partial(_candidate, inputs=inputs, pools=pools, remembering=inputs.remembering)
+    candidates = [candidate(node, upgraded_by=upgraded.get(node.name, "")) for node in _selected_nodes(inputs)]
     exclusions = [entry for candidate in candidates if (entry := exclusion(candidate))]
     forecaster = DrainForecaster.of(inputs.snapshot, inputs.policy)
     drainable = _forecasts(candidates, {entry.node for entry in exclusions}, forecaster, inputs.snapshot)
@@ -104,7 +119,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     if inputs.policy.prefer_no_schedule_taint:
-        forecaster.rooms.taint(leaving)
+        forecaster.rooms.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
     if any(_is_rolling(wave, pools) for wave in waves):
         rooms = Rooms.of(inputs.snapshot)
@@ -160,7 +175,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         waves=waves,
         excluded=decisions.exclusions,
         blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
-        warnings=(*warnings, *_homeless(decisions)),
+        warnings=(*warnings, *_homeless(decisions), *_despite_memory(inputs, waves)),
         summary=_summary(waves, decisions.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),
     )
@@ -182,6 +197,14 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
         for key in (*item.blocked_pods(), *(blocker.object for blocker in item.blockers))
     }
     return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
+
+
+def _despite_memory(inputs: PlanInputs, waves: Sequence[Wave]) -> Iterator[PlanWarning]:
+    """The planned nodes that failed a while ago, or whose version did: whoever begins them should know."""
+    rules = inputs.remembering
+    for node in (node for wave in waves for node in wave.nodes):
+        for kind, message in concerns(inputs.snapshot.memory, node.name, node.staged_version, rules):
+            yield PlanWarning(node.name, f"node/{node.name}", message, kind)
 
 
 def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
@@ -252,9 +275,10 @@ def _selected_nodes(inputs: PlanInputs) -> list[Node]:
     )
 
 
-def _candidate(node: Node, inputs: PlanInputs, pools: Pools, upgraded_by: str) -> Candidate:
-    rules = pools.rules_for(node.labels)
-    return Candidate(node, inputs.observations.get(node.name), rules, inputs.selection, upgraded_by)
+def _candidate(node: Node, *, inputs: PlanInputs, pools: Pools, remembering: Rules, upgraded_by: str) -> Candidate:
+    rules, seen = pools.rules_for(node.labels), inputs.observations.get(node.name)
+    memory, own = inputs.snapshot.memory, inputs.own_node
+    return Candidate(node, seen, rules, inputs.selection, upgraded_by, memory, remembering, own)
 
 
 def _forecasts(
@@ -328,7 +352,7 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
     return Piece(
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
-        item.node.is_control_plane,
+        is_control_plane(item.node, policy),
         added((item.load, own)),
         weight_of(item.node, item.leaving, forecaster.rooms),
         added((item.holds, own)),

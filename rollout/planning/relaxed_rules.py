@@ -34,6 +34,8 @@ def _of_drain(drain: DrainPolicy) -> Iterator[str]:
 def _of_nodes(policy: Policy) -> Iterator[str]:
     if policy.include_cordoned:
         yield "--include-cordoned: nodes that an operator cordoned are rebooted too"
+    if policy.include_held:
+        yield "--include-held: nodes are rebooted into versions that failed on others"
     if policy.reboot_idle:
         yield "--reboot-idle: nodes with no update staged are rebooted too"
     for pool in policy.pools:

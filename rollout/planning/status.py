@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from rollout.model.cluster import Node
-from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure
+from rollout.model.host import Host, HostObservation, ProbeFailure
+from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.node_marks import deferral, is_deferred
+from rollout.model.own_node import OwnNode
 from rollout.model.policy import Policy, Pool, Selection
 from rollout.planning.eligibility import Candidate, exclusion
+from rollout.planning.memory import Rules, resting_until
 from rollout.planning.naming import natural_key
 from rollout.planning.pools import Pools, pools_of
 
@@ -15,7 +20,9 @@ from rollout.planning.pools import Pools, pools_of
 class NodeStatus:
     """A node's state. `reason` is why it would not be part of a plan; `error` why its host gave no facts.
 
-    `pool` is the settings file's that it belongs to; empty where there are none.
+    `pool` is the settings file's that it belongs to; empty where there are none. `failures` is how often it failed
+    since it last succeeded, `retry_after` when an unattended rollout tries it again (RFC 3339), empty where at once.
+    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not.
     """
 
     node: str
@@ -30,6 +37,9 @@ class NodeStatus:
     reason: str
     error: str
     pool: str = ""
+    failures: int = 0
+    retry_after: str = ""
+    deferred: str = ""
 
 
 def node_statuses(
@@ -37,16 +47,36 @@ def node_statuses(
     hosts: Mapping[str, Host],
     observations: Mapping[str, HostObservation],
     own_rules: Sequence[Pool] = (),
+    memory: Memory = NO_MEMORY,
+    now: datetime | None = None,
+    own_node: OwnNode | None = None,
 ) -> tuple[NodeStatus, ...]:
-    """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools."""
+    """Rows in the natural order of names; hosts and observations are by Node name. `own_rules` are the pools.
+
+    `now` is the API server's time, None where it has not told it.
+    """
     pools = pools_of(Policy(pools=tuple(own_rules)))
     ordered = sorted(nodes, key=lambda node: natural_key(node.name))
-    return tuple(_row(node, hosts.get(node.name), observations.get(node.name), pools) for node in ordered)
+    candidates = (
+        Candidate(
+            node,
+            observations.get(node.name),
+            pools.rules_for(node.labels),
+            Selection(),
+            memory=memory,
+            remembering=Rules(now),
+            own=own_node,
+        )
+        for node in ordered
+    )
+    return tuple(_row(candidate, hosts.get(candidate.node.name), pools) for candidate in candidates)
 
 
-def _row(node: Node, host: Host | None, observation: HostObservation | None, pools: Pools) -> NodeStatus:
-    facts = observation if isinstance(observation, HostFacts) else None
-    objection = exclusion(Candidate(node, observation, pools.rules_for(node.labels), Selection()))
+def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
+    node, observation, facts = candidate.node, candidate.observation, candidate.facts
+    objection = exclusion(candidate)
+    failures = candidate.memory.nodes.get(node.name)
+    staged = facts.update.new_version if facts and facts.update.needs_reboot else ""
     return NodeStatus(
         node=node.name,
         host=host.address if host else "",
@@ -55,9 +85,18 @@ def _row(node: Node, host: Host | None, observation: HostObservation | None, poo
         needs_reboot=facts is not None and facts.update.needs_reboot,
         operation=facts.update.operation.value if facts else "",
         running_version=facts.running_version if facts else "",
-        staged_version=facts.update.new_version if facts and facts.update.needs_reboot else "",
+        staged_version=staged,
         boot_id=facts.boot_id if facts else node.boot_id,
         reason=f"{objection.reason}: {objection.message}" if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
+        failures=failures.failures if failures else 0,
+        retry_after=resting_until(candidate.memory, node.name, staged, candidate.remembering.now),
+        deferred=_deferred(node),
     )
+
+
+def _deferred(node: Node) -> str:
+    mark = deferral(node)
+    words = (f"{word} {mark[name]}" for word, name in (("by", "by"), ("at", "at")) if name in mark)
+    return " ".join(("left for a run from another node", *words)) if is_deferred(node) else ""

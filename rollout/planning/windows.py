@@ -161,11 +161,17 @@ def _length(written: str, text: str) -> Duration:
     return length
 
 
-def _zone(name: str, text: str) -> ZoneInfo:
+def checked_zone(name: str, where: str = "") -> str:
+    """The name of a timezone; `UsageError` where the IANA database has none of that name. `where`: what it is of."""
     if name not in _zone_names():
         close = get_close_matches(name, _zone_names(), n=1, cutoff=0.9)
         hint = f"Did you mean {close[0]}?" if close else "Write it as in the IANA database: Europe/Berlin, UTC."
-        raise UsageError(f"{name!r} in the window {text!r} is not in the IANA timezone database", hint=hint)
+        raise UsageError(f"{name!r}{where} is not in the IANA timezone database", hint=hint)
+    return name
+
+
+def _zone(name: str, text: str) -> ZoneInfo:
+    checked_zone(name, f" in the window {text!r}")
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

@@ -1,7 +1,7 @@
 """What stands in a plan's way and what it warns of, said once however many pods and nodes it is said of."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from textwrap import TextWrapper
 from typing import TypeVar
 
@@ -16,16 +16,24 @@ _OF_THE_START = (BlockerKind.RIVAL, BlockerKind.NODES_UNAVAILABLE)
 
 def findings(blockers: Sequence[Blocker], warnings: Sequence[PlanWarning], width: int | None) -> Iterable[str]:
     """Paragraphs under their headings; none where there is nothing to say."""
+    for heading, sentences in lists_of_findings(blockers, warnings):
+        yield _paragraphs(heading, sentences, width)
+
+
+def lists_of_findings(
+    blockers: Sequence[Blocker], warnings: Sequence[PlanWarning]
+) -> Iterator[tuple[str, Iterable[str]]]:
+    """Headings with their sentences."""
     start = [finding for finding in blockers if finding.kind in _OF_THE_START]
     of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
     if start:
-        yield _paragraphs("Nothing can start (apply refuses):", blocker_sentences(start), width)
+        yield "Nothing can start (apply refuses):", blocker_sentences(start)
     if of_nodes:
         nodes = counted(len({finding.node for finding in of_nodes}), "node")
         heading = f"Blockers on {nodes} (apply refuses to start; --skip-blocked leaves these nodes out):"
-        yield _paragraphs(heading, blocker_sentences(of_nodes), width)
+        yield heading, blocker_sentences(of_nodes)
     if warnings:
-        yield _paragraphs("Warnings:", map(_of_many, _alike(warnings)), width)
+        yield "Warnings:", map(_of_many, _alike(warnings))
 
 
 def blocker_sentences(blockers: Sequence[Blocker]) -> Iterable[str]:

@@ -262,6 +262,7 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "blocked": ("{pod} is held back by {budget}",),
     "released": ("{pod} may go",),
     "node_finished": ("{outcome}{took}{now_on}", "{message}"),
+    "version_held": ("{message}",),
     "notice": ("{message}",),
     "aborted": ("aborted by {by}", "{given_back}"),
     "summary": ("the end", "{counts}"),

@@ -25,6 +25,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveSettling,
     WaveStarted,
 )
@@ -42,6 +43,7 @@ from rollout.report.line_types import (
     StepLine,
     Summary,
     SummaryLine,
+    VersionHeldLine,
     VersionLine,
     WaveSettlingLine,
     WaveStartedLine,
@@ -78,7 +80,7 @@ class JsonLines:
             self._stream.flush()
 
 
-def line(event: StepEvent) -> RunLine:  # noqa: PLR0911 - one return a type of event
+def line(event: StepEvent) -> RunLine:  # noqa: C901, PLR0911 - one return a type of event
     """The object that stands for an event."""
     at = timestamp(event.at)
     match event:
@@ -100,6 +102,10 @@ def line(event: StepEvent) -> RunLine:  # noqa: PLR0911 - one return a type of e
             )
         case NodeFinished():
             return _node(at, event.result)
+        case VersionHeld():
+            return VersionHeldLine(
+                type="version_held", at=at, version=event.version, nodes=event.nodes, message=event.message
+            )
         case Notice():
             return NoticeLine(type="notice", at=at, message=event.message)
         case RunFinished():
@@ -167,7 +173,7 @@ def summary(result: RunResult) -> Summary:
         "failed": [_failure(node) for node in result.failed],
         "skipped": [node.node for node in result.skipped],
         "not_started": [node.node for node in result.not_started],
-        "reasons": {node.node: node.message for node in (*result.skipped, *result.not_started)},
+        "reasons": {node.node: str(node.message) for node in (*result.skipped, *result.not_started)},
         "not_done": [{"node": node.node, "reason": node.reason, "message": node.message} for node in result.not_done],
         "left_out": result.left_out,
         "pods_to_move": result.moves.pods_to_move,

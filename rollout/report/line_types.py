@@ -118,6 +118,16 @@ class NodeFinishedLine(TypedDict):
     console: NotRequired[_Console]
 
 
+class VersionHeldLine(TypedDict):
+    """A version failed on as many nodes as may fail: no other is started with it."""
+
+    type: Literal["version_held"]
+    at: str
+    version: Annotated[str, Meta(description="that they have staged")]
+    nodes: Annotated[Sequence[str], Meta(description="on which it failed, in that order")]
+    message: Annotated[str, Meta(description="the same as a sentence, with what ends it")]
+
+
 class NoticeLine(TypedDict):
     """Something about the whole run: an outage, a stop request, a protection given up."""
 
@@ -198,6 +208,7 @@ RunLine = (
     | ReleasedLine
     | NodeFinishedLine
     | WaveSettlingLine
+    | VersionHeldLine
     | NoticeLine
     | DryRunLine
     | SummaryLine

@@ -30,6 +30,7 @@ from rollout.model.progress import (
     PodReleased,
     RunFinished,
     StepEvent,
+    VersionHeld,
     WaveSettling,
     WaveStarted,
 )
@@ -165,7 +166,7 @@ class LiveProgress:
                 self._board.held.get(event.node, {}).pop(event.pod, None)
             case NodeFinished():
                 return self._finish(event)
-            case Notice():
+            case Notice() | VersionHeld():
                 return Text(sentences.sentence(event), style="yellow")
             case RunFinished():
                 self._board.held.clear()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
 from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.report.columns import Column, table_text, wrapped
@@ -15,10 +15,13 @@ _MOST_NODES, _MOST_ROWS = 5, 10
 CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
-def summary_text(plan: RolloutPlan, result: RunResult, *, width: int | None = None) -> str:
-    """The failures with their hints, the table, and the ending. `width` in columns; None: no limit, and every node."""
+def summary_text(plan: RolloutPlan, result: RunResult, *, width: int | None = None, operating: bool = False) -> str:
+    """The failures with their hints, the table, and the ending; `operating`: a next pass goes on by itself.
+
+    `width` in columns; None: no limit, and every node.
+    """
     table = [_table(plan, result, width)] if result.finished or result.skipped or result.not_started else []
-    ending = wrapped("\n".join(_ending(result)), width)
+    ending = wrapped("\n".join(_ending(result, operating=operating)), width)
     failures, absences = (
         (wrapped(text, width) for text in part) for part in (_failures(result.failed), _absences(result))
     )
@@ -68,13 +71,13 @@ class _End:
     seconds: float | None = None
 
 
-def _ending(result: RunResult) -> Iterable[str]:
+def _ending(result: RunResult, *, operating: bool) -> Iterable[str]:
     """What moved, the figures, the nodes that nobody could take, and the next step."""
     if text := moves_text(result.moves):
         yield f"{text}."
     yield f"{counts(result)}."
     yield from _not_done_lines(result.not_done)
-    if step := _next_step(result):
+    if step := next_step(result, operating=operating):
         yield step
 
 
@@ -121,6 +124,19 @@ def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
         yield f"  and {len(not_done) - _MOST_NODES} more: rollout status"
 
 
+def next_step(result: RunResult, *, operating: bool) -> str:
+    """What to look at, and what goes on then; empty where nothing is left."""
+    return _next_pass(result) if operating else _next_step(result)
+
+
+def _next_pass(result: RunResult) -> str:
+    """What is left for persons to look at, and what is not; empty where nothing is left."""
+    steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) else []
+    steps += ["See: rollout status --run."] if result.failed else []
+    steps += ["The next pass takes up what is left."] if result.not_started or result.deferred else []
+    return " ".join(steps)
+
+
 def _next_step(result: RunResult) -> str:
     """What to look at, and what goes on once that is mended; empty where nothing is left."""
     if any(node.outcome is Outcome.FENCED for node in result.failed):
@@ -131,6 +147,10 @@ def _next_step(result: RunResult) -> str:
         go_on = "rollout resume"
     else:
         go_on = "rollout resume" if result.not_started else "rollout apply"
+    if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
+        return f"Go on from another node: {go_on}"
+    if result.not_done and all(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done):
+        return "See: rollout status; once you know the cause: rollout release VERSION"
     if len(result.not_done) > len(result.failed_before):
         return f"See: rollout doctor; then: {go_on}"
     return "" if result.complete else f"Go on: {go_on}"

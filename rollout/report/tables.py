@@ -76,12 +76,14 @@ def _status_row(status: NodeStatus, under_way: str) -> tuple[str, ...]:
 
 
 def _worth_telling(status: NodeStatus, under_way: str) -> str:
-    """Why it would be left out; that nothing is staged stands in the columns already, and our own marks are known."""
+    """Why it would be left out, or was; what stands in the columns already, or is our own doing, is not told again."""
     known = (
         ExclusionReason.NO_UPDATE,
         *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if under_way else ()),
     )
-    return "" if status.reason.startswith(known) else status.reason
+    if status.reason and not status.reason.startswith(known):
+        return status.reason
+    return f"{ExclusionReason.DEFERRED}: {status.deferred}" if status.deferred else ""
 
 
 def _status_version(status: NodeStatus) -> str:
@@ -106,7 +108,7 @@ def plan_text(
     parts += [_left_out(plan, width)] if plan.excluded else []
     parts += findings(plan.blockers, plan.warnings, width)
     parts += [rules_text(plan.policy, now, width=width)] if now else []
-    parts += [wrapped(_sum(plan), width)]
+    parts += [wrapped(plan_sum(plan), width)]
     return "\n\n".join(parts)
 
 
@@ -124,10 +126,20 @@ def _heading(plan: RolloutPlan) -> str:
     return f"Plan {printable(plan.plan_id)} for {server}, made {printable(plan.created_at)}"
 
 
-def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    rows: Sequence[Row] = [row for wave in plan.waves for row in _rows(wave, zones)]
+def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Row]]:
+    """The headings, and a row a wave, or part of one; a cell may have several lines."""
+    columns, rows = _wave_table(plan, zones)
+    return [column.title for column in columns], rows
+
+
+def _wave_table(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[Column], Sequence[Row]]:
+    rows = [row for wave in plan.waves for row in _rows(wave, zones)]
     kinds = {wave.rolling is not None for wave in plan.waves}
-    columns: Sequence[Column] = _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS
+    return _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS, rows
+
+
+def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
+    columns, rows = _wave_table(plan, zones)
     if not zones:
         columns, rows = _without_zones(columns, rows)
     return table_text(columns, rows, width)
@@ -179,16 +191,23 @@ def _distinct(values: Iterable[str]) -> Iterable[str]:
     return dict.fromkeys(values)
 
 
-def _left_out(plan: RolloutPlan, width: int | None) -> str:
-    """A row for all nodes that are left out for the same reason: of most clusters most nodes wait for nothing."""
+def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str, ...]]]:
+    """The headings, and a row for all nodes that are left out for the same reason: of most clusters most nodes."""
     alike: dict[tuple[str, str], list[str]] = {}
     for exclusion in plan.excluded:
         alike.setdefault((exclusion.reason, exclusion.message), []).append(exclusion.node)
-    rows = [(shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()]
-    return table_text(_LEFT_OUT_COLUMNS, rows, width)
+    rows: list[tuple[str, ...]] = [
+        (shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()
+    ]
+    return [column.title for column in _LEFT_OUT_COLUMNS], rows
 
 
-def _sum(plan: RolloutPlan) -> str:
+def _left_out(plan: RolloutPlan, width: int | None) -> str:
+    return table_text(_LEFT_OUT_COLUMNS, left_out_rows(plan)[1], width)
+
+
+def plan_sum(plan: RolloutPlan) -> str:
+    """How much it is, who is left out, and how long it takes: one line or two."""
     summary = plan.summary
     missing = excluded_by_trouble(plan.excluded)
     if not summary.nodes:

@@ -9,6 +9,7 @@ from rollout.model.text import counted, listed, printable, shortened
 
 _MOST = 20
 RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
+_ABORTED_BY_HAND = "rollout operate begins nothing until you do: rollout apply; or let it: rollout unpause --all"
 _UNKNOWN_RULES = (
     "its rules are unknown and not applied: checks, gates, windows, its reboot command, its drain options",
     "started nodes are finished with the defaults and this command's flags; pods with local data are not evicted",
@@ -135,7 +136,7 @@ def aborted_text(aborted: Aborted) -> str:
     text = f"{counted(len(aborted.reverted), 'node')} given back"
     text += f": {shortened(aborted.reverted)}" if aborted.reverted else ""
     untainted = [f"The soft taint is removed from {_nodes(aborted.untainted)}"] if aborted.untainted else []
-    return "\n".join((text, *untainted, *_left(aborted)))
+    return "\n".join((text, *untainted, *_left(aborted), _ABORTED_BY_HAND))
 
 
 def _left(aborted: Aborted) -> Iterable[str]:
@@ -153,7 +154,8 @@ def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
     if renewed:
         lines.append("  its process is alive: it renews the lock")
     elif unfinished.blocks:
-        lines.append(f"  no process is working on it: {ways_out(unfinished)}")
+        by_itself = "the next pass of rollout operate goes on with it; " if unfinished.record.operating else ""
+        lines.append(f"  no process is working on it: {by_itself}{ways_out(unfinished)}")
     elif unfinished.is_only_taints:
         lines.append(f"  {ways_out(unfinished)}")
     lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
@@ -171,6 +173,7 @@ def run_document(unfinished: Unfinished | None, *, renewed: bool) -> Mapping[str
     return {
         "run": unfinished.run,
         "state": state,
+        "operating": unfinished.record.operating,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
         "nodes": {begun.node.name: begun.phase for begun in (*unfinished.begun, *unfinished.failed)},

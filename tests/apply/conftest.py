@@ -10,6 +10,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
+from tests.conftest import assert_only_printed_rights
 from tests.ended import Ended, end_of, start
 
 Rollout = Callable[..., Ended]
@@ -39,8 +40,9 @@ def started(tmp_path: Path) -> Iterator[Callable[[Scenario | str, int], Lab]]:
 
         def start(scenario: Scenario | str, nodes: int) -> Lab:
             wanted = load_scenario(scenario) if isinstance(scenario, str) else scenario
-            lab = Lab.start(scale(wanted, nodes), directory=tmp_path / "lab", speed=30)
-            return stack.enter_context(lab)
+            lab = stack.enter_context(Lab.start(scale(wanted, nodes), directory=tmp_path / "lab", speed=30))
+            stack.callback(assert_only_printed_rights, lab)
+            return lab
 
         yield start
 

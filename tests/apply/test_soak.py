@@ -7,12 +7,13 @@ passes but what the test lets happen.
 from collections.abc import Callable
 from pathlib import Path
 
-from rollout.cli.commands.apply import planned_run
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import JournalOptions, ProcessOptions, StopOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 from rollout.cli.stages.gather import gather
+from rollout.cli.stages.new_run import planned_run
 from rollout.cli.stages.plan import Intent
 from rollout.cli.wiring import system_clock
 from rollout.execution.base.stop import StopRequest
@@ -78,9 +79,10 @@ def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
     intent = Intent(Selection(nodes=("worker-1", "worker-2")), RULES)
     cluster = ClusterOptions(kubeconfig=paths["KUBECONFIG"])
     process = ProcessOptions(
-        ssh, PlaybookOptions(), RebootOptions(), LeaseOptions(), LockOptions(), StopOptions(), JournalOptions()
+        *(ssh, PlaybookOptions(), RebootOptions(), LeaseOptions(), LockOptions(), StopOptions(), JournalOptions()),
+        NotifyOptions(),
     )
-    gathered = gather(cluster, intent.selection, ssh)
+    gathered = gather(cluster, intent.selection, ssh, process.lease.lease_namespace)
     run = planned_run(intent, gathered, process, GatePorts(), quiet=True)
     ports = Ports(run.connections.api, run.connections.shell, system_clock(), notices)
     return execute(run.plan, run.hosts, ports, run.options, stop)

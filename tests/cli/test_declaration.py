@@ -10,9 +10,13 @@ from rollout.cli.options.flattening import flattened
 from tests.docs import reference
 
 # the variable of `rollout abort --wait` is taken by the time that it waits
-OWN_VARIABLES = {("check-update", "--wait"): "ROLLOUT_CHECK_UPDATE_WAIT"}
-# commands that take no settings: what they start is no cluster of the operator's
-WITHOUT_SETTINGS = ("demo", "lab up", "version")
+OWN_VARIABLES = {
+    ("check-update", "--wait"): "ROLLOUT_CHECK_UPDATE_WAIT",
+    # nodes that are chosen for all commands are not all to be forgiven
+    ("release", "--node"): "ROLLOUT_RELEASE_NODE",
+}
+# commands that take no settings: what they start, or print, is no cluster of the operator's
+WITHOUT_SETTINGS = ("demo", "lab up", "metrics rules", "version")
 NOT_IN_ENVIRONMENT = {("inventory", "--list"), ("inventory", "--host")}
 
 

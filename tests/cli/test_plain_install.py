@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from rollout.lab.scenario import load_scenario
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
+from tests.scripted_api import scripted
 
 PACKAGE = "node-rollout"
 TINY = load_scenario(Path(__file__).with_name("tiny.yaml").as_posix())
@@ -89,6 +90,16 @@ def test_without_the_extra_the_simulation_names_the_line_that_installs_it(
     ]
 
 
+def test_without_its_extra_chat_services_name_the_line_that_installs_them(
+    command: Command, plain: dict[str, str]
+) -> None:
+    ended = command("apply", "--yes", variables={**plain, "ROLLOUT_NOTIFY": "slack://s3cr3t"})
+    assert ended.code == 64
+    assert "need Apprise, which is not installed" in ended.stderr
+    assert f"{sys.executable} -m pip install 'node-rollout[notify]'" in ended.stderr
+    assert "s3cr3t" not in ended.stderr
+
+
 def test_without_the_extra_scenarios_are_listed_all_the_same(command: Command, plain: dict[str, str]) -> None:
     ended = command("lab", "scenarios", variables=plain)
     assert (ended.code, ended.stderr) == (0, "")
@@ -97,7 +108,11 @@ def test_without_the_extra_scenarios_are_listed_all_the_same(command: Command, p
 
 def test_a_plain_install_carries_out_a_rollout(start_lab: StartLab, command: Command, plain: dict[str, str]) -> None:
     lab = start_lab(TINY, speed=60)
-    ended = command("apply", "--yes", "-o", "json", lab=lab, variables=plain)
+    with scripted(lambda exchange: exchange.answer(200, b"")) as endpoint:
+        # plain webhooks need no extra
+        variables = {**plain, "ROLLOUT_NOTIFY": endpoint.url}
+        ended = command("apply", "--yes", "-o", "json", lab=lab, variables=variables)
+        assert len(endpoint.exchanges) >= 2
     assert (ended.code, len(ended.summary["succeeded"])) == (0, 3), ended
 
 
@@ -112,7 +127,7 @@ def names(requirements: list[str]) -> set[str]:
     return {canonicalize_name(Requirement(line).name) for line in requirements}
 
 
-def test_the_group_that_tests_are_run_with_brings_the_extra() -> None:
-    extra, group = PROJECT["project"]["optional-dependencies"]["lab"], PROJECT["dependency-groups"]["dev"]
-    assert set(extra) <= set(group)
+def test_the_group_that_tests_are_run_with_brings_the_extras() -> None:
+    extras, group = PROJECT["project"]["optional-dependencies"], PROJECT["dependency-groups"]["dev"]
+    assert all(set(extra) <= set(group) for extra in extras.values())
     assert not names(PROJECT["project"]["dependencies"]) & names(group)

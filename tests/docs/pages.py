@@ -25,8 +25,9 @@ PLACES: Mapping[str, str] = {
     "blockers": "json.md",
     "warnings": "json.md",
     "outcomes": "json.md",
-    "roles": "security.md",
+    "rights": "security.md",
     "scenarios": "lab.md",
+    "metrics": "operating.md",
     **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},
 }
 """The page that holds each table."""

@@ -17,6 +17,7 @@ from rollout.lab.scenario import load_scenario, scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
+from rollout.report.metrics.families import FAMILIES
 
 _EXIT_CODES = {
     ExitCode.OK: "done, or nothing to do",
@@ -34,7 +35,7 @@ _REASONS = {
     ExclusionReason.DELETING: "its Node is being deleted",
     ExclusionReason.CORDONED: "an operator cordoned it; `--include-cordoned` reboots it too and leaves it cordoned",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
-    ExclusionReason.PAUSED: "an annotation pauses it: ours, or a reboot coordinator's `reboot-paused`",
+    ExclusionReason.PAUSED: "`rollout pause`, or an annotation: ours, or a reboot coordinator's `reboot-paused`",
     ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` reboots it anyway",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
     ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
@@ -47,6 +48,11 @@ _REASONS = {
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
     ExclusionReason.UNKNOWN_MARKS: "an annotation of ours on it is not understood: a newer version's, or damaged",
     ExclusionReason.BLOCKED: "it has a blocker, and `--skip-blocked` was given",
+    ExclusionReason.DEFERRED: "rollout's own pod is on it: the next run takes it, from another node",
+    ExclusionReason.OWN_NODE: "rollout's own pod is on it, and no other node takes that pod: run it from outside",
+    ExclusionReason.VERSION_HELD: "its staged version failed on as many nodes as `--max-failures` allows, over all "
+    "rollouts: `rollout release VERSION`, or `--include-held`",
+    ExclusionReason.FAILED_RECENTLY: "it failed a short while ago; only where nobody watches: `rollout operate`",
 }
 _BLOCKERS = {
     BlockerKind.BUDGET_NEVER: "a disruption budget never allows the eviction, however long one waits",
@@ -65,6 +71,8 @@ _WARNINGS = {
     WarningKind.BUDGET_WAITING: "a budget allows no eviction now; the drain waits for it, up to `--drain-timeout`",
     WarningKind.TERMINATING: "a pod should be gone already; the drain waits for it",
     WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node is back, or a budget stays shut",
+    WarningKind.FAILED_RECENTLY: "a planned node failed a short while ago: `rollout operate` would leave it out",
+    WarningKind.VERSION_HELD: "a planned node's staged version is held; it is taken by `--include-held`, or retried",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {
@@ -174,36 +182,31 @@ def unexplained() -> list[str]:
     return [str(word) for kind, meanings in explained.items() for word in kind if word not in meanings]
 
 
-def roles() -> str:
-    """The rights of a rollout as the YAML of a ClusterRole, and of a Role for each namespace that it writes in."""
-    wide = [right for right in apply_rights(LEASE_NAMESPACE) if not _is_namespaced(right)]
-    within = [right for right in apply_rights(LEASE_NAMESPACE) if _is_namespaced(right)]
-    namespaces = dict.fromkeys(right.namespace for right in within)
-    documents = [
-        _role("ClusterRole", "", wide),
-        *(_role("Role", name, [right for right in within if right.namespace == name]) for name in namespaces),
-    ]
-    return "\n".join(("```yaml", "\n---\n".join(documents), "```"))
+def rights() -> str:
+    """Everything that a rollout may be asked for at the API server, and what for."""
+    rows: dict[tuple[str, str, str], list[Right]] = {}
+    usual, deleting = (apply_rights(LEASE_NAMESPACE, disable_eviction=deletes) for deletes in (False, True))
+    for right in dict.fromkeys((*usual, *deleting)):
+        rows.setdefault((_resource(right), _place(right), right.purpose), []).append(right)
+    return _table(("resource", "where", "verbs", "to"), [_right(*key, alike) for key, alike in rows.items()])
 
 
-def _is_namespaced(right: Right) -> bool:
-    """A namespace itself is in none, though access reviews name it as its own."""
-    return bool(right.namespace) and right.resource != "namespaces"
+def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> Sequence[str]:
+    condition = "" if set(rights) & set(apply_rights(LEASE_NAMESPACE)) else "; with `--disable-eviction` alone"
+    without = "; a rollout works without" if all(right.optional for right in rights) else ""
+    return f"`{resource}`", place, ", ".join(right.verb for right in rights), f"{purpose}{condition}{without}"
 
 
-def _role(kind: str, namespace: str, rights: Iterable[Right]) -> str:
-    rules: dict[tuple[str, str, str], list[str]] = {}
-    for right in rights:
-        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
-        rules.setdefault((right.group, resource, right.name), []).append(right.verb)
-    metadata = f"name: node-rollout, namespace: {namespace}" if namespace else "name: node-rollout"
-    head = ("apiVersion: rbac.authorization.k8s.io/v1", f"kind: {kind}", f"metadata: {{{metadata}}}", "rules:")
-    return "\n".join((*head, *(_rule(*key, verbs) for key, verbs in rules.items())))
+def _resource(right: Right) -> str:
+    resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+    return f"{resource}.{right.group}" if right.group else resource
 
 
-def _rule(group: str, resource: str, name: str, verbs: Iterable[str]) -> str:
-    names = f"resourceNames: [{name}], " if name else ""
-    return f'  - {{apiGroups: ["{group}"], resources: [{resource}], {names}verbs: [{", ".join(dict.fromkeys(verbs))}]}}'
+def _place(right: Right) -> str:
+    if not right.namespace:
+        return "all"
+    namespace = "" if right.resource == "namespaces" else f"`{right.namespace}`"
+    return ", ".join(part for part in (namespace, f"`{right.name}`" if right.name else "") if part)
 
 
 def reserved() -> str:
@@ -212,6 +215,15 @@ def reserved() -> str:
     for setting, reason in RESERVED.items():
         by_reason.setdefault(reason, []).append(f"`{setting}`")
     return _table(("settings", "because each"), [(", ".join(names), reason) for reason, names in by_reason.items()])
+
+
+def metrics() -> str:
+    """Every metric with its labels."""
+    rows = [
+        (f"`{family.name}`", family.kind.value, ", ".join(f"`{label}`" for label in family.labels), family.help)
+        for family in FAMILIES
+    ]
+    return _table(("metric", "kind", "labels", "means"), rows)
 
 
 def scenarios() -> str:
@@ -227,8 +239,9 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "reasons": reasons,
     "blockers": lambda: words(_BLOCKERS, "kind"),
     "warnings": lambda: words(_WARNINGS, "kind"),
-    "roles": roles,
+    "rights": rights,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "reserved": reserved,
     "scenarios": scenarios,
+    "metrics": metrics,
 }

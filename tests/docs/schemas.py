@@ -4,13 +4,15 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import fields
 from typing import Any, get_args
 from unittest.mock import patch
 
 import msgspec
 
 from rollout.model.json_text import json_document
+from rollout.model.notification import AnyNote, Note
 from rollout.model.plan import RolloutPlan
 from rollout.model.quantity import Count, Duration
 from rollout.planning.status import NodeStatus
@@ -25,24 +27,32 @@ DOCUMENTS: Mapping[str, Any] = {
     "apply": get_args(RunLine),
     "doctor": DoctorReport,
     "history": list[RunHistory] | RunHistory,
+    "notification": get_args(AnyNote),
 }
 """By command, the type of its document; of `apply` (and `resume`) the types that a line may have."""
 
 _QUANTITIES = {Count: "a count: `3` or `25%`", Duration: "a duration: `90s`, `10m`, `1h30m`"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
+_TITLES = {"notification": "A notification, as --notify sends it to a webhook"}
 
 
 def schema(command: str) -> dict[str, Any]:
     """The schema of a command's document."""
     document = DOCUMENTS[command]
-    documented = [*document, RolloutPlan] if isinstance(document, tuple) else [document]
+    kinds = document if isinstance(document, tuple) else (document,)
+    documented = [*kinds, RolloutPlan] if command == "apply" else kinds
     # msgspec turns defaults into JSON without a hook, and stumbles over those of our own types; no default is kept.
     with patch("msgspec._json_schema.to_builtins", lambda _default, **_options: None):
         made, components = msgspec.json.schema_components(documented, schema_hook=_quantity, ref_template=_REF)
     components = {name: _explained(name, component) for name, component in components.items()}
     whole = {"oneOf": made[: len(document)]} if isinstance(document, tuple) else made[0]
-    return {"$schema": _DIALECT, "title": f"rollout {command} -o json", **whole, "$defs": components}
+    return {
+        "$schema": _DIALECT,
+        "title": _TITLES.get(command, f"rollout {command} -o json"),
+        **whole,
+        "$defs": components,
+    }
 
 
 def _quantity(kind: type) -> dict[str, Any]:
@@ -53,13 +63,13 @@ def _quantity(kind: type) -> dict[str, Any]:
 
 def _explained(name: str, component: dict[str, Any]) -> dict[str, Any]:
     """The component without defaults (they are the program's, not the document's), its fields explained."""
-    fields = component.get("properties", {})
-    fields = {field: fields[field] for field in _ORDER.get(name, fields)}
+    properties = component.get("properties", {})
+    properties = {field: properties[field] for field in _ORDER.get(name, properties)}
     meanings = MEANINGS.get(name, {})
-    explained = {field: _field(fields[field], meanings.get(field, "")) for field in fields}
-    whole = {**component, "properties": explained} if fields else component
+    explained = {field: _field(content, meanings.get(field, "")) for field, content in properties.items()}
+    whole = {**component, "properties": explained} if properties else component
     if "required" in component and name not in _WITH_OPTIONAL_FIELDS:
-        whole["required"] = list(fields)
+        whole["required"] = list(properties)
     return whole
 
 
@@ -85,6 +95,11 @@ def tables(command: str) -> str:
     """A table a type of the command's document: each field, its type, and what it means."""
     components = schema(command)["$defs"]
     skipped = set(schema("plan")["$defs"]) if command == "apply" else set()
+    if command == "notification":
+        # what they have in common is told once
+        common = {item.name for item in fields(Note)}
+        own = {name: _without(component, common) for name, component in components.items()}
+        components = {"Every notification": _only(components["StartedNote"], common), **own}
     parts = [
         _table(name, component)
         for name, component in components.items()
@@ -93,22 +108,33 @@ def tables(command: str) -> str:
     return "\n\n".join(parts)
 
 
+def _without(component: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    kept = {name: content for name, content in component.get("properties", {}).items() if name not in names}
+    return {**component, "properties": kept} if kept else dict(component)
+
+
+def _only(component: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    kept = {name: content for name, content in component["properties"].items() if name in names}
+    return {"properties": kept, "required": component["required"]}
+
+
 def _table(name: str, component: Mapping[str, Any]) -> str:
     required = component.get("required", ())
     rows = [
         f"| `{field}`{'' if field in required else ' (not always)'} | {_type(content)} | {_meaning(content)} |"
         for field, content in component["properties"].items()
-        if field not in ("type", "at") or name in _NO_LINES
+        if field not in ("type", "at", "event") or name in _NO_LINES
     ]
     return "\n".join((_title(name, component), "", "| field | type | means |", "| --- | --- | --- |", *rows))
 
 
-_NO_LINES = frozenset({"NodeCondition", "Moment"})
+_NO_LINES = frozenset({"NodeCondition", "Moment", "Every notification"})
 
 
 def _title(name: str, component: Mapping[str, Any]) -> str:
-    """Of a line its `type`, and what it tells; of any other object the name of its type."""
-    match component["properties"].get("type"):
+    """Of a line its `type`, of a notification its `event`, and what it tells; of any other object the type's name."""
+    properties = component["properties"]
+    match properties.get("type") or properties.get("event"):
         case {"enum": [kind]}:
             return f"**`{kind}`**: {_first_line(component)}"
         case _:
@@ -156,6 +182,8 @@ _WORDS: Mapping[str, str] = {
     "Phase": "[phase](#phases)",
     "ControlPlaneOrder": "`last`, `first` or `exclude`",
     "Sharing": "`rate` or `exclusive`",
+    "Level": "`info`, `success`, `warning` or `failure`",
+    "RolloutState": "`completed`, `failed` or `interrupted`",
     "CheckName": "string",
     "Verdict": "string",
 }
@@ -166,7 +194,7 @@ def unexplained() -> Iterator[str]:
     for command in DOCUMENTS:
         for name, component in schema(command)["$defs"].items():
             for field, content in component.get("properties", {}).items():
-                if (field not in ("type", "at") or name in _NO_LINES) and not content.get("description"):
+                if (field not in ("type", "at", "event") or name in _NO_LINES) and not content.get("description"):
                     yield f"{name}.{field}"
 
 
@@ -174,5 +202,5 @@ def stale_meanings() -> Iterator[str]:
     """Explanations of fields that are no more."""
     components = {name: part for command in DOCUMENTS for name, part in schema(command)["$defs"].items()}
     for name, meanings in MEANINGS.items():
-        fields = components.get(name, {}).get("properties", {})
-        yield from (f"{name}.{field}" for field in meanings if field not in fields)
+        properties = components.get(name, {}).get("properties", {})
+        yield from (f"{name}.{field}" for field in meanings if field not in properties)

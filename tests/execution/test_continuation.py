@@ -4,7 +4,8 @@ import pytest
 
 from rollout.execution.record.record import StandingRecord
 from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.continuation import Situation, continuation, counted_failures
+from rollout.execution.rollout.continuation import Situation, continuation, counted_failures, restricted, rules_of
+from rollout.model.gates import AlertPolicy, GatePolicy
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy, Pool
@@ -70,3 +71,51 @@ def test_what_is_left_of_each_pools_canaries_and_ramp() -> None:
     assert left["web"].ramp == (Count(3),)
     assert (left["web"].max_unavailable, left["web"].canary, rest.policy.canary) == (None, 0, 1)
     assert rest.waves[0].nodes == (begun.node,)
+
+
+def recorded(policy: Policy, *, ended: bool, begun: bool = False, failed_nodes: int = 0) -> Unfinished:
+    """A rollout of eight nodes that an operating process left, none of them rebooted."""
+    plan = build_plan(inputs([node(f"w-{number}") for number in range(8)], policy=policy))
+    under_way = (Begun(plan.nodes[0], Phase.DRAINING, "this", cordoned=True),) if begun else ()
+    return Unfinished(
+        StandingRecord("this", "", "", ended=ended, plan=plan, operating=True),
+        begun=under_way,
+        untouched=plan.nodes[1:],
+        given_back={f"x-{number}": "rolled-back" for number in range(failed_nodes)},
+    )
+
+
+def names(unfinished: Unfinished) -> set[str]:
+    return {planned.name for planned in unfinished.untouched}
+
+
+def test_an_operating_process_goes_on_by_the_stricter_rules_with_what_is_meant_today() -> None:
+    left = recorded(Policy(max_unavailable=Count(3)), ended=False, begun=True)
+    rest = restricted(left, Policy(max_unavailable=Count(2), canary=1), {"w-0", "w-3", "w-4"})
+    assert (rules_of(rest).max_unavailable, rules_of(rest).canary) == (Count(2), 1)
+    assert names(rest) == {"w-3", "w-4"} - {left.begun[0].node.name}
+    assert rest.begun == left.begun
+
+
+def test_as_many_failures_as_today_allows_leave_only_begun_nodes() -> None:
+    left = recorded(Policy(max_failures=Count(9)), ended=False, begun=True, failed_nodes=2)
+    everything = {f"w-{number}" for number in range(8)}
+    assert names(restricted(left, Policy(max_failures=Count(3)), everything))
+    rest = restricted(left, Policy(max_failures=Count(2)), everything)
+    assert (names(rest), rest.begun) == (set(), left.begun)
+
+
+def test_nodes_that_are_in_other_pools_today_are_left_for_a_new_plan() -> None:
+    left = recorded(Policy(), ended=False, begun=True)
+    rest = restricted(left, Policy(pools=(Pool("web", "a=b"),)), {"w-3"})
+    assert (names(rest), rest.begun) == (set(), left.begun)
+
+
+def test_the_gates_of_a_rollout_with_nothing_under_way_are_todays() -> None:
+    """A Prometheus that is gone would hold it for ever."""
+    alerts = Policy(gates=GatePolicy(alerts=AlertPolicy("http://gone")))
+    everything = {f"w-{number}" for number in range(8)}
+    interrupted = restricted(recorded(alerts, ended=False), Policy(), everything)
+    assert rules_of(interrupted).gates.alerts.url == "http://gone"
+    ended = restricted(recorded(alerts, ended=True), Policy(), everything)
+    assert rules_of(ended).gates == Policy().gates

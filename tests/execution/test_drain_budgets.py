@@ -69,7 +69,7 @@ def test_figures_that_flap_are_told_of_now_and_then(
     add_pod(server, NODE, "web", owned=RS)
     add_budget(server, "web", allowed=0, needs=4, has=4)
     thread = draining(speed=20)
-    until(lambda: blocked(recorder))
+    until(lambda: bool(blocked(recorder)))
     for number in range(100):
         allow(server, "web", 0, has=3 + number % 2)
         time.sleep(0.0125)

@@ -8,11 +8,13 @@ from typing import cast
 import pytest
 
 from rollout.errors import GateError
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates import policy_gates
+from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings, _fitting
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.node.context import NodeContext
@@ -187,3 +189,17 @@ def test_the_nodes_of_a_wave_fit_into_a_variable_in_whole_names() -> None:
     assert told == names[: len(told)]
     assert len(told) > 2000
     assert _fitting("a b") == "a b"
+
+
+def test_nothing_is_begun_that_is_not_done_before_the_deadline() -> None:
+    clock = MovedClock()
+    plan = plan_with(GatePolicy())
+    first = plan.nodes[0]
+    needed = plan.waves[0].estimate.drain + plan.waves[0].estimate.reboot or 600
+    gates, _notes = gates_of(plan, clock, GatePorts(end=Deadline(clock, needed + 60)))
+    assert not gates.hold(first).why
+    clock.forward(seconds=61)
+    hold = gates.hold(first)
+    assert hold.final
+    assert isinstance(hold.why, Later)
+    assert "left until --active-deadline, and it is estimated to take" in hold.why

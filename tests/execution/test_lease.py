@@ -8,7 +8,14 @@ import pytest
 
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import KubeApi
-from rollout.errors import ApiConflictError, ApiUnavailableError, BlockedError, FencedError, InterruptedRunError
+from rollout.errors import (
+    ApiConflictError,
+    ApiUnavailableError,
+    BlockedError,
+    FencedError,
+    InterruptedRunError,
+    LockedError,
+)
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.faults import ApiFault, FaultAnswer
@@ -254,3 +261,16 @@ def test_it_is_given_up_whatever_the_first_answer_to_that_is(
     with lock(api, "ann", seconds=4):
         inflict(server, ApiFault(answer=answer, verb="update", resource="leases", requests=1, delay=100_000, done=True))
     assert lease(api)["holderIdentity"] == ""
+
+
+def test_whoever_does_not_wait_gives_way_but_to_the_version_that_it_saw_go_stale(api: KubeApi) -> None:
+    hold_by_hand(api, "ann", seconds=600)
+    version = json.loads(api.get(PATH))["metadata"]["resourceVersion"]
+    for stale in ("", "1"):
+        terms = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0, stale=stale, waits=False)
+        with pytest.raises(LockedError, match="ann holds the Lease"), LeaseLock(api, SystemClock(), terms):
+            pass
+    terms = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0, stale=version, waits=False)
+    with LeaseLock(api, SystemClock(), terms) as held:
+        held.check()
+        assert lease(api)["holderIdentity"] == "bob"

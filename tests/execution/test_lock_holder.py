@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
-from rollout.execution.lock import read_lease
-from rollout.execution.rollout.lock_holder import is_holder_alive
+from rollout.execution.lock import StandingLease, read_lease
+from rollout.execution.rollout.lock_holder import Holder, LeaseWatch, is_holder_alive
 from tests.standalone_api import standalone_api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -92,3 +92,32 @@ def test_that_it_takes_long_is_said(api: KubeApi) -> None:
     notices: list[str] = []
     looked(api, 5, notices.append)
     assert notices == ["watching up to 3m22s for ann to renew the lock"]
+
+
+class SetClock:
+    """Shows what a test sets."""
+
+    seconds = 0.0
+
+    def now(self) -> datetime:
+        raise AssertionError("clocks of two machines are never compared")
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
+    clock = SetClock()
+    watch = LeaseWatch(clock)
+    assert watch.look(StandingLease("", "1", 0)) is Holder.NOBODY
+    assert watch.look(StandingLease("ann", "2", 10)) is Holder.UNKNOWN
+    clock.seconds = 29
+    assert watch.look(StandingLease("ann", "3", 10)) is Holder.ALIVE
+    clock.seconds = 58.9
+    assert (watch.look(StandingLease("ann", "3", 10)), watch.stale) == (Holder.ALIVE, "")
+    clock.seconds = 59
+    assert (watch.look(StandingLease("ann", "3", 10)), watch.stale) == (Holder.GONE, "3")
+    assert (watch.look(StandingLease("bob", "4", 10)), watch.stale) == (Holder.UNKNOWN, "")
+    clock.seconds = 200
+    assert watch.state is Holder.GONE
+    assert watch.look(StandingLease("", "5", 10)) is Holder.NOBODY

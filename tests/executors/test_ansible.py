@@ -243,3 +243,18 @@ def test_playbooks_run_on_their_own(ansible: Program, with_faults: StartLab) -> 
     assert lab.scoreboard().reboots == {**dict.fromkeys(lab.machines, 0), name: 1}
     lab.call(lambda: lab.machines[name].inflict(HostFaults(sudo=SudoFault.REFUSED)))
     assert play(lab, ansible.home, "reboot.yml", "--limit", name).returncode == 2
+
+
+def test_rollout_may_be_process_1(ansible: Program, with_faults: StartLab) -> None:
+    """As in a container: whoever sees it as the parent must not take its own starter for dead."""
+    lab = with_faults(3)
+    unshare = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc")
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("takes a process namespace of its own")
+    command = [*unshare, sys.executable, "-m", "rollout", "status", "-o", "json", "--executor", "ansible"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(ansible.home), "LC_ALL": "C.UTF-8", **lab.environment}
+    ended = subprocess.run(
+        command, env=environment, cwd=ansible.home, capture_output=True, text=True, check=False, timeout=100
+    )
+    operations = statuses(Ended(ended.returncode, ended.stdout, ended.stderr))
+    assert set(operations.values()) == {"UPDATE_STATUS_UPDATED_NEED_REBOOT"}

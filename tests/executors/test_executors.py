@@ -108,6 +108,24 @@ def test_a_refused_reboot_gives_the_node_back(program: Program, with_faults: Sta
     assert lab.scoreboard().cordons_left == ()
 
 
+def test_a_host_that_babbles_when_it_is_to_reboot_is_asked_again(program: Program, with_faults: StartLab) -> None:
+    """An answer without a boot id says nothing about the boot: neither that it is over, nor that it stands."""
+    lab = with_faults(5)
+    process = program.start(lab, *APPLY, "--node", "worker-1", "--reboot-timeout", "60s")
+    assert process.stdout is not None
+    babbling = False
+    for line in map(json.loads, process.stdout):
+        if line["type"] == "step" and line["phase"] == "draining" and not babbling:
+            babbling = True
+            lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(garbage=True)))
+        elif line["type"] == "step" and line["phase"] == "rebooting" and line["detail"]:
+            lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults()))
+            break
+    process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert lab.scoreboard().reboots["worker-1"] == 1
+
+
 def test_another_machine_goes_on_after_kill_9(program: Program, with_faults: StartLab) -> None:
     lab = with_faults(5)
     with program.ended_at(lab, "rebooting", signal.SIGKILL, *TWO):

@@ -7,10 +7,13 @@ from datetime import timedelta
 import pytest
 
 from rollout.model.cluster import Pod, PodPhase
+from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
+from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Count
 from rollout.model.rivals import Coordinator
+from rollout.planning.memory import Ended, noted
 from rollout.planning.plan import PlanInputs, build_plan
 from tests.docs.reference import TABLES
 from tests.planning.builders import NOW, budget, inputs, node, pod
@@ -38,6 +41,15 @@ def with_rival() -> PlanInputs:
     given = with_pods()
     fluo = Coordinator("fluo", "Deployment", "reboot-coordinator", "operator")
     return replace(given, snapshot=replace(given.snapshot, coordinators=(fluo,)))
+
+
+def failed_before(*, include_held: bool = False) -> PlanInputs:
+    """One node failed ten minutes ago: for its drain, or, where nodes of held versions are taken, for its version."""
+    outcome, phase = (Outcome.ROLLED_BACK, Phase.READY) if include_held else (Outcome.DRAIN_FAILED, Phase.DRAINING)
+    end = Ended("w-1", "4152.2.0", outcome, phase, "run-1", 1)
+    given = inputs(NODES, policy=Policy(include_held=include_held))
+    memory = noted(NO_MEMORY, end, NOW - timedelta(minutes=10))
+    return replace(given, snapshot=replace(given.snapshot, memory=memory))
 
 
 WEB = pod("web-0", "w-1")
@@ -78,6 +90,8 @@ WARNINGS = {
     ),
     WarningKind.TERMINATING: (with_pods(replace(WEB, deleted_at=ago(60))), ("--skip-wait-for-delete-timeout",)),
     WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
+    WarningKind.FAILED_RECENTLY: (failed_before(), ("not tried again before",)),
+    WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
     WarningKind.ALL_REPLICAS: (with_pods(WEB, pod("web-1", "w-1")), ("spread them", "give it a budget")),
 }
 OF_PODS = {

@@ -33,6 +33,7 @@ STATUS_FIELDS = [
     "reason",
     "error",
     "pool",
+    "deferred",
 ]
 
 

@@ -153,6 +153,8 @@ NOT_DONE = {
     "inhibited",
     "shutdown-pending",
     "rival",
+    "deferred",
+    "own-node",
 }
 LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked"}
 

@@ -19,6 +19,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveSettling,
     WaveStarted,
 )
@@ -42,6 +43,7 @@ EVENTS: tuple[StepEvent, ...] = (
     PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04),
     NodeFinished(AT, DONE),
     WaveSettling(AT, 1, "deployment shop/cart"),
+    VersionHeld(AT, "4081.2.1", ("node-2",), "version 4081.2.1 is held"),
     Notice(AT, "waiting for the API server"),
     RunFinished(
         AT,
@@ -69,6 +71,7 @@ def test_every_line_has_its_type_and_time() -> None:
         "blocked",
         "node_finished",
         "wave_settling",
+        "version_held",
         "notice",
         "summary",
     ]

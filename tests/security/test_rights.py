@@ -1,4 +1,4 @@
-"""The roles that the documents give are enough, and no right of them is wider than what is used.
+"""The roles that are printed are enough, and no right of them is wider than what is used.
 
 The attack: whoever gets hold of the program's account may do what its roles allow. A cluster-wide right to write
 ConfigMaps is a way to cluster-admin. The rule: the Lease and the ConfigMap are written in one namespace and by name,
@@ -7,14 +7,12 @@ is missing is named before anything is touched. Played by the lab's API server, 
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
@@ -22,21 +20,18 @@ from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.lab.api.access import Denial, Grant, grants_of
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
+from rollout.manifests.installation import Access
+from rollout.manifests.roles import roles
 from tests.conftest import StartLab
-from tests.docs.pages import block
-from tests.docs.reference import roles
 from tests.ended import Ended, end_of, start
 
 ROOT = Path(__file__).parents[2]
-MANIFEST = ROOT / "rollout" / "manifests" / "cronjob.yaml"
 TINY = str(ROOT / "tests" / "cli" / "tiny.yaml")
 Run = Callable[..., Ended]
 
 
-def documented() -> list[dict[str, Any]]:
-    fenced = re.fullmatch(r"```yaml\n(.*?)```", block("roles"), re.DOTALL)
-    assert fenced
-    return list(yaml.safe_load_all(fenced[1]))
+def printed() -> tuple[dict[str, Any], ...]:
+    return roles(Access())
 
 
 def grant(lab: Lab, grants: Iterable[Grant]) -> None:
@@ -54,7 +49,7 @@ def without_each(grants: tuple[Grant, ...]) -> Iterator[tuple[Grant, ...]]:
 @pytest.fixture
 def lab(start_lab: StartLab) -> Lab:
     lab = start_lab(load_scenario(TINY))
-    grant(lab, grants_of(documented()))
+    grant(lab, grants_of(printed()))
     return lab
 
 
@@ -68,7 +63,7 @@ def rights(ended: Ended, verdict: str) -> list[str]:
     return [check["subject"] for check in checks if check["check"] == "right" and check["verdict"] == verdict]
 
 
-def test_a_rollout_works_with_the_roles_of_the_readme_alone(lab: Lab, run: Run) -> None:
+def test_a_rollout_works_with_the_printed_roles_alone(lab: Lab, run: Run) -> None:
     doctor = run("doctor", "-o", "json")
     assert doctor.code == ExitCode.OK, doctor.stdout
     assert rights(doctor, "pass") == [str(right) for right in apply_rights("kube-system")]
@@ -81,34 +76,21 @@ def test_a_rollout_works_with_the_roles_of_the_readme_alone(lab: Lab, run: Run) 
 
 
 def test_no_rule_of_them_writes_everywhere() -> None:
-    (cluster_role,) = (role for role in documented() if role["kind"] == "ClusterRole")
+    (cluster_role,) = (role for role in printed() if role["kind"] == "ClusterRole")
     writing = {"create", "update", "patch", "delete"}
     wide = {res for rule in cluster_role["rules"] if writing & {*rule["verbs"]} for res in rule["resources"]}
     assert wide == {"nodes", "pods/eviction"}
-    for role in (role for role in documented() if role["kind"] == "Role"):
+    for role in (role for role in printed() if role["kind"] == "Role"):
         for rule in role["rules"]:
-            named = rule.get("resourceNames") == ["node-rollout"]
+            named = rule.get("resourceNames") in (["node-rollout"], ["node-rollout-memory"])
             assert named or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
-
-
-def test_the_manifest_has_the_same_roles_and_binds_each() -> None:
-    documents = list(yaml.safe_load_all(MANIFEST.read_text()))
-    found = [document for document in documents if document["kind"] in ("ClusterRole", "Role")]
-    assert found == documented() == list(yaml.safe_load_all(roles().removeprefix("```yaml\n").removesuffix("```")))
-    (account,) = (document["metadata"] for document in documents if document["kind"] == "ServiceAccount")
-    bindings = [document for document in documents if document["kind"].endswith("Binding")]
-    for role, binding in zip(found, bindings, strict=True):
-        assert binding["kind"] == f"{role['kind']}Binding"
-        assert binding["metadata"].get("namespace") == role["metadata"].get("namespace")
-        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (role["kind"], role["metadata"]["name"])
-        assert binding["subjects"] == [{"kind": "ServiceAccount", **account}]
 
 
 def test_each_right_is_needed_and_missed(lab: Lab) -> None:
     """Over the real wire; what is asked is what `doctor` and `apply` ask."""
     api, needs = connect(lab.kubeconfig, None), apply_rights("kube-system")
     missed: list[Right] = []
-    for fewer in without_each(grants_of(documented())):
+    for fewer in without_each(grants_of(printed())):
         grant(lab, fewer)
         missed += missing_rights(api, needs)
     assert sorted(map(str, missed)) == sorted(map(str, needs))
@@ -137,7 +119,7 @@ def test_rights_in_another_namespace_or_to_another_name_do_not_count(lab: Lab, r
     assert "update configmaps node-rollout in namespace ops (to be resumable from any machine)" in elsewhere.stderr
     other = [
         msgspec.structs.replace(rule, resource_names=("another",)) if "configmaps" in rule.resources else rule
-        for rule in grants_of(documented())
+        for rule in grants_of(printed())
     ]
     grant(lab, other)
     refused = run("apply", "--yes")

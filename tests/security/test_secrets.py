@@ -255,5 +255,5 @@ def _starts_a_program(function: ast.expr) -> bool:
 
 
 def test_our_secrets_are_known_by_their_names() -> None:
-    assert all(is_secret(name) for name in (TOKEN_VARIABLE, PASSPHRASE_VARIABLE))
+    assert all(is_secret(name) for name in (TOKEN_VARIABLE, PASSPHRASE_VARIABLE, "ROLLOUT_METRICS_PUSHGATEWAY"))
     assert not any(is_secret(name) for name in ("ROLLOUT_SSH_KEY", "ROLLOUT_PROMETHEUS_URL", "VAULT_TOKEN"))

@@ -4,6 +4,7 @@ ansible-runner keeps what it is told and what it hears in files. They are in a f
 owner may read, and are gone at the end of it: an environment may hold secrets.
 """
 
+import os
 import shlex
 import shutil
 import sys
@@ -103,7 +104,7 @@ class PlaybookRun:
                 project_dir=str(self._settings.folder),
                 playbook=str(self._playbook),
                 cmdline=self._arguments,
-                envvars=self._settings.variables(ssh_config, first_on_path=program_folder),
+                envvars=self._settings.variables(ssh_config, first_on_path=program_folder, temporary=self.folder),
                 settings={"pexpect_timeout": _LOOK_SECONDS, "suppress_output_file": True},
                 event_handler=self._heard,
                 cancel_callback=self._canceled.is_set,
@@ -121,7 +122,8 @@ class PlaybookRun:
         """A folder with an `ansible-playbook` that ends when this thread does, however that comes."""
         folder = self.folder / "bin"
         folder.mkdir()
-        command = [sys.executable, "-I", "-S", end_with_parent.__file__, str(programs() / "ansible-playbook")]
+        tie = [sys.executable, "-I", "-S", end_with_parent.__file__, str(os.getpid())]
+        command = [*tie, str(programs() / "ansible-playbook")]
         program = folder / "ansible-playbook"
         program.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n', encoding="utf-8")
         program.chmod(0o700)

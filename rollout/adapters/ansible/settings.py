@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rollout.adapters.child_environment import is_secret
 from rollout.adapters.file_owners import current_reader, distrust
+from rollout.adapters.scratch import usual_folder
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER
@@ -61,8 +62,13 @@ class AnsibleSettings:
         """`UsageError` for a configuration file that may be another's, `InputError` for one that cannot be read."""
         _ = self._config
 
-    def variables(self, ssh_config: Path | None = None, *, first_on_path: Path | None = None) -> dict[str, str]:
-        """What is added to the environment of Ansible's programs; `ssh_config` is where `ssh_config_text` was put."""
+    def variables(
+        self, ssh_config: Path | None = None, *, first_on_path: Path | None = None, temporary: Path | None = None
+    ) -> dict[str, str]:
+        """What is added to the environment of Ansible's programs; `ssh_config` is where `ssh_config_text` was put.
+
+        `temporary` is a folder for what Ansible leaves behind when it is killed; None for the usual one.
+        """
         path = (*((str(first_on_path),) if first_on_path else ()), str(programs()))
         checked = self.host_key_checking is not HostKeyChecking.OFF
         variables = {
@@ -71,7 +77,7 @@ class AnsibleSettings:
             "ANSIBLE_SSH_ARGS": shlex.join(self.ssh_arguments(ssh_config)),
             # ansible-runner adds to this process's environment, and takes nothing away.
             **dict.fromkeys(filter(is_secret, self.environment), ""),
-            **self._preferences(),
+            **self._preferences(str(temporary or usual_folder("Ansible"))),
         }
         if self.key_file is not None:
             variables["ANSIBLE_PRIVATE_KEY_FILE"] = str(self.key_file.absolute())
@@ -97,7 +103,7 @@ class AnsibleSettings:
         theirs = self._said("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")
         return (*arguments, *(_OWN_SSH_ARGUMENTS if theirs is None else shlex.split(theirs)))
 
-    def _preferences(self) -> dict[str, str]:
+    def _preferences(self, temporary: str) -> dict[str, str]:
         """Used where neither the environment nor a configuration file says anything."""
         preferred = [
             # Two streams: a terminal would make one of them.
@@ -106,6 +112,8 @@ class AnsibleSettings:
             ("defaults", "localhost_warning", "ANSIBLE_LOCALHOST_WARNING", "False"),
             ("defaults", "deprecation_warnings", "ANSIBLE_DEPRECATION_WARNINGS", "False"),
             ("defaults", "nocolor", "ANSIBLE_NOCOLOR", "True"),
+            # Its own choice is the home, which in a container cannot be written to.
+            ("defaults", "local_tmp", "ANSIBLE_LOCAL_TEMP", temporary),
         ]
         unset = {name: value for section, key, name, value in preferred if self._said(section, key, name) is None}
         if self.user is not None:

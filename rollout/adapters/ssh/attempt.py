@@ -4,13 +4,14 @@ import shlex
 import socket
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
 import paramiko
 
 from rollout.adapters.ssh.agent import UnsignedError
 from rollout.adapters.ssh.connection import Connection, OutputLimitError, Patience
 from rollout.adapters.ssh.key_files import described
-from rollout.adapters.ssh.known_hosts import KnownHosts
+from rollout.adapters.ssh.known_hosts import Shown
 from rollout.errors import SshAuthError, SshError, SshTimeoutError, SshUnreachableError
 from rollout.model.host import DEFAULT_SSH_PORT, Host
 from rollout.ports import CommandResult
@@ -19,6 +20,18 @@ _AGREEING = "agreeing on keys"
 # What sshd says, if anything, where too many logins are under way; and what ssh makes of that on a jump host.
 _FULL = (b"Exceeded MaxStartups", b"Not allowed at this time")
 _FULL_JUMP = ("kex_exchange_identification", "Connection closed by", "Connection reset by")
+
+
+class HostKeyJudge(Protocol):
+    """Who decides about the key that a host shows."""
+
+    def algorithms(self, host: Host) -> tuple[str, ...]:
+        """Types of key and certificate to ask the host for first."""
+        ...
+
+    def verify(self, host: Host, shown: Shown) -> None:
+        """Accept the key or raise `HostKeyError`."""
+        ...
 
 
 class Attempt:
@@ -48,7 +61,7 @@ class Attempt:
         self._connection = Connection(self.host, deadline=self._deadline, many_keys=many_keys, patience=self._patience)
         self._doing = _AGREEING
 
-    def check_host_key(self, known_hosts: KnownHosts) -> None:
+    def check_host_key(self, known_hosts: HostKeyJudge) -> None:
         """Have the host prove a key, and decide upon it before anything of ours is sent."""
         known_hosts.verify(self.host, self._open.handshake(known_hosts.algorithms(self.host)))
 

@@ -27,6 +27,10 @@ _NOBODY = "rollout.invalid"
 _DEFAULT_USER = f"\nHost *\nUser {DEFAULT_SSH_USER}\n"
 _FILE_LISTS = ("userknownhostsfile", "globalknownhostsfile")
 # The client prints lists of files without quotes: one begins where a word begins as a path does.
+_NAMELESS = (
+    "OpenSSH works for users that have a name: add one for this uid to /etc/passwd (of the image), or do without a "
+    "configuration of SSH: --ssh-config none."
+)
 _NEXT_FILE = re.compile(r" (?=[/~])")
 
 
@@ -141,7 +145,10 @@ def _answer(question: Question, process: "subprocess.Popen[bytes]", text: str) -
             hint="Does a Match exec of the configuration wait for something, or CanonicalizeHostname for a resolver?",
         ) from error
     if process.returncode:
-        raise InputError(f"ssh -G {question.name}: {_first_lines(complaint) or f'exit status {process.returncode}'}")
+        raise InputError(
+            f"ssh -G {question.name}: {_first_lines(complaint) or f'exit status {process.returncode}'}",
+            hint=_NAMELESS if b"No user exists" in complaint else "",
+        )
     return _settings(printed.decode(errors="surrogateescape"))
 
 

@@ -63,7 +63,7 @@ class KnownHosts:
 
     def keys(self, host: Host) -> tuple[HostKey, ...]:
         """Every key on file for this address and port."""
-        return tuple(entry.key for entry in self._entries(_name(host)))
+        return tuple(entry.key for entry in self._entries(name_on_file(host)))
 
     def algorithms(self, host: Host) -> tuple[str, ...]:
         """Types of key and certificate to ask the host for first: those that can be decided on."""
@@ -71,6 +71,18 @@ class KnownHosts:
         certified = ALGORITHMS if any(map(self._index.authorities.find, names)) else ()
         entries = next(filter(None, map(self._entries, names)), ())
         return (*certified, *dict.fromkeys(entry.key.type for entry in entries))
+
+    def is_revoked(self, shown: Shown) -> bool:
+        """Whether nobody may show this key, or have a certificate of this authority, any more."""
+        try:
+            self._check_revoked(shown)
+        except HostKeyError:
+            return True
+        return False
+
+    def is_certified(self, host: Host, shown: Shown) -> bool:
+        """Whether an authority on file speaks for the host."""
+        return shown.certificate is not None and self._uncertified(host, shown) is None
 
     def verify(self, host: Host, shown: Shown) -> None:
         """Accept the key or raise `HostKeyError`; writes a new one to the file under accept-new."""
@@ -85,11 +97,11 @@ class KnownHosts:
             self._decide(host, shown.key, why_not)
 
     def _decide(self, host: Host, key: HostKey, uncertified: str) -> None:
-        known, elsewhere = (self._entries(name) for name in (_name(host), _names(host)[-1]))
+        known, elsewhere = (self._entries(name) for name in (name_on_file(host), _names(host)[-1]))
         # As `check_host_key` of OpenSSH's sshconnect.c: the address alone counts where its port is not on file.
         if any(entry.key == key for entry in known or elsewhere):
             # From now on they are those of the port: it may not show another key in this run.
-            self._found[_name(host)] = known or elsewhere
+            self._found[name_on_file(host)] = known or elsewhere
             return
         if known:
             raise _changed(host, key, known, self._file)
@@ -97,7 +109,7 @@ class KnownHosts:
             raise _unknown(host, key, self._file, (uncertified, elsewhere))
         if self.checking is HostKeyChecking.ACCEPT_NEW and self._file is not None:
             _append(self._file, host, key)
-        self._found[_name(host)] = (Entry(key),)
+        self._found[name_on_file(host)] = (Entry(key),)
 
     def _entries(self, name: str) -> tuple[Entry, ...]:
         if name not in self._found:
@@ -127,7 +139,7 @@ def _paths(files: HostKeyFiles) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
 
 
 def _append(path: Path, host: Host, key: HostKey) -> None:
-    line = f"{_name(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
+    line = f"{name_on_file(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("a+b") as file:
@@ -147,7 +159,8 @@ def read_known_hosts(files: HostKeyFiles, checking: HostKeyChecking) -> KnownHos
         raise HostKeyError(error.message, hint=error.hint) from error
 
 
-def _name(host: Host) -> str:
+def name_on_file(host: Host) -> str:
+    """The name that a line for this host has: its alias, or address and port."""
     if host.known_as:
         return host.known_as.lower()
     address = host.address.lower()
@@ -156,7 +169,7 @@ def _name(host: Host) -> str:
 
 def _names(host: Host) -> tuple[str, ...]:
     """The name that counts first, and the address without its port, which OpenSSH looks for where that finds none."""
-    return (_name(host),) if host.known_as else tuple(dict.fromkeys((_name(host), host.address.lower())))
+    return (name_on_file(host),) if host.known_as else tuple(dict.fromkeys((name_on_file(host), host.address.lower())))
 
 
 def _ends_line(file: Path) -> bool:
@@ -179,7 +192,7 @@ def _unknown(host: Host, shown: HostKey, file: Path | None, hopes: tuple[str, tu
 
 def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path | None) -> HostKeyError:
     same_type = tuple(entry for entry in known if entry.key.type == shown.type)
-    remedy = f"ssh-keygen -R '{_name(host)}' -f {file} && ssh-keyscan -p {host.port} {host.address} >> {file}"
+    remedy = f"ssh-keygen -R '{name_on_file(host)}' -f {file} && ssh-keyscan -p {host.port} {host.address} >> {file}"
     return HostKeyError(
         f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is"
         f" {_described(same_type or known)}",

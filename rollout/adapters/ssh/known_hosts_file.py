@@ -109,6 +109,11 @@ def matches(patterns: str, name: str) -> bool:
     return is_match(patterns.lower().split(","), name)
 
 
+def vouches(text: str) -> bool:
+    """Whether known_hosts of this content know any host, by its key or by an authority's."""
+    return any(key is not None and marker != _REVOKED for marker, _, key in map(_fields, text.splitlines()))
+
+
 def _text(file: Path, *, must_exist: bool) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace")
@@ -131,6 +136,11 @@ def _fields(line: str) -> tuple[str, str, HostKey | None]:
         return "", "", None
     marker, names = (first, next(words, "")) if first.startswith("@") else ("", first)
     return marker, names, _key(words)
+
+
+def parsed_key(line: str) -> HostKey | None:
+    """The key of a line; None where it speaks for no host."""
+    return _fields(line)[2]
 
 
 def _key(words: Iterator[str]) -> HostKey | None:

@@ -52,7 +52,7 @@ def abort(
     from rollout.report.unfinished import abort_text
 
     connections = gather.connect(cluster, Selection(), ssh)
-    unfinished = gather.find_unfinished(connections, lease.lease_namespace)
+    unfinished = gather.find_unfinished(connections, lease.lease_namespace, deferred=True)
     if unfinished is None:
         show("null" if general.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return

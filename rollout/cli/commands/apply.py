@@ -1,6 +1,6 @@
 """`rollout apply`."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions, LocalGateOptions, is_flag_given, refuse_another_address
 from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
@@ -18,10 +19,7 @@ from rollout.cli.options.run import ProcessOptions, YesOption
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.execute import Run
-    from rollout.cli.stages.gather import Gathered
     from rollout.cli.stages.plan import Intent
-    from rollout.execution.gates.ports import GatePorts
 
 FileArgument = Annotated[
     Path | None,
@@ -68,7 +66,8 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, plan, refusals
+    from rollout.cli.stages import execute, gather, new_run, plan, refusals, remembering
+    from rollout.cli.stages.metrics import metered
     from rollout.model.text import counted
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
@@ -77,60 +76,29 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     refuse_rules_beside_plan(call, intent, process.reboot, gates.prometheus_url)
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
-    gathered = _gathered(intent, cluster, process)
-    run = planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)
-    if require_all:
-        refusals.refuse_excluded(run.plan, from_file=file is not None)
-    refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
-    if dry_run:
-        raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
-    if run.plan.waves and not (yes or file):
-        where = consent.place(run.plan.cluster.server, wiring.context_of(cluster))
-        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}")
-    raise typer.Exit(execute.execute(run, as_json=general.as_json, width=general.width))
-
-
-def _gathered(intent: "Intent", cluster: ClusterOptions, process: ProcessOptions) -> "Gathered":
-    """All that the plan is made of; refused without the rights, or beside an unfinished rollout."""
-    from rollout.cli.stages import gather, refusals
-
-    namespace = process.lease.lease_namespace
     connections = gather.connect(cluster, intent.selection, process.ssh)
-    refusals.refuse_without_rights(connections, intent.policy.drain, namespace)
-    snapshot = gather.read_cluster(connections)
-    refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
-    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh)
-    return gather.Gathered(connections, snapshot, targets)
-
-
-def planned_run(
-    intent: "Intent",
-    gathered: "Gathered",
-    process: ProcessOptions,
-    gates: "GatePorts",
-    *,
-    quiet: bool,
-    width: int | None = None,
-) -> "Run":
-    """What is to be run, after showing it."""
-    from rollout.cli.stages import execute, plan
-    from rollout.cli.terminal import show
-
-    decided = plan.decide(intent, gathered.snapshot, gathered.targets)
-    if not quiet:
-        show(plan.shown(decided, gathered.snapshot, width))
-    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
-    selected, pods = gathered.targets.number_of(decided.selection), execute.pods_on(decided, gathered.snapshot.pods)
-    return execute.Run(
-        plan=decided,
-        targets=gathered.targets,
-        connections=gathered.connections,
-        options=execute.run_options(selected, process.ssh, process.lease, process.lock, process.reboot.command, pods),
-        gates=gates,
-        stop=process.stop.stop,
-        journal=process.journal.journal,
-        conceded=conceded,
-    )
+    namespace = process.lease.lease_namespace
+    measured = MetricsOptions() if dry_run else process.metrics
+    with metered(measured, connections.api.server) as meter, meter.measured_pass(connections.api, namespace):
+        gathered = new_run.gathered_by(connections, intent, process)
+        meter.observe_hosts(gathered.targets.observations)
+        meter.observe_memory(gathered.snapshot.memory)
+        run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)
+        if require_all:
+            refusals.refuse_excluded(run.plan, from_file=file is not None)
+        refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
+        if dry_run:
+            raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
+        remembering.warn_of_held(run.plan)
+        if run.plan.waves and not (yes or file):
+            where = consent.place(run.plan.cluster.server, wiring.context_of(cluster))
+            despite = remembering.despite_hold(run.plan)
+            consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}{despite}")
+        elif run.deferred and not (yes or file):
+            consent.ask("Mark the node under this process for the next run")
+        raise typer.Exit(
+            execute.execute(replace(run, observers=meter.observers, width=general.width), as_json=general.as_json)
+        )
 
 
 def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions, own_url: str) -> None:

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.declaration import NOTIFICATIONS, Flag
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import HostKeys, SshOptions
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from rollout.model.cluster import Node
     from rollout.model.policy import Policy
 
+NotifyTestOption = Annotated[bool, Flag(NOTIFICATIONS, "Send a test there.")]
 
-def doctor(
+
+def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
     call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
@@ -30,7 +34,9 @@ def doctor(
     ssh: SshOptions,
     reboot: RebootOptions,
     lease: LeaseOptions,
+    notify: NotifyOptions,
     general: GeneralOptions,
+    notify_test: NotifyTestOption = False,
 ) -> None:
     """Check everything that a rollout needs, and name the fix of what is missing; touch nothing.
 
@@ -44,13 +50,38 @@ def doctor(
     from rollout.report.doctor import doctor_document, doctor_text
 
     rules = reboot.added_to(policy.with_pools(pools.given(call)))
-    checks = ordered(_examined(cluster, selection, rules, ssh, lease))
+    notified = _notifications(notify, cluster.context or "", test=notify_test)
+    checks = ordered((*notified, *_examined(cluster, selection, rules, ssh, lease)))
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
         show(doctor_text(checks, every=general.verbose, width=general.width))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
+
+
+def _notifications(options: NotifyOptions, context: str, *, test: bool) -> Iterator["Check"]:
+    """Where notifications would go; with `test`, whether they arrive."""
+    from rollout.adapters.notify.destination import DeliveryError, deliver
+    from rollout.cli import wiring
+    from rollout.gather.doctor.checks import CheckName, passed, warned
+    from rollout.model.notification import TrialNote
+    from rollout.model.text import timestamp
+    from rollout.report.notification_texts import worded
+
+    cluster = options.notify_cluster or context or "the cluster"
+    note = worded(TrialNote(at=timestamp(wiring.system_clock().now()), cluster=cluster))
+    for place in wiring.notify_destinations(options):
+        try:
+            if test:
+                deliver(place, note)
+        except DeliveryError as error:
+            yield warned(
+                CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its --notify URL."
+            )
+        else:
+            said = "took a test" if test else "not tried: --notify-test sends a test"
+            yield passed(CheckName.NOTIFICATIONS, place.name, said)
 
 
 def _examined(
@@ -76,13 +107,25 @@ def _examined(
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(connections)
         targets = ask_hosts(nodes, connections, selection.selection, ssh)
+        yield from _remembered(connections, [node for node in nodes if node.name in targets.selected], lease)
         yield passed(CheckName.NODES, subject, f"{len(targets.selected)} of {len(nodes)} nodes are selected")
         yield from _pools([node for node in nodes if node.name in targets.selected], policy)
         yield from _hosts(targets, connections, selection, ssh, own_command=bool(policy.reboot_command))
         stage = CheckName.DRAIN
-        yield from _forecast(targets, connections, selection, policy)
+        yield from _forecast(targets, connections, selection, policy, lease)
     except RolloutError as error:
         yield failed(stage, subject, error.message, error.hint or "Try: kubectl get nodes -v 6")
+
+
+def _remembered(connections: "Connections", nodes: Sequence["Node"], lease: LeaseOptions) -> Iterator["Check"]:
+    from rollout.cli.stages.gather import with_patience
+    from rollout.gather.cluster.memory import read_memory
+    from rollout.gather.doctor.memory import memory_checks, pause_checks
+    from rollout.model import marks
+
+    memory = with_patience(lambda: read_memory(connections.api, lease.lease_namespace))
+    yield from memory_checks(memory, f"{lease.lease_namespace}/{marks.MEMORY_NAME}")
+    yield from pause_checks(memory, nodes, connections.api.server_time())
 
 
 def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:
@@ -133,7 +176,11 @@ def _hosts(
 
 
 def _forecast(
-    targets: "Targets", connections: "Connections", selection: SelectionOptions, policy: "Policy"
+    targets: "Targets",
+    connections: "Connections",
+    selection: SelectionOptions,
+    policy: "Policy",
+    lease: LeaseOptions,
 ) -> Iterator["Check"]:
     """What planning would say: rivals, nodes that cannot take part, and drains that are bound to fail."""
     from rollout.cli.stages.gather import read_cluster
@@ -141,10 +188,10 @@ def _forecast(
     from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
     from rollout.planning.rivals import rivals
 
-    snapshot = read_cluster(connections)
+    snapshot = read_cluster(connections, lease.lease_namespace)
     # every host is forecast, staged or not: tomorrow's update meets the same budgets
     own = tuple(replace(pool, reboot_idle=None) for pool in policy.pools)
-    rules = replace(policy, skip_blocked=False, reboot_idle=True, pools=own)
+    rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
     plan = decide(Intent(selection.selection, rules), snapshot, targets)
     yield from rival_checks(rivals(snapshot, ()))
     yield from exclusion_checks(plan)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.options import pools
-from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.general import GeneralOptions
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from rollout.cli.stages.plan import Intent
 
 OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`.", "FILE")]
+MarkdownOption = Annotated[
+    Path | None, Flag(OWN, "Write the plan as Markdown, too: for a merge request, or a job's summary.", "FILE")
+]
 ExitCodeOption = Annotated[
     bool,
     Flag(
@@ -41,8 +44,10 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     gates: GateOptions,
     ssh: SshOptions,
     reboot: RebootOptions,
+    lease: LeaseOptions,
     general: GeneralOptions,
     out: OutOption = None,
+    markdown: MarkdownOption = None,
     detailed_exitcode: ExitCodeOption = False,
     explain: ExplainOption = None,
     require_all: RequireAllOption = False,
@@ -58,16 +63,19 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """
     from rollout.cli.files import check_target, write_whole
     from rollout.cli.stages import gather, refusals
-    from rollout.cli.stages.plan import Intent, decide, shown
+    from rollout.cli.stages.plan import Intent, decide, shown, zones
     from rollout.cli.terminal import say, show, show_bytes
+    from rollout.model.plan import ExclusionReason
     from rollout.model.progress import excluded_by_trouble
     from rollout.planning.document import encode_plan
+    from rollout.report.markdown import plan_markdown
     from rollout.report.tables import UNSAVED_NOTE, blocked_text, saved_note
 
     # rules that contradict each other are told before anything is asked
     intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
     check_target(out)
-    gathered = gather.gather(cluster, intent.selection, ssh)
+    check_target(markdown)
+    gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace)
     if explain is not None:
         _show_explanation(explain, intent, gathered, as_json=general.as_json)
         return
@@ -80,10 +88,14 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         refusals.refuse_excluded(planned)
     if out is not None:
         write_whole(out, encode_plan(planned))
+    if markdown is not None:
+        write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
     if planned.waves and (out or not planned.blockers):
         say(saved_note(str(out), blocked=bool(planned.blockers)) if out else UNSAVED_NOTE)
     if detailed_exitcode:
-        raise typer.Exit(_detailed(waiting=bool(planned.waves), missing=bool(excluded_by_trouble(planned.excluded))))
+        missing = excluded_by_trouble(planned.excluded)
+        is_deferred = any(node.reason is ExclusionReason.DEFERRED for node in missing)
+        raise typer.Exit(_detailed(waiting=bool(planned.waves) or is_deferred, missing=bool(missing)))
 
 
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:

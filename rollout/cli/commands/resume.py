@@ -1,6 +1,6 @@
 """`rollout resume`."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,11 +11,7 @@ from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.run import LeftoverOptions, ProcessOptions, YesOption
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.execute import Run
-    from rollout.cli.stages.gather import Connections
-    from rollout.execution.gates.ports import GatePorts
     from rollout.execution.record.unfinished import Unfinished
-    from rollout.execution.rollout.continuation import Continuation
 
 
 def resume(
@@ -40,7 +36,8 @@ def resume(
       rollout resume --yes --retry-failed
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, gather, refusals
+    from rollout.cli.stages import execute, gather, refusals, remainder
+    from rollout.cli.stages.metrics import metered
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
 
@@ -58,86 +55,18 @@ def resume(
         refuse_another_address(call, alerts.prometheus_url, rules)
     gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
-    run = _rest(unfinished, connections, process, gates, leftover, quiet=general.as_json, width=general.width)
-    if not yes:
-        where = consent.place(connections.api.server, wiring.context_of(cluster))
-        consent.ask(f"Resume this rollout of {where}")
-    code = execute.execute(run, as_json=general.as_json, width=general.width)
-    _tell_standing_record(unfinished)
-    raise typer.Exit(code)
-
-
-def _rest(
-    unfinished: "Unfinished",
-    connections: "Connections",
-    process: ProcessOptions,
-    gates: "GatePorts",
-    leftover: LeftoverOptions,
-    *,
-    quiet: bool,
-    width: int | None,
-) -> "Run":
-    """What is left to run, after showing it; refused where something stands in its way."""
-    from rollout.cli import wiring
-    from rollout.cli.stages import execute, gather, plan, refusals
-    from rollout.cli.stages.journal import past_runs
-    from rollout.execution.rollout.continuation import Situation, continuation, pending_nodes, rules_of
-    from rollout.planning.continuation import without_accepted_blockers
-
-    rules, retry = rules_of(unfinished), leftover.retry_failed
-    snapshot = gather.read_cluster(connections)
-    refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
-    pending = pending_nodes(unfinished, retry_failed=retry)
-    targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
-    now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
-    situation = Situation(snapshot, targets.hosts, targets.observations, now, past)
-    remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=leftover.skip_blocked)
-    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet, width=width)
-    conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
-    if leftover.require_all:
-        refusals.refuse_left_behind(remainder.plan, remainder.inherited)
-    refusals.refuse_blocked(
-        without_accepted_blockers(remainder.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
-    )
-    return execute.Run(
-        plan=remainder.plan,
-        targets=targets,
-        connections=connections,
-        options=execute.run_options(
-            remainder.selected,
-            process.ssh,
-            process.lease,
-            process.lock,
-            process.reboot.command,
-            execute.pods_on(remainder.plan, snapshot.pods),
-        ),
-        gates=gates,
-        stop=process.stop.stop,
-        journal=process.journal.journal,
-        inherited=remainder.inherited,
-        conceded=conceded,
-    )
-
-
-def _show(
-    unfinished: "Unfinished",
-    remainder: "Continuation",
-    zones: Mapping[str, str],
-    *,
-    quiet: bool,
-    width: int | None,
-) -> None:
-    """What becomes of each node; where standard output is for programs, only what is not as it should be."""
-    from rollout.cli.terminal import say, show
-    from rollout.report.tables import plan_text
-    from rollout.report.unfinished import older_failures, resume_text, unknown_rules
-
-    if quiet:
-        for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
-            say(f"warning: {line}")
-        return
-    show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
-    show("\n" + plan_text(remainder.plan, zones=zones, width=width))
+    api, namespace = connections.api, process.lease.lease_namespace
+    with metered(process.metrics, api.server) as meter, meter.measured_pass(api, namespace):
+        run = remainder.planned_rest(
+            unfinished, connections, process, gates, leftover, quiet=general.as_json, width=general.width
+        )
+        meter.observe_hosts(run.targets.observations, among_others=True)
+        if not yes:
+            where = consent.place(api.server, wiring.context_of(cluster))
+            consent.ask(f"Resume this rollout of {where}")
+        code = execute.execute(replace(run, observers=meter.observers, width=general.width), as_json=general.as_json)
+        _tell_standing_record(unfinished)
+        raise typer.Exit(code)
 
 
 def _tell_standing_record(unfinished: "Unfinished") -> None:

@@ -37,10 +37,13 @@ def status(
       rollout status -l node-role.kubernetes.io/worker -o json
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
+    from rollout.cli.stages.remembering import remembered
     from rollout.cli.terminal import say, show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
+    from rollout.report.columns import wrapped
+    from rollout.report.memory import memory_lines
     from rollout.report.tables import status_text
     from rollout.report.unfinished import heading, under_way
 
@@ -54,12 +57,17 @@ def status(
     shown = [
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]
-    statuses = node_statuses(shown, targets.hosts, targets.observations, own_rules)
+    memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
+    statuses = node_statuses(
+        shown, targets.hosts, targets.observations, own_rules, memory, now, own_node=targets.own_node
+    )
     unfinished = _unfinished(connections, nodes, lease.lease_namespace)
     if general.as_json:
         show_bytes(json_document(statuses))
     else:
-        show(status_text(statuses, width=general.width, under_way=under_way(unfinished) if unfinished else {}))
+        text = status_text(statuses, width=general.width, under_way=under_way(unfinished) if unfinished else {})
+        lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
+        show("\n".join((text, *lines)))
     if unfinished is not None:
         say(f"{heading(unfinished)}. See: rollout status --run")
 

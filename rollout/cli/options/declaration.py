@@ -12,6 +12,8 @@ from typing import Any
 
 import typer
 
+from rollout.cli.settings.reserved import SECRETS
+
 CLUSTER = "Cluster"
 NODES = "Nodes"
 SSH = "SSH"
@@ -21,6 +23,8 @@ PATIENCE = "Patience"
 WINDOWS = "Windows"
 GATES = "Gates"
 STOPPING = "Stopping"
+METRICS = "Metrics"
+NOTIFICATIONS = "Notifications"
 GENERAL = "Output and settings"
 # Options that only one command, or two, have: the help lists them last.
 OWN = ""
@@ -55,7 +59,8 @@ class Flag:
             *self._written(name),
             envvar=self.variable or variable_of(name),
             show_envvar=False,
-            show_default=default != "",
+            # the default of a settings file, where there is one, may be a secret
+            show_default=default != "" and name.replace("_", "-") not in SECRETS,
             metavar=self.metavar,
             min=self.least,
             max=self.most,

@@ -8,9 +8,11 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from rollout.cli.options.declaration import Flag
+
+G = TypeVar("G")
 
 
 def flattened(command: Callable[..., None]) -> Callable[..., None]:
@@ -28,6 +30,11 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
     with_groups.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     with_groups.__annotations__ = {part.name: part.annotation for part in parameters}
     return with_groups
+
+
+def group(kind: type[G], values: Mapping[str, Any]) -> G:
+    """A group built of its fields' values."""
+    return cast("G", _value("", kind, values))
 
 
 def _parts(name: str, hint: Any, default: Any) -> Iterator[inspect.Parameter]:

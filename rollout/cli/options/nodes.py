@@ -11,6 +11,10 @@ SkipBlockedOption = Annotated[bool, Flag(NODES, "Leave out nodes with blockers, 
 IgnoreOption = Annotated[
     bool, Flag(OWN, "Start anyway: nodes with blockers are tried, and given back when their drain fails.")
 ]
+IncludeHeldOption = Annotated[
+    bool,
+    Flag(NODES, "Also take nodes whose staged version is held, because it failed on others (rollout release)."),
+]
 RequireAllOption = Annotated[
     bool,
     Flag(NODES, "Start nothing (exit code 4) if a requested node cannot be reached, judged or rebooted."),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from rollout.cli.options import values
 from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
-from rollout.cli.options.nodes import SkipBlockedOption
+from rollout.cli.options.nodes import IncludeHeldOption, SkipBlockedOption
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 
@@ -38,6 +38,16 @@ class PolicyOptions:
     control_plane: Annotated[ControlPlaneOrder, Flag(WAVES, "When to reboot control-plane nodes, one at a time.")] = (
         _POLICY.control_plane
     )
+    control_plane_selector: Annotated[
+        str,
+        Flag(
+            WAVES,
+            "Nodes of the control plane besides those whose role label or taint says so: node.kubernetes.io/controller "
+            "for Typhoon.",
+            "SELECTOR",
+            read=values.label_selector,
+        ),
+    ] = _POLICY.control_plane_selector
     sharing: Annotated[
         Sharing,
         Flag(
@@ -53,6 +63,7 @@ class PolicyOptions:
         _POLICY.reboot_idle
     )
     skip_blocked: SkipBlockedOption = _POLICY.skip_blocked
+    include_held: IncludeHeldOption = _POLICY.include_held
     # On for whoever gives flags; off for documents that do not speak of it.
     prefer_no_schedule_taint: Annotated[
         bool,
@@ -135,9 +146,11 @@ class PolicyOptions:
             canary=self.canary,
             spread_by=self.spread_by,
             control_plane=self.control_plane,
+            control_plane_selector=self.control_plane_selector,
             include_cordoned=self.include_cordoned,
             reboot_idle=self.reboot_idle,
             skip_blocked=self.skip_blocked,
+            include_held=self.include_held,
             sharing=self.sharing,
             prefer_no_schedule_taint=self.prefer_no_schedule_taint,
             exclude_from_load_balancers=self.exclude_from_load_balancers,

@@ -1,13 +1,15 @@
 """Options of the commands that act: consent, how to stop, where to keep the journal, what to do with leftovers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
-from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SkipBlockedOption
+from rollout.cli.options.metrics import MetricsOptions
+from rollout.cli.options.nodes import IgnoreOption, IncludeHeldOption, RequireAllOption, SkipBlockedOption
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 
@@ -52,6 +54,8 @@ class ProcessOptions:
     lock: LockOptions
     stop: StopOptions
     journal: JournalOptions
+    notify: NotifyOptions
+    metrics: MetricsOptions = field(default_factory=MetricsOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +69,5 @@ class LeftoverOptions:
     ] = False
     require_all: RequireAllOption = False
     skip_blocked: SkipBlockedOption = False
+    include_held: IncludeHeldOption = False
     ignore_blockers: IgnoreOption = False

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TypeVar
 
 import typer
 
 from rollout.errors import UsageError
+from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
 from rollout.planning.rivals import checked_name
 from rollout.planning.selector import checked_label, parse_selector
@@ -14,6 +17,7 @@ from rollout.planning.windows import Window
 
 T = TypeVar("T")
 
+_LONGEST_REASON = 120
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -87,6 +91,28 @@ def one_line(value: str) -> str:
     return value.strip()
 
 
+def reason(value: str) -> str:
+    """A sentence, which is not too long to be shown in one line."""
+    if len(value) > _LONGEST_REASON:
+        raise ValueError(f"it has {len(value)} characters; at most {_LONGEST_REASON} are kept. Make it shorter.")
+    return one_line(value)
+
+
+def end(value: str, now: datetime) -> datetime | None:
+    """The time that is meant by a duration from `now`, or by a time; None where nothing is written."""
+    if not value.strip():
+        return None
+    written = moment(value.strip())
+    try:
+        meant = written.astimezone(UTC) if written else now + timedelta(seconds=Duration.parse(value))
+    except (UsageError, OverflowError) as error:
+        hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
+        raise UsageError(f"--until: {value!r} is neither a duration nor a time", hint=hint) from error
+    if meant <= now:
+        raise UsageError(f"--until: {value!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
+    return meant
+
+
 def namespace(value: str) -> str:
     """The name of a namespace."""
     if not _NAMESPACE.fullmatch(value):
@@ -119,6 +145,30 @@ def prometheus_url(value: str) -> str:
     from rollout.adapters.prometheus import checked_url
 
     return _read(checked_url, value.strip()) if value.strip() else ""
+
+
+def pushgateway_url(value: str) -> str:
+    """The address of a Pushgateway, or none."""
+    from rollout.adapters.pushgateway import checked_push_url
+
+    return _read(checked_push_url, value.strip()) if value.strip() else ""
+
+
+def listen_address(value: str) -> str:
+    """An address to listen on, or none."""
+    from rollout.adapters.metrics_server import parsed_address
+
+    if value.strip():
+        _read(parsed_address, value.strip())
+    return value.strip()
+
+
+def textfile(value: str) -> Path:
+    """A file that node_exporter would read."""
+    path = Path(value)
+    if path.suffix != ".prom":
+        raise ValueError(f"{value!r} would not be read: node_exporter takes files that end in .prom")
+    return path
 
 
 def rival(value: str) -> str:

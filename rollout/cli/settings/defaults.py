@@ -10,6 +10,7 @@ is an error, not a silent default. A file that nobody named may only tune: see `
 """
 
 import difflib
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,18 @@ from typing import Any
 import typer
 
 from rollout.cli.settings.file import SettingsFile, file_here, named_file
-from rollout.cli.settings.reserved import refuse_reserved
+from rollout.cli.settings.reserved import SECRETS, refuse_reserved
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 
 # Of a command's context: the file that its defaults come from.
 SETTINGS_FILE = "rollout.settings-file"
+# Likewise: what stands in it, as it is written.
+SETTINGS_TEXT = "rollout.settings-text"
 # Likewise: its [[pool]] tables, for the commands that know pools.
 POOL_KEY, POOL_TABLES = "pool", "rollout.pools"
+# Likewise, while a command that runs reads its settings again: nothing is said of the file.
+REREAD = "rollout.reread"
 _NOT_IN_FILES = frozenset({"config", "help", "version"})
 
 
@@ -35,17 +40,33 @@ def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
     file = named_file(value) if value else file_here()
     if file is None:
         return value
-    tables, origin = _flags_by_command(context), str(file.path)
-    flags = {key: value for key, value in file.settings.items() if key != POOL_KEY}
-    defaults = settings_for(context.info_name or "", flags, tables, origin=origin)
+    origin = str(file.path)
+    flags = _without_pools(file.settings)
+    defaults = _settings_of(context.info_name or "", flags, context, origin)
     if not file.named:
         # what a pool may have of its own tunes
         refuse_reserved(flags, origin)
-    _tell(file, by_flag=_is_given_by_flag(context))
+    if REREAD not in context.meta:
+        _tell(file, by_flag=_is_given_by_flag(context))
     context.meta[SETTINGS_FILE] = origin
+    context.meta[SETTINGS_TEXT] = file.text
     context.meta[POOL_TABLES] = file.settings.get(POOL_KEY, [])
     context.default_map = defaults
     return file.path
+
+
+def settings_of_other(command: str, context: typer.Context) -> dict[str, Any]:
+    """What the file that this command was given says for another one: as `settings_for`; empty without a file."""
+    settings = tomllib.loads(context.meta.get(SETTINGS_TEXT, ""))
+    return _settings_of(command, _without_pools(settings), context, context.meta.get(SETTINGS_FILE, ""))
+
+
+def _settings_of(command: str, flags: Mapping[str, Any], context: typer.Context, origin: str) -> dict[str, Any]:
+    return settings_for(command, flags, _flags_by_command(context), origin=origin)
+
+
+def _without_pools(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in settings.items() if key != POOL_KEY}
 
 
 def _tell(file: SettingsFile, *, by_flag: bool) -> None:
@@ -103,7 +124,8 @@ def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
         )
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in values):
-        raise UsageError(f"{origin}: {key} = {value!r} cannot be a value of --{key}")
+        written = "what is written" if key in SECRETS else f"{key} = {value!r}"
+        raise UsageError(f"{origin}: {written} cannot be a value of --{key}")
     if flag.multiple:
         return [str(item) for item in values]
     if isinstance(value, list):

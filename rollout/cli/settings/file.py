@@ -24,6 +24,7 @@ class SettingsFile:
     """A file with its content. `named`: by the operator, with --config or ROLLOUT_CONFIG. `warning` may be empty."""
 
     path: Path
+    text: str
     settings: Mapping[str, Any]
     named: bool
     warning: str = ""
@@ -33,7 +34,7 @@ def named_file(path: Path) -> SettingsFile:
     """The file that the operator names; `UsageError` where it cannot be read."""
     try:
         warning = f"any user may write {path}, which --config names" if is_writable_by_all(path) else ""
-        return SettingsFile(path, _parsed(path.read_bytes(), path), named=True, warning=warning)
+        return _parsed(path.read_bytes(), path, named=True, warning=warning)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", hint=_ANOTHER) from error
 
@@ -46,7 +47,7 @@ def file_here() -> SettingsFile | None:
         return None
     except OSError as error:
         raise UsageError(f"cannot read {DEFAULT_FILE}: {error.strerror}", hint=_ANOTHER) from error
-    return None if content is None else SettingsFile(DEFAULT_FILE, _parsed(content, DEFAULT_FILE), named=False)
+    return None if content is None else _parsed(content, DEFAULT_FILE, named=False)
 
 
 def _content(path: Path) -> bytes | None:
@@ -71,8 +72,9 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _parsed(content: bytes, path: Path) -> Mapping[str, Any]:
+def _parsed(content: bytes, path: Path, *, named: bool, warning: str = "") -> SettingsFile:
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        return SettingsFile(path, text, tomllib.loads(text), named, warning)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from error

@@ -13,6 +13,7 @@ from rollout.errors import UsageError
 _RUNS = "runs programs, or names files that do"
 _TRUSTS = "chooses keys, whom to trust, or where a secret goes"
 _WRITES = "writes a file"
+_OPENS = "opens a port"
 _CONSENTS = "gives consent, or overrides a refusal"
 
 RESERVED: Mapping[str, str] = {
@@ -24,13 +25,26 @@ RESERVED: Mapping[str, str] = {
     "reboot-command": _RUNS,
     "pre-reboot-playbook": _RUNS,
     "post-reboot-playbook": _RUNS,
+    "image": _RUNS,
     "ssh-key": _TRUSTS,
+    "ssh-secret": _TRUSTS,
+    "env-secret": _TRUSTS,
     "known-hosts": _TRUSTS,
+    "host-authority": _TRUSTS,
+    "fingerprints": _TRUSTS,
     "host-key-checking": _TRUSTS,
     "prometheus-url": _TRUSTS,
+    "metrics-pushgateway": _TRUSTS,
+    "metrics-listen": _OPENS,
+    "metrics-textfile": _WRITES,
+    "notify": _TRUSTS,
+    "notify-file": _TRUSTS,
+    "notify-template": _TRUSTS,
     "journal": _WRITES,
     "out": _WRITES,
+    "markdown": _WRITES,
     "yes": _CONSENTS,
+    "all": _CONSENTS,
     "force": _CONSENTS,
     "force-unlock": _CONSENTS,
     "finish-begun": _CONSENTS,
@@ -38,6 +52,7 @@ RESERVED: Mapping[str, str] = {
     "pod-selector": _CONSENTS,
     "skip-wait-for-delete-timeout": _CONSENTS,
     "include-cordoned": _CONSENTS,
+    "include-held": _CONSENTS,
     "ignore-rival": _CONSENTS,
     "ignore-blockers": _CONSENTS,
 }
@@ -45,9 +60,18 @@ TUNING = frozenset(
     {
         *("context", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
         *("ssh-user", "ssh-port", "probe-timeout", "probe-concurrency"),
-        *("max-unavailable", "max-failures", "canary", "ramp", "spread-by", "control-plane", "soak", "health-checks"),
-        "sharing",
-        "strategy",
+        *(
+            "max-unavailable",
+            "max-failures",
+            "canary",
+            "ramp",
+            "spread-by",
+            "control-plane",
+            "control-plane-selector",
+            "soak",
+            "health-checks",
+        ),
+        *("sharing", "strategy", "control-plane-selector"),
         *("reboot-idle", "skip-blocked", "require-all", "retry-failed", "delete-emptydir-data", "grace-period"),
         *("prefer-no-schedule-taint", "exclude-from-load-balancers"),
         *("drain-timeout", "reboot-timeout", "ready-timeout", "settle-timeout"),
@@ -55,10 +79,18 @@ TUNING = frozenset(
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
+        *("notify-on", "notify-held-after", "notify-cluster", "notify-test"),
+        *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
-        *("run", "list", "host", "output", "verbose"),
+        *("namespace", "name", "schedule", "time-zone", "format"),
+        *("run", "list", "host", "output", "verbose", "metrics-cluster"),
+        *("reason", "until"),
     }
 )
+
+
+SECRETS = frozenset({"notify", "metrics-pushgateway"})
+"""Flags whose values are secrets: neither complaints nor helps show them, whatever layer they come from."""
 
 
 def refuse_reserved(settings: Mapping[str, Any], origin: str) -> None:

@@ -21,7 +21,7 @@ def unknown_variables(command: Any, environ: Mapping[str, str]) -> Iterator[str]
     strange = {name for name in environ if name.startswith(_PREFIX) and name not in valid}
     if not strange:
         return
-    valid |= _secrets()
+    valid |= _without_flag()
     for name in sorted(strange - valid):
         if not _is_somebody_elses(name):
             written = {setting.removeprefix(_PREFIX): setting for setting in sorted(valid)}
@@ -30,12 +30,13 @@ def unknown_variables(command: Any, environ: Mapping[str, str]) -> Iterator[str]
             yield f"{name} is no setting of rollout: {hint}"
 
 
-def _secrets() -> set[str]:
+def _without_flag() -> set[str]:
     """What is taken from the environment alone."""
+    from rollout.adapters.own_pod import OWN_POD_VARIABLES
     from rollout.adapters.prometheus import TOKEN_VARIABLE
     from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
 
-    return {TOKEN_VARIABLE, PASSPHRASE_VARIABLE}
+    return {TOKEN_VARIABLE, PASSPHRASE_VARIABLE, *OWN_POD_VARIABLES}
 
 
 def _is_somebody_elses(name: str) -> bool:

@@ -2,19 +2,22 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rollout.cli import wiring
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.run import StopMode
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
-from rollout.cli.terminal import error_console, show
+from rollout.cli.stages.notify import News, Subject, notified
+from rollout.cli.terminal import error_console, show, width
 from rollout.errors import ExitCode
+from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.rollout.execute import execute as execute_plan
@@ -24,7 +27,7 @@ from rollout.execution.rollout.rehearsal import rehearse as ask_server
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.cluster import Pod
 from rollout.model.host import Host
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
@@ -40,7 +43,8 @@ class Run:
     """A plan, and all it takes to run it.
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
-    given just now give up, for the reader of JSON lines.
+    given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run; `news` is
+    what notifications told before.
     """
 
     plan: RolloutPlan
@@ -50,13 +54,22 @@ class Run:
     gates: GatePorts
     stop: StopMode
     journal: Path | None
+    notify: NotifyOptions
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
+    width: int | None = field(default_factory=width)
+    observers: tuple[Observer, ...] = ()
+    news: News = field(default_factory=News)
 
     @property
     def hosts(self) -> Mapping[str, Host]:
         """The planned nodes' hosts."""
         return {node.name: self.targets.hosts[node.name] for node in self.plan.nodes}
+
+    @property
+    def deferred(self) -> bool:
+        """Whether the node under this process is left for a run from elsewhere, and to be marked so."""
+        return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
 def run_options(
@@ -86,17 +99,22 @@ def pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
     return frozenset(pod.uid for pod in pods if pod.node in names)
 
 
-def execute(run: Run, *, as_json: bool, width: int | None = None) -> ExitCode:
-    """Run the plan and tell its end, in `width` columns (None: no limit); what the process ends with."""
+def execute(run: Run, *, as_json: bool) -> ExitCode:
+    """Run the plan and tell its end; what the process ends with."""
     stop = StopRequest(revert=run.stop is StopMode.REVERT)
+    return _exit_code(carry_out(run, stop, as_json=as_json), stop)
+
+
+def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
+    """Run the plan and tell its end; what came of it."""
     with watched(as_json=as_json, asked_between=run.gates.confirmation is not None, stop=stop) as observer:
         if as_json:
             _notify_conceded(run, observer)
-        anything = run.plan.waves or run.inherited is not None
-        result = _executed(run, observer, stop) if anything else _nothing_done(run, observer)
+        anything = run.plan.waves or run.inherited is not None or run.deferred
+        result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
     if not as_json and (run.plan.waves or result.not_done):
-        show(f"\n{summary_text(run.plan, result, width=width)}")
-    return _exit_code(result, stop)
+        show(f"\n{summary_text(run.plan, result, width=run.width, operating=run.options.operating)}")
+    return result
 
 
 def rehearse(run: Run, *, as_json: bool) -> ExitCode:
@@ -129,28 +147,64 @@ def _notify_conceded(run: Run, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
-    command = "apply" if run.inherited is None else "resume"
     with (
-        journalled(Unfailing(observer), run.plan, command, run.journal) as journal,
+        journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
+        _notified(run, journal, stop) as observers,
     ):
-        ports = Ports(api, shell, clock, journal, run.gates)
-        return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
+        ports = Ports(api, shell, clock, observers, run.gates)
+        options = replace(run.options, own_node=run.targets.own_node)
+        return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 
-def _nothing_done(run: Run, observer: Observer) -> RunResult:
+def _all_of(run: Run, shown: Observer) -> Observer:
+    """Whoever shows the run, told last: what fails of it fails after the others have heard."""
+    return Observers((*map(Unfailing, run.observers), shown))
+
+
+def _command(run: Run) -> str:
+    """The word under which the journal has it."""
+    if run.options.operating:
+        return "operate"
+    return "apply" if run.inherited is None else "resume"
+
+
+def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
+    subject = Subject(
+        run.plan,
+        lambda: stop.requested,
+        resumed=run.inherited is not None,
+        unattended=run.options.operating,
+        news=run.news,
+    )
+    return notified(observer, run.notify, subject)
+
+
+def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
-    owing = journalled(observer, run.plan, "apply", run.journal) if result.not_done else nullcontext(observer)
-    with owing as journal:
-        journal.notify(PlanReady(now, run.plan))
-        journal.notify(RunFinished(now, result))
+    observer = _all_of(run, observer)
+    with ExitStack() as owing:
+        if result.not_done:
+            observer = owing.enter_context(journalled(observer, run.plan, _command(run), run.journal))
+            observer = owing.enter_context(_notified(run, observer, stop))
+        observer.notify(PlanReady(now, run.plan))
+        observer.notify(RunFinished(now, result))
     return result
 
 
-def tell_nothing() -> None:
+def notify_end(run: Run, result: RunResult, stop: StopRequest) -> None:
+    """Have notifications tell of the end of a run that had no nodes, where something was asked for and not done."""
+    if result.not_done:
+        with _notified(run, Observers(()), stop) as observer:
+            observer.notify(RunFinished(wiring.system_clock().now(), result))
+
+
+def tell_nothing(*why: str) -> None:
     """Where not even a plan is left: the first line and the last, for whoever reads lines waits for them."""
     with watched(as_json=True) as observer:
+        for sentence in why:
+            observer.notify(Notice(wiring.system_clock().now(), sentence))
         observer.notify(RunFinished(wiring.system_clock().now(), RunResult(())))
 
 

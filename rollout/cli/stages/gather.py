@@ -1,7 +1,7 @@
 """The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rollout.cli import wiring
@@ -9,11 +9,15 @@ from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.stages.selection import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
-from rollout.model.cluster import ClusterSnapshot, Node
+from rollout.errors import ApiError
+from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import Host, HostObservation
+from rollout.model.memory import Memory
+from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.policy import Selection
 from rollout.model.text import shortened
 from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.own_node import located
 from rollout.planning.selector import parse_selector
 from rollout.ports import ClusterApi, HostExecutor
 
@@ -28,11 +32,15 @@ _START_PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What a command works on. `selected` are names before `--exclude`; hosts and observations, by Node, are after."""
+    """What a command works on. `selected` are names before `--exclude`; hosts and observations, by Node, are after.
+
+    `own_node` is the node under this process, where it runs in a pod of this cluster.
+    """
 
     selected: tuple[str, ...]
     hosts: Mapping[str, Host]
     observations: Mapping[str, HostObservation]
+    own_node: OwnNode | None = None
 
     def number_of(self, selection: Selection) -> int:
         """The number of nodes that percentages are of."""
@@ -62,21 +70,31 @@ def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> C
     return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
 
 
-def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Gathered:
+def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions, lease_namespace: str) -> Gathered:
     """Everything that a plan is made of, of the selected nodes' hosts."""
     connections = connect(cluster, selection, ssh)
-    snapshot = read_cluster(connections)
+    snapshot = read_cluster(connections, lease_namespace)
     return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, ssh))
 
 
-def read_cluster(connections: Connections) -> ClusterSnapshot:
-    """Everything that planning needs of the cluster."""
+def read_cluster(connections: Connections, lease_namespace: str) -> ClusterSnapshot:
+    """Everything that planning needs of the cluster, with what is remembered in that namespace."""
     from rollout.gather.cluster.snapshot import read_snapshot
 
     snapshot = with_patience(lambda: read_snapshot(connections.api))
     for warning in snapshot.warnings:
         say(f"warning: {warning}")
-    return snapshot
+    return replace(snapshot, memory=read_memory(connections, lease_namespace))
+
+
+def read_memory(connections: Connections, lease_namespace: str, *, quiet: bool = False) -> Memory:
+    """What is remembered of earlier rollouts; of what is not understood, or not shown, a warning, unless `quiet`."""
+    from rollout.gather.cluster.memory import read_memory as read
+
+    memory = with_patience(lambda: read(connections.api, lease_namespace))
+    if memory.problem and not quiet:
+        say(f"warning: {memory.problem}: no version is known to be held, and no node to have failed")
+    return memory
 
 
 def read_nodes(connections: Connections) -> tuple[Node, ...]:
@@ -86,22 +104,33 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
     return with_patience(lambda: read(connections.api))
 
 
-def find_unfinished(connections: Connections, namespace: str) -> "Unfinished | None":
-    """What an interrupted rollout has left, or None."""
+def find_unfinished(connections: Connections, namespace: str, *, deferred: bool = False) -> "Unfinished | None":
+    """What an interrupted rollout has left, or None; with the marks of nodes that were `deferred`, if wanted."""
     from rollout.execution.record.unfinished import look
 
-    return with_patience(lambda: look(connections.api, namespace))
+    return with_patience(lambda: look(connections.api, namespace, deferred=deferred))
+
+
+def find_unfinished_among(connections: Connections, nodes: Sequence[Node], namespace: str) -> "Unfinished | None":
+    """The same of nodes that were read already."""
+    from rollout.execution.record.record import read_record
+    from rollout.execution.record.unfinished import assess
+
+    return assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
 
 
 def is_holder_alive(connections: Connections, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
-    from rollout.execution.lock import read_lease
     from rollout.execution.rollout import lock_holder
 
-    def read() -> "StandingLease":
-        return with_patience(lambda: read_lease(connections.api, namespace))
+    return lock_holder.is_holder_alive(lambda: read_lock(connections, namespace), wiring.system_clock(), say)
 
-    return lock_holder.is_holder_alive(read, wiring.system_clock(), say)
+
+def read_lock(connections: Connections, namespace: str) -> "StandingLease":
+    """The lock as it stands."""
+    from rollout.execution.lock import read_lease
+
+    return with_patience(lambda: read_lease(connections.api, namespace))
 
 
 def with_patience(action: Callable[[], T]) -> T:
@@ -120,13 +149,20 @@ def with_patience(action: Callable[[], T]) -> T:
 
 def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
     """Choose nodes, find their hosts, and ask each host what it is up to."""
-    selected = chosen(nodes, _matching(nodes, connections.api, selection), selection)
+    selected, hosts = find_hosts(nodes, connections.api, selection, ssh)
+    return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh), _own_node(nodes, connections))
+
+
+def find_hosts(
+    nodes: Sequence[Node], api: ClusterApi, selection: Selection, ssh: SshOptions
+) -> tuple[tuple[str, ...], Mapping[str, Host]]:
+    """The names that are chosen, before `--exclude`, and the hosts of those that are left after it."""
+    selected = chosen(nodes, _matching(nodes, api, selection), selection)
     if useless := useless_exclusions(nodes, selection):
         say(f"warning: {useless}")
     matched = _hosts(nodes, selected, ssh)
     questioned = {name: matched[name] for name in selected if name in matched and not excluded_by_name(name, selection)}
-    hosts = wiring.as_ssh_config_says(questioned, ssh)
-    return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh))
+    return selected, wiring.as_ssh_config_says(questioned, ssh)
 
 
 def ask_named(nodes: Sequence[Node], requested: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
@@ -134,7 +170,39 @@ def ask_named(nodes: Sequence[Node], requested: Container[str], connections: Con
     names = tuple(node.name for node in nodes)
     hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
     questioned = {name: host for name, host in hosts.items() if name in requested}
-    return Targets(names, hosts, _observed(nodes, questioned, connections.shell, ssh) if questioned else {})
+    observations = _observed(nodes, questioned, connections.shell, ssh) if questioned else {}
+    return Targets(names, hosts, observations, _own_node(nodes, connections))
+
+
+def _own_node(nodes: Sequence[Node], connections: Connections) -> OwnNode | None:
+    """The node under this process; a pod that should know it and does not is told so."""
+    own = wiring.own_pod()
+    if own is None:
+        return None
+    node = located(own, _pod(own, connections.api), nodes)
+    if node is None and own.node:
+        say(f"warning: the node of this pod, {own.node}, is none of this cluster: no node is spared as its own")
+    elif node is None and own.server and own.server in connections.api.server:
+        say(
+            "warning: which node this pod is on is not known, so its node may be drained under it. Set "
+            "ROLLOUT_NODE_NAME from the pod's field spec.nodeName"
+        )
+    return node
+
+
+def _pod(own: OwnPod, api: ClusterApi) -> Pod | None:
+    """This process's Pod, as far as it may be read."""
+    from rollout.gather.cluster.snapshot import read_pod
+
+    try:
+        return with_patience(lambda: read_pod(api, own.namespace, own.name)) if own.key else None
+    except ApiError:
+        return None
+
+
+def choose(nodes: Sequence[Node], connections: Connections, selection: Selection) -> tuple[str, ...]:
+    """The names of those that are meant, before `--exclude`; `InputError` where none is, or one does not exist."""
+    return chosen(nodes, _matching(nodes, connections.api, selection), selection)
 
 
 def _matching(nodes: Sequence[Node], api: ClusterApi, selection: Selection) -> Sequence[Node]:

@@ -68,7 +68,10 @@ def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path |
         journal = JournalFile(path)
         journal.write(_first_record(plan, command))
     except OSError as error:
-        say(f"warning: no journal is written to {error.filename or path}: {error.strerror}")
+        say(
+            f"warning: no journal is written to {error.filename or path}: {error.strerror} "
+            "(XDG_STATE_HOME or --journal names another place)"
+        )
         yield observer
         return
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from rollout.cli import wiring
 from rollout.cli.stages.gather import Targets
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.stages.selection import useless_spreading
+from rollout.cli.stages.selection import useless_control_plane, useless_spreading
 from rollout.cli.terminal import say
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
@@ -26,11 +26,15 @@ _MOST_CHANGES = 10
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What the operator wants: nodes and rules from flags, or a saved plan with its own."""
+    """What the operator wants: nodes and rules from flags, or a saved plan with its own.
+
+    `unattended`: nobody is there who could have decided to try failed nodes again.
+    """
 
     selection: Selection
     policy: Policy
     saved: RolloutPlan | None = None
+    unattended: bool = False
 
 
 def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Intent:
@@ -54,7 +58,8 @@ def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Rollo
     """A new plan; or the saved one with what stands in its way now, `StalePlanError` where it does not fit any more."""
     labels = dict.fromkeys((intent.policy.spread_by, *(pool.spread_by or "" for pool in intent.policy.pools)))
     useless = filter(None, (useless_spreading(snapshot.nodes, label) for label in labels))
-    for warning in (*useless, *_idle_gates(intent.policy.gates)):
+    nobody = useless_control_plane(snapshot.nodes, intent.policy.control_plane_selector)
+    for warning in (*useless, *nobody, *_idle_gates(intent.policy.gates)):
         say(f"warning: {warning}")
     inputs = inputs_of(intent, snapshot, targets)
     fresh = build_plan(inputs)
@@ -74,6 +79,8 @@ def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Pl
         policy=intent.policy,
         created_at=wiring.system_clock().now(),
         past=past_runs(snapshot.identity),
+        own_node=targets.own_node,
+        unattended=intent.unattended,
     )
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from rollout.cli.stages.gather import Connections, with_patience
-from rollout.errors import ApiError, BlockedError, IncompleteError, UsageError
+from rollout.errors import ApiError, BlockedError, IncompleteError, LockedError, UsageError
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess
 from rollout.execution.rollout.ports import Inheritance
 from rollout.gather.cluster.rights import apply_rights, missing_rights
 from rollout.model.cluster import Node
-from rollout.model.plan import BlockerKind, RolloutPlan
+from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NotDone, excluded_by_trouble
 from rollout.model.text import counted
@@ -34,15 +34,15 @@ def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_na
         raise ApiError(
             f"this user may not: {rights}",
             status=_FORBIDDEN,
-            hint="Get these rights granted; docs/security.md has a ClusterRole and Roles that hold them all.",
+            hint="Get these rights granted: `rollout manifests roles` prints the roles that hold them all.",
         )
 
 
 def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace: str) -> None:
-    """`BlockedError` while another rollout is running or interrupted."""
+    """`LockedError` while another rollout is running or interrupted."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        raise BlockedError(heading(unfinished), hint=f"If no process is working on it: {ways_out(unfinished)}.")
+        raise LockedError(heading(unfinished), hint=f"If no process is working on it: {ways_out(unfinished)}.")
 
 
 def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:
@@ -92,8 +92,12 @@ def refuse_left_behind(plan: RolloutPlan, inherited: Inheritance) -> None:
     _refuse_incomplete((*inherited.failed, *stranded, *excluded_by_trouble(plan.excluded)), _MEND_RESUME)
 
 
-def _refuse_incomplete(missing: Sequence[NotDone], hint: str) -> None:
-    """`--require-all`: `IncompleteError` where a node is missing; it names all of them, for nothing else may."""
+def _refuse_incomplete(absent: Sequence[NotDone], hint: str) -> None:
+    """`--require-all`: `IncompleteError` where a node is missing; it names all of them, for nothing else may.
+
+    One that the next run takes, from elsewhere, is not missing: refused for it, no run in a pod would ever begin.
+    """
+    missing = [node for node in absent if node.reason is not ExclusionReason.DEFERRED]
     if missing:
         nodes = "; ".join(f"{node.node} ({node.reason}: {node.message})" for node in missing)
         raise IncompleteError(

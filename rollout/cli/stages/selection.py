@@ -1,7 +1,7 @@
 """Which nodes the operator means: names that exist, and something at all."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from rollout.errors import InputError
@@ -44,6 +44,12 @@ def useless_spreading(nodes: Sequence[Node], label: str) -> str:
     if not label or any(label in node.labels for node in nodes):
         return ""
     return f"--spread-by has no effect: {_close_labels(label, nodes)}"
+
+
+def useless_control_plane(nodes: Sequence[Node], selector: str) -> Iterator[str]:
+    """A warning where `--control-plane-selector` chooses no node; none where it chooses one, or is not given."""
+    if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):
+        yield f"--control-plane-selector has no effect: {_close_labels(_first_label(selector), nodes)}"
 
 
 def _refuse_missing(nodes: Sequence[Node], requested: Iterable[str]) -> None:

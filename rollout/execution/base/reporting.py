@@ -16,6 +16,7 @@ from rollout.model.progress import (
     RunFinished,
     RunResult,
     StepEvent,
+    VersionHeld,
     WaveSettling,
     WaveStarted,
 )
@@ -75,6 +76,10 @@ class Reporter:
     def node_finished(self, result: NodeResult) -> None:
         """A node's end."""
         self._observer.notify(NodeFinished(self.now, result))
+
+    def version_held(self, version: str, nodes: Sequence[str], message: str) -> None:
+        """A version that no further node is taken to."""
+        self._observer.notify(VersionHeld(self.now, version, tuple(nodes), message))
 
     def notice(self, message: str) -> None:
         """Something about the whole run."""

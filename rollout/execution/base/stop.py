@@ -2,6 +2,8 @@
 
 import threading
 
+from rollout.execution.base.deadline import Deadline
+
 
 class StopRequest:
     """A wish that no further node be started. Those in flight finish; `revert`: those not rebooting go back."""
@@ -24,6 +26,40 @@ class StopRequest:
         """Whether nodes that are not rebooting yet are to be given back."""
         return self.revert and self.requested
 
+    @property
+    def why(self) -> str:
+        """What keeps further nodes from being started, once it is wished."""
+        return "stopped on request"
+
     def wait(self, seconds: float) -> bool:
         """Sleep for `seconds`, or until it is wished; whether it was."""
         return self._event.wait(seconds)
+
+
+class TimedStop(StopRequest):
+    """The same, and a deadline that wishes it by itself; without one, only whoever asks, or has asked for `ending`."""
+
+    def __init__(self, end: Deadline | None, ending: StopRequest, *, revert: bool = False) -> None:
+        super().__init__(revert=revert)
+        self.end = end
+        self._ending = ending
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody wished it."""
+        return super().requested or self._ending.requested
+
+    @property
+    def requested(self) -> bool:
+        """Whether somebody wished it, or time is up."""
+        return self.asked or (self.end is not None and self.end.expired)
+
+    @property
+    def why(self) -> str:
+        """Which of the two."""
+        return super().why if self.asked else "the time of --active-deadline is up"
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep no longer than there is time."""
+        self._event.wait(seconds if self.end is None else min(seconds, self.end.remaining))
+        return self.requested

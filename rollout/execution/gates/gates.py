@@ -8,6 +8,12 @@ from rollout.gather.hosts.boot import BootFacts
 from rollout.model.plan import PlannedNode, Wave
 
 
+class Later(str):
+    """A reason that passes by itself: a node that is not begun for it is for another time, and no trouble."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Why a node may not begin, empty where it may; `final` where no waiting will change that.
@@ -41,6 +47,30 @@ class Gates(NodeGates, Protocol):
     def soak(self, wave: Wave) -> bool:
         """Let time pass after a wave; whether any was asked for."""
         ...
+
+
+class Remembered(Protocol):
+    """What earlier rollouts, and people, have left that keeps nodes from beginning now."""
+
+    def why_paused(self) -> str:
+        """Why no node at all may begin; empty where they may."""
+        ...
+
+    def why_held(self, planned: PlannedNode) -> str:
+        """Why nodes with this one's staged version may not; empty where they may."""
+        ...
+
+
+class NothingRemembered:
+    """Nothing is held against any node."""
+
+    def why_paused(self) -> str:
+        """They may begin."""
+        return ""
+
+    def why_held(self, planned: PlannedNode) -> str:  # noqa: ARG002 - the protocol's
+        """It may begin."""
+        return ""
 
 
 class NoGates:

@@ -16,6 +16,7 @@ from rollout.gather.hosts.boot import BootFacts
 from rollout.model.cluster import Node
 from rollout.model.host import Host
 from rollout.model.progress import Outcome, Phase
+from rollout.planning.eligibility import is_control_plane
 
 _ROLE = "node-role.kubernetes.io/"
 
@@ -93,7 +94,7 @@ def _about(context: NodeContext, node: Node) -> Mapping[str, object]:
         "rollout_running_version": context.planned.running_version,
         "rollout_staged_version": context.planned.staged_version,
         "rollout_boot_id": context.planned.boot_id,
-        "rollout_control_plane": node.is_control_plane,
+        "rollout_control_plane": is_control_plane(node, context.policy),
         "rollout_roles": sorted(label.removeprefix(_ROLE) for label in node.labels if label.startswith(_ROLE)),
         "rollout_zone": node.zone,
         "rollout_labels": dict(node.labels),

@@ -1,7 +1,7 @@
 """The gates that a policy asks for, and those of this process: command, confirmation."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from rollout.errors import BlockedError, GateError, InterruptedRunError
@@ -10,7 +10,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
-from rollout.execution.gates.gates import OPEN, Hold
+from rollout.execution.gates.gates import OPEN, Hold, Later, NothingRemembered, Remembered
 from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.node.context import NodeContext
@@ -24,6 +24,7 @@ from rollout.model.quantity import Duration
 from rollout.model.text import shortened
 from rollout.planning.windows import Window, current, fits_ever, following
 
+OUTSIDE = "outside the maintenance window"
 _FRESH_SECONDS = 5.0
 _ASSUMED = Duration(600)
 _NAMED = 3
@@ -39,6 +40,7 @@ class Surroundings:
     cluster: PatientApi
     report: Reporter
     stop: StopRequest
+    memory: Remembered = field(default_factory=NothingRemembered)
 
 
 class PolicyGates:
@@ -67,7 +69,7 @@ class PolicyGates:
         """Ask the windows, then the operator, then the command."""
         now = self._around.cluster.clock.now()
         if self._windows and not self._policy.windows.wait and not current(self._windows, now):
-            return f"outside the maintenance window; the next opens {self._next_opening(now)}"
+            return Later(closed(self._windows, now))
         names = ", ".join(node.name for node in wave.nodes)
         question = f"Wave {wave.index} of {len(self._around.plan.waves)}: {names}. Start it?"
         if self._ports.confirmation and not self._ports.confirmation.given(question, stopped=self._stopped):
@@ -75,16 +77,24 @@ class PolicyGates:
         return self._command("wave", _about(wave, self._around.plan))
 
     def hold(self, node: PlannedNode) -> Hold:
-        """Ask the windows, the blocking pods and the alerts, the cheapest first."""
+        """Ask the time left, the windows, the memory, the blocking pods and the alerts, the cheapest first."""
+        if late := self._too_late(node):
+            return Hold(late, final=True)
         shut = self._window(node)
         if shut.why:
             return self._report_once("", shut)
-        if why := self._blocking_pods(node):
-            return self._report_once(node.name, self._bounded(node, why))
-        if why := self._alert():
-            return self._report_once(node.name, replace(self._bounded(node, why), is_general=True))
+        if against := self._remembered(node):
+            return Hold(against, final=True)
+        alert = ""
+        if why := self._blocking_pods(node) or (alert := self._alert()):
+            return self._report_once(node.name, replace(self._bounded(node, why), is_general=bool(alert)))
         self._held.pop(node.name, None)
         return OPEN
+
+    def _remembered(self, node: PlannedNode) -> str:
+        """What is held against a node, or any; a pause leaves it for another time."""
+        paused = self._around.memory.why_paused()
+        return Later(paused) if paused else self._around.memory.why_held(node)
 
     def before_node(self, context: NodeContext) -> None:
         """Ask the command."""
@@ -149,20 +159,26 @@ class PolicyGates:
                 f"only {Duration(remaining)} left in the window, and it is estimated to take {Duration(round(needed))}"
             )
         else:
-            why = "outside the maintenance window"
-        return Hold(f"{why}; the next opens {self._next_opening(now)}", final=not is_general, is_general=is_general)
-
-    def _next_opening(self, now: datetime) -> str:
-        upcoming = following(self._windows, now)
-        zone = self._windows[0].zone
-        return f"{upcoming.begin.astimezone(zone):%a %Y-%m-%d %H:%M %Z}" if upcoming else "in more than a week"
+            why = OUTSIDE
+        next_one = Later(f"{why}; the next opens {_next_opening(self._windows, now)}")
+        return Hold(next_one, final=not is_general, is_general=is_general)
 
     def _needed(self, node: PlannedNode) -> float:
+        """Seconds that have to be left in the window."""
+        return self._estimated(node) if self._policy.windows.fit else 0.0
+
+    def _estimated(self, node: PlannedNode) -> float:
         """Seconds that a node is estimated to take; 10 minutes where the plan estimates nothing."""
-        if not self._policy.windows.fit:
-            return 0.0
         estimate = self._wave_of[node.name].estimate
         return estimate.drain + estimate.reboot or _ASSUMED
+
+    def _too_late(self, node: PlannedNode) -> str:
+        """Why this process has not the time to take a node; empty where it has."""
+        needed, end = self._estimated(node), self._ports.end
+        if end is None or end.remaining >= needed:
+            return ""
+        left, needs = Duration(round(end.remaining)), Duration(round(needed))
+        return Later(f"only {left} left until --active-deadline, and it is estimated to take {needs}")
 
     def _blocking_pods(self, node: PlannedNode) -> str:
         for selector in self._policy.blocking_pods:
@@ -195,7 +211,7 @@ class PolicyGates:
     def _bounded(self, node: PlannedNode, why: str) -> Hold:
         deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
         if deadline.expired:
-            return Hold(f"{why}, for longer than --gate-timeout {self._policy.timeout}", final=True)
+            return Hold(Later(f"{why}, for longer than --gate-timeout {self._policy.timeout}"), final=True)
         return Hold(why)
 
     def _report_once(self, about: str, hold: Hold) -> Hold:
@@ -204,6 +220,18 @@ class PolicyGates:
             self._reported[about] = hold.why
             self._around.report.notice(f"{about or 'no node is started'}: {hold.why}")
         return hold
+
+
+def closed(windows: Sequence[Window], now: datetime) -> str:
+    """Why no node may be started now, and when one may again; empty where one of the windows is open."""
+    if not windows or current(windows, now):
+        return ""
+    return f"{OUTSIDE}; the next opens {_next_opening(windows, now)}"
+
+
+def _next_opening(windows: Sequence[Window], now: datetime) -> str:
+    upcoming = following(windows, now)
+    return f"{upcoming.begin.astimezone(windows[0].zone):%a %Y-%m-%d %H:%M %Z}" if upcoming else "in more than a week"
 
 
 def _about(wave: Wave, plan: RolloutPlan) -> dict[str, str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from rollout.execution.base.deadline import Deadline
 from rollout.execution.gates.playbooks import NodePlaybooks
 
 
@@ -33,9 +34,10 @@ class AlertSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GatePorts:
-    """What the gates of one process ask outside the cluster."""
+    """What the gates of one process ask outside the cluster; `end` is by when its nodes have to be done."""
 
     command: GateCommand | None = None
     confirmation: Confirmation | None = None
     alerts: AlertSource | None = None
     playbooks: NodePlaybooks | None = None
+    end: Deadline | None = None

@@ -1,5 +1,6 @@
 """What the steps of one node's way through a rollout have at hand."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,8 +14,10 @@ from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.task import NodeTask
 from rollout.gather.hosts.boot import BootFacts
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import PlannedNode
 from rollout.model.policy import Policy
+from rollout.model.progress import Outcome, Phase
 
 
 class NodeGates(Protocol):
@@ -42,7 +45,8 @@ class NodeContext:
     """One node's way through a rollout: the node, its host, the rules, and what may hold it up or stop it.
 
     `is_taken_up`: an earlier process has begun this node. `returning` are the UIDs of the owners whose pods the drain
-    left, for they come back however often they are evicted.
+    left, for they come back however often they are evicted. `remember` is told of a failure before its marks go; `own`
+    is this very node where this process is on it.
     """
 
     task: NodeTask
@@ -54,6 +58,8 @@ class NodeContext:
     returning: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
     moved: MovedPods = field(default_factory=MovedPods)
+    own: OwnNode | None = None
+    remember: Callable[[PlannedNode, Outcome, Phase], None] = field(default=lambda _node, _outcome, _phase: None)
 
     @property
     def name(self) -> str:

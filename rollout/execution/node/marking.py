@@ -23,7 +23,8 @@ from rollout.model.soft_taint import without_soft_taint
 from rollout.ports import ClusterApi
 
 _ATTEMPTS = 10
-_TAKEN_AWAY: dict[str, str | None] = dict.fromkeys(marks.TRANSIENT)
+_TAKEN_AWAY: dict[str, str | None] = dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED))
+_GONE_WITH_ITS_TURN: dict[str, str | None] = dict.fromkeys((marks.HOOK_LABEL, marks.DEFERRED))
 
 
 class MarksGoneError(StepError):
@@ -90,7 +91,7 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         body = _annotations(_ours(task, node), _TAKEN_AWAY | _result(task, outcome, version))
-        body["metadata"]["labels"] = _hook_label(node) | _balancers_label(node)
+        body["metadata"]["labels"] = _hook_label(node) | _balancers_label(node) | _deferral(node)
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
         return {**body, "spec": {**uncordoned, **_soft_taint(node)}}
 
@@ -104,11 +105,11 @@ def _given_back_already(task: NodeTask, node: Node) -> bool:
 
 def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Leave the node cordoned and marked as failed, for somebody to look at."""
-    annotations = {**_result(task, outcome, version), marks.PHASE: Phase.FAILED.value, marks.HOOK_LABEL: None}
+    annotations = {**_result(task, outcome, version), marks.PHASE: Phase.FAILED.value, **_GONE_WITH_ITS_TURN}
 
     def change(node: Node) -> dict[str, Any]:
         body = _annotations(_ours(task, node), annotations)
-        body["metadata"]["labels"] = _hook_label(node)
+        body["metadata"]["labels"] = _hook_label(node) | _deferral(node)
         return {**body, "spec": _soft_taint(node)}
 
     return _write(task, change)
@@ -118,6 +119,11 @@ def _soft_taint(node: Node) -> dict[str, Any]:
     """The node's taints without ours, which is for nodes that wait; nothing to write where it has none of ours."""
     taints = without_soft_taint(node)
     return {} if taints is None else {"taints": taints or None}
+
+
+def _deferral(node: Node) -> dict[str, None]:
+    """The label by which pods of ours kept away from it, taken away."""
+    return {marks.DEFERRED: None} if marks.DEFERRED in node.labels else {}
 
 
 def _balancers_label(node: Node) -> dict[str, None]:

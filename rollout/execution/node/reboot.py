@@ -73,7 +73,9 @@ def _ask(context: NodeContext) -> CommandResult | None:
 
     def may_reboot(answer: CommandResult) -> bool:
         facts = parse_boot(answer)
-        if facts is None or not in_boot_before(context.host, facts):
+        if facts is None:
+            raise _NotNowError("its answer holds no boot id")
+        if not in_boot_before(context.host, facts):
             return False
         _check_may_reboot(context, facts)
         if started.remaining < _COMMAND_SECONDS:

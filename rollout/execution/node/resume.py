@@ -30,6 +30,9 @@ def take_up(context: NodeContext) -> Progress:
         raise NodeFailure(Outcome.STRANDED, f"{why}: nothing was done to it", hint=UNCLEAR_HINT.format(name=node.name))
     marked = Progress(staged_version=node.annotations.get(marks.STAGED_VERSION, ""), marked=True)
     phase = Phase(node.annotations[marks.PHASE])
+    if context.own is not None and phase in AFTER_REBOOT and node.boot_id == context.planned.boot_id:
+        message = f"its reboot may have been requested, and {context.own.presence}: its cordon and its marks stay"
+        raise NodeFailure(Outcome.STRANDED, message, hint="Go on from another node: rollout resume.")
     if phase in AFTER_REBOOT:
         return replace(marked, phase=Phase.REBOOTING, in_doubt=phase is Phase.REBOOTING)
     return replace(marked, phase=_by_boot(context.host, node, phase))

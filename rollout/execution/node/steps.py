@@ -35,6 +35,7 @@ from rollout.gather.hosts.polling import observe
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import HostFacts, ProbeFailure, UpdateOperation
+from rollout.model.pause import why_paused
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
 from rollout.planning.eligibility import reason_of
@@ -65,6 +66,8 @@ def process_node(context: NodeContext) -> NodeResult:
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Look at the host once more, then cordon: much may have happened since the plan."""
     context.guard.check()
+    if context.own is not None:
+        raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
     host = context.host
     observation = observe(host.host, host.shell, timeout=host.probe_timeout)
     node = context.cluster.ask(lambda api: read_node(api, context.name))
@@ -102,8 +105,8 @@ def _check_node(context: NodeContext, node: Node) -> None:
     if not node.is_ready:
         message = f"not started: the Node is no longer Ready {node.ready_message}".rstrip()
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NOT_READY)
-    if any(node.annotations.get(annotation) == "true" for annotation in marks.PAUSE_ANNOTATIONS):
-        message = "not started: it has been paused since it was planned"
+    if why := why_paused(node, context.cluster.api.server_time()):
+        message = f"not started: it has been paused since it was planned: {why}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.PAUSED)
     ignored = context.policy.gates.ignored_rivals
     if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):
@@ -120,6 +123,8 @@ def _without_update(facts: HostFacts) -> NodeFailure:
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
+    if context.own is not None:
+        raise NodeFailure(Outcome.ABORTED, context.own.message, reason=context.own.reason)
     await_exclusion(context)
     context.gates.before_drain(context)
     if not mark_phase(context.task, Phase.DRAINING).unschedulable:
@@ -196,6 +201,7 @@ _STEPS: Mapping[Phase, Callable[[NodeContext, Progress], Progress]] = {
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
+    context.remember(context.planned, outcome, progress.phase)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         try:

@@ -18,8 +18,9 @@ from rollout.execution.base.reporting import Reporter
 from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
 from rollout.model.cluster import Node
-from rollout.model.soft_taint import AWAITING_REBOOT, Written, with_soft_taint, without_soft_taint
-from rollout.model.text import listed
+from rollout.model.deferral import Patch, deferred, taken_back
+from rollout.model.soft_taint import AWAITING_REBOOT, with_soft_taint
+from rollout.model.text import listed, timestamp
 
 # A thousand nodes take a second or two, and the API server's flow control has seats to spare.
 _AT_ONCE = 8
@@ -30,7 +31,7 @@ _NAMED = 5
 TAINT = f"{AWAITING_REBOOT.key}:{AWAITING_REBOOT.effect}"
 REMOVAL = f"kubectl taint node NAME {TAINT}-"
 
-_Change = Callable[[Node], Written | None]
+_Change = Callable[[Node], Patch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +44,38 @@ class Tainting:
     stop: StopRequest
 
     @contextmanager
-    def standing(self, waiting: Collection[str], others: Collection[str]) -> Iterator[None]:
-        """While nodes wait: on those that do from the first, at the end on none of these, nor of the `others`."""
+    def standing(self, waiting: Collection[str], others: Collection[str]) -> Iterator[set[str]]:
+        """While nodes wait: on those that do from the first, at the end on none of these, nor of the `others`.
+
+        It stays on those that are put into the set that is given.
+        """
+        kept: set[str] = set()
         if len(waiting) > 1:
             self._set(waiting)
         try:
-            yield
+            yield kept
         finally:
-            self.clear({*waiting, *others})
+            self.clear({*waiting, *others} - kept)
+
+    def defer(self, name: str, by: str, *, taint: bool) -> None:
+        """Leave this node for a run from elsewhere; that it cannot be marked so is told, and changes nothing else."""
+        at = timestamp(self.report.now)
+        if failed := self._write((name,), lambda node: deferred(node, by, at, taint=taint)):
+            self.report.notice(f"{name} could not be marked for the next run: {failed[name]}")
 
     def _set(self, names: Collection[str]) -> None:
         """Set it on these nodes; those on which that fails are told of."""
-        failed = self._write(names, lambda node: None if self.stop.requested else with_soft_taint(node))
+        failed = self._write(names, lambda node: None if self.stop.requested else _tainted(node))
         if failed:
             nodes, why = listed(list(failed), _NAMED), next(iter(failed.values()))
             self.report.notice(f"no soft taint on {nodes}, so pods may move there and once more: {why}")
 
     def clear(self, names: Collection[str] | None = None) -> dict[str, str]:
-        """Take it away from these nodes, or from all (None); those on which it stays, each with why."""
-        failed = self._write(names, without_soft_taint)
+        """Take it, and the marks of nodes left for a run from elsewhere, away from these nodes, or from all (None).
+
+        Returned are those on which it stays, each with why.
+        """
+        failed = self._write(names, taken_back)
         if failed:
             nodes, why = listed(list(failed), _NAMED), next(iter(failed.values()))
             self.report.notice(f"the soft taint stays on {nodes}: {why}. Remove it: {REMOVAL}")
@@ -95,10 +109,10 @@ class Tainting:
         """Write the taints of the Node as it was read; as it is by then, where somebody else was faster."""
         for _attempt in range(_ATTEMPTS):
             self.guard.check()
-            taints = change(node)
-            if taints is None:
+            patch = change(node)
+            if patch is None:
                 return
-            body = {"metadata": {"resourceVersion": node.resource_version}, "spec": {"taints": taints or None}}
+            body = {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": node.resource_version}}
             try:
                 self.cluster.ask(lambda api: api.patch(node_path(node.name), body), deadline)  # noqa: B023 - at once
             except ApiConflictError:
@@ -108,3 +122,8 @@ class Tainting:
             else:
                 return
         raise StepError(f"the Node {node.name} changes so often that nothing could be written on it")
+
+
+def _tainted(node: Node) -> Patch | None:
+    taints = with_soft_taint(node)
+    return None if taints is None else {"spec": {"taints": taints}}

@@ -17,7 +17,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, BlockedError, PlanFileError
+from rollout.errors import (
+    ApiConflictError,
+    ApiError,
+    ApiNotFoundError,
+    BlockedError,
+    LockedError,
+    PlanFileError,
+)
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.record.health import Health
 from rollout.model import marks
@@ -51,7 +58,8 @@ class StandingRecord:
     is implied by marks on Nodes.
 
     `started_at` is RFC 3339 by the clock of whoever started it; `health` is what was well before the wave that was
-    under way, None where that is unknown, or the run came to an end of its own.
+    under way, None where that is unknown, or the run came to an end of its own. `operating`: an operating process began
+    it, or went on with it last; else a person.
     """
 
     run: str
@@ -63,6 +71,7 @@ class StandingRecord:
     resource_version: str = ""
     health: Health | None = None
     is_missing: bool = False
+    operating: bool = False
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -136,6 +145,7 @@ def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
         problem=problem,
         resource_version=config_map.metadata.resource_version,
         health=health,
+        operating=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
     )
 
 
@@ -147,6 +157,8 @@ def _check_annotations(annotations: dict[str, str]) -> None:
         raise _NotUnderstoodError(f"{run[:_EXCERPT]!r} is not a rollout id")
     if (word := annotations.get(marks.ENDED, "false")) not in ("true", "false"):
         raise _NotUnderstoodError(f"its annotation {marks.ENDED} is {word[:_EXCERPT]!r}")
+    if (word := annotations.get(marks.ORIGIN, marks.OPERATE)) != marks.OPERATE:
+        raise _NotUnderstoodError(f"its annotation {marks.ORIGIN} is {word[:_EXCERPT]!r}")
 
 
 def _health(config_map: _ConfigMap) -> Health | None:
@@ -224,10 +236,11 @@ class NoRecord:
 
 
 class RunRecord:
-    """Writes and removes the record."""
+    """Writes and removes the record. `operating`: for an operating process, else for a person."""
 
-    def __init__(self, cluster: PatientApi, namespace: str) -> None:
+    def __init__(self, cluster: PatientApi, namespace: str, *, operating: bool = False) -> None:
         self._cluster = cluster
+        self._operating = operating
         self._namespace = namespace
         self._path = record_path(namespace)
 
@@ -254,7 +267,7 @@ class RunRecord:
         if standing.problem:
             raise BlockedError(f"the record of a rollout is not understood: {standing.problem}", hint=_WAY_OUT)
         if not standing.ended and standing.run != run:
-            raise BlockedError(f"the rollout {standing.run} of {standing.started_by} is unfinished", hint=_WAYS_OUT)
+            raise LockedError(f"the rollout {standing.run} of {standing.started_by} is unfinished", hint=_WAYS_OUT)
         if standing.run == run:
             return
         body["metadata"]["resourceVersion"] = standing.resource_version
@@ -267,13 +280,14 @@ class RunRecord:
                 raise
 
     def take_up(self, run: str) -> None:
-        """Have it stand as unfinished again, now that the Lease is held; `BlockedError` where it is not this run's.
+        """Have it stand as unfinished again, now that the Lease is held; `LockedError` where it is not this run's.
 
-        It stays as it is: it knows of all nodes, where a process that goes on plans those that are left.
+        It stays as it is, but for who works on it: it knows of all nodes, where a process that goes on plans those that
+        are left.
         """
         standing = self._cluster.ask(lambda api: read_record(api, self._namespace))
         if standing is None or standing.problem or standing.run != run:
-            raise BlockedError(
+            raise LockedError(
                 f"the record of the rollout {run} was changed or removed since it was read",
                 hint="See how it stands: rollout status --run.",
             )
@@ -305,7 +319,11 @@ class RunRecord:
 
         def mark(body: dict[str, Any]) -> None:
             annotations = body["metadata"].get("annotations") or {}
-            body["metadata"]["annotations"] = {**annotations, marks.ENDED: "true" if ended else "false"}
+            body["metadata"]["annotations"] = {
+                **{name: word for name, word in annotations.items() if name != marks.ORIGIN},
+                marks.ENDED: "true" if ended else "false",
+                **self._origin,
+            }
             if ended:
                 (body.get("data") or {}).pop(_HEALTH_KEY, None)
 
@@ -321,11 +339,17 @@ class RunRecord:
 
         self._cluster.ask(rewrite)
 
+    @property
+    def _origin(self) -> dict[str, str]:
+        """Nothing for persons: their records are what they always were."""
+        return {marks.ORIGIN: marks.OPERATE} if self._operating else {}
+
     def _body(self, plan: RolloutPlan, holder: str) -> dict[str, Any]:
         annotations = {
             marks.RUN: plan.plan_id,
             marks.STARTED_BY: holder,
             marks.STARTED_AT: self._cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            **self._origin,
         }
         metadata = {"name": marks.LEASE_NAME, "namespace": self._namespace, "annotations": annotations}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}

@@ -11,10 +11,10 @@ from rollout.execution.record.record import StandingRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.node_marks import is_begun, last_result, misunderstanding
+from rollout.model.node_marks import is_begun, is_deferred, last_result, misunderstanding
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
-from rollout.model.soft_taint import soft_tainted
+from rollout.model.soft_taint import has_soft_taint
 from rollout.ports import ClusterApi
 
 
@@ -69,19 +69,23 @@ class Unfinished:
         return self.record.run or next((begun.run for begun in (*self.begun, *self.failed)), "")
 
 
-def look(api: ClusterApi, namespace: str) -> Unfinished | None:
-    """What stands on the cluster now, or None; `ApiError` where it cannot be read."""
-    return assess(read_record(api, namespace), read_nodes(api))
+def look(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:
+    """What stands on the cluster now, or None; `ApiError` where it cannot be read. `deferred` as of `assess`."""
+    return assess(read_record(api, namespace), read_nodes(api), deferred=deferred)
 
 
-def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished | None:
-    """What a record, the marks and the soft taint on the Nodes say together; None where there is none of them."""
+def assess(record: StandingRecord | None, nodes: Iterable[Node], *, deferred: bool = False) -> Unfinished | None:
+    """What a record, the marks and the soft taint on the Nodes say together; None where there is none of them.
+
+    The soft taint of a node that was deferred stays for the next run: it is nothing left over, unless these are asked
+    for too.
+    """
     present = {node.name: node for node in nodes}
     planned = {node.name: node for node in record.plan.nodes} if record and record.plan else {}
     marked = {name: node for name, node in present.items() if is_begun(node)}
     unclear = {name: why for name, node in marked.items() if (why := misunderstanding(node))}
     begun = [_begun(node, planned.get(name)) for name, node in marked.items() if name not in unclear]
-    tainted = soft_tainted(present.values())
+    tainted = _tainted(present.values(), deferred=deferred)
     if record is None and not (marked or tainted):
         return None
     standing = record or _implied(begun, unclear)
@@ -97,6 +101,12 @@ def assess(record: StandingRecord | None, nodes: Iterable[Node]) -> Unfinished |
         gone=tuple(name for name in planned if name not in present),
         tainted=tainted,
     )
+
+
+def _tainted(nodes: Iterable[Node], *, deferred: bool) -> tuple[str, ...]:
+    if deferred:
+        return tuple(node.name for node in nodes if has_soft_taint(node) or is_deferred(node))
+    return tuple(node.name for node in nodes if has_soft_taint(node) and not is_deferred(node))
 
 
 def _implied(begun: Sequence[Begun], unclear: Mapping[str, str]) -> StandingRecord:

@@ -7,8 +7,9 @@ so does one that answers in its old boot all along. One that does neither is lef
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from rollout.errors import RolloutError, StepError
+from rollout.errors import ApiError, RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.outage import OutageNotice
@@ -24,6 +25,7 @@ from rollout.execution.node.marking import give_back
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
+from rollout.execution.record.memory import rewrite
 from rollout.execution.record.record import RunRecord
 from rollout.execution.record.stranded import stranded
 from rollout.execution.record.unfinished import Begun, Unfinished, look
@@ -31,7 +33,9 @@ from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.host import Host
+from rollout.model.memory import Pause
 from rollout.model.progress import NodeResult, Outcome, Phase
+from rollout.planning.memory import with_abort
 
 _AT_ONCE = 8
 _PAUSE = 1.0
@@ -58,14 +62,14 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     `hosts` are by Node name; a node without one is judged by its kubelet alone.
     """
     report = Reporter(ports.observer, ports.clock)
-    unfinished = look(ports.api, options.lease_namespace)
+    unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
     terms = LeaseTerms(
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     with LeaseLock(ports.api, ports.clock, terms, cluster.notice) as lock:
-        unfinished = look(ports.api, options.lease_namespace)
+        unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:
             return Aborted(run, (), {})
         events = undone_events(ports.api, unfinished.run, report)
@@ -76,10 +80,21 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
             results = [*_report_stranded(unfinished, report), *undoing.all(nodes)]
         left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if unfinished.tainted else {}
         RunRecord(cluster, options.lease_namespace).end(complete=True)
+        if not unfinished.is_only_taints:
+            _remember(unfinished.run, ports, options, report)
     cordoned = {result.node: result.message for result in results if result.left_cordoned}
     reverted = tuple(result.node for result in results if not result.left_cordoned)
     untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
     return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted)
+
+
+def _remember(run: str, ports: Ports, options: RunOptions, report: Reporter) -> None:
+    """A person has decided against a rollout: no unattended pass begins another by itself."""
+    aborted = Pause(options.holder, (ports.api.server_time() or report.now).strftime("%Y-%m-%dT%H:%M:%SZ"), run)
+    try:
+        rewrite(ports.api, options.lease_namespace, partial(with_abort, aborted=aborted))
+    except ApiError as error:
+        report.notice(f"warning: rollout operate may begin another by itself: {error.message}")
 
 
 def _report_stranded(unfinished: Unfinished, report: Reporter) -> tuple[NodeResult, ...]:

@@ -5,7 +5,7 @@ nodes that were begun, finished by their own marks.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,15 +14,17 @@ from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.ports import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
+from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
 from rollout.model.progress import NotDone, Outcome
 from rollout.model.quantity import Count
 from rollout.planning.continuation import joined, remaining_ramp, with_earlier_exclusions
-from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.eligibility import excluded_by_name, is_control_plane
 from rollout.planning.estimates import Past
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, Pools, pools_of
+from rollout.planning.stricter import is_regrouped, stricter
 
 # What drains of the rollout were not allowed is not known, so no data is deleted.
 _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
@@ -32,7 +34,8 @@ _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
 class Situation:
     """The cluster as it is when an interrupted rollout is gone on with.
 
-    `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node.
+    `hosts` are those of all Nodes, as far as they are known; `observations` what those said that were asked, by Node;
+    `own_node` is the node under this process. `unattended`: an operating process goes on, and nobody has decided to.
     """
 
     snapshot: ClusterSnapshot
@@ -40,6 +43,8 @@ class Situation:
     observations: Mapping[str, HostObservation]
     now: datetime
     past: Past
+    own_node: OwnNode | None = None
+    unattended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,31 @@ def rules_of(unfinished: Unfinished) -> Policy:
     return unfinished.record.plan.policy if unfinished.record.plan else _SAFE
 
 
+def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
+    """The same under its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
+
+    Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, and
+    once as many have failed as may. Where none is under way the gates are today's: one that nothing opens any more, as
+    its Prometheus is gone, would hold the rest for ever.
+    """
+    standing = unfinished.record.plan
+    if standing is None:
+        return unfinished
+    rules = stricter(standing.policy, today, _planned_for(standing))
+    rules = rules if unfinished.blocks else replace(rules, gates=today.gates)
+    under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(standing, policy=rules)))
+    if is_regrouped(standing.policy, today) or has_failed_enough(under_rules):
+        return replace(under_rules, untouched=())
+    return replace(under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant))
+
+
+def has_failed_enough(unfinished: Unfinished) -> bool:
+    """Whether as many nodes of it have failed as its rules allow."""
+    plan = unfinished.record.plan
+    limit = plan.policy.max_failures.of(_planned_for(plan)) if plan else 1
+    return bool(_failures(unfinished)) and _failures(unfinished) >= limit
+
+
 def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[str]:
     """The nodes that are planned anew."""
     again = unfinished.given_back if retry_failed else ()
@@ -74,7 +104,12 @@ def pending_nodes(unfinished: Unfinished, *, retry_failed: bool) -> frozenset[st
 
 
 def continuation(
-    unfinished: Unfinished, situation: Situation, *, retry_failed: bool, skip_blocked: bool
+    unfinished: Unfinished,
+    situation: Situation,
+    *,
+    retry_failed: bool,
+    skip_blocked: bool,
+    include_held: bool = False,
 ) -> Continuation:
     """The nodes that were begun, taken on from where they stand, and the others by the rollout's own rules."""
     begun = (*unfinished.begun, *(unfinished.failed if retry_failed else ()))
@@ -83,7 +118,14 @@ def continuation(
     begun = tuple(item for item in begun if item.node.name not in stranded_nodes)
     selected = _selected(unfinished, situation.snapshot)
     pending = pending_nodes(unfinished, retry_failed=retry_failed)
-    fresh = _planned_anew(unfinished, pending, situation, selected, skip_blocked=skip_blocked)
+    rules = rules_of(unfinished)
+    rules = replace(
+        rules,
+        skip_blocked=rules.skip_blocked or skip_blocked,
+        include_held=rules.include_held or include_held,
+    )
+    retried = frozenset(unfinished.given_back) if retry_failed else frozenset()
+    fresh = _planned_anew(unfinished, pending, situation, selected, rules, retried)
     plan = joined(unfinished.run, tuple(item.node for item in begun), fresh)
     limit = rules_of(unfinished).max_failures.of(selected)
     inherited = Inheritance(
@@ -94,6 +136,7 @@ def continuation(
         failed=() if retry_failed else _failed_before(unfinished),
         stranded=left_behind,
         is_recorded=not unfinished.record.problem,
+        retried=retried,
     )
     present = {node.name for node in situation.snapshot.nodes}
     plan = with_earlier_exclusions(plan, unfinished.record.plan, present)
@@ -127,27 +170,37 @@ def counted_failures(unfinished: Unfinished, limit: int, *, retry_failed: bool) 
     Those that are tried again do not, nor does any once they have reached it: the rollout has stopped for them, and
     whoever goes on all the same has decided to.
     """
-    if retry_failed:
-        return 0
+    failures = 0 if retry_failed else _failures(unfinished)
+    return failures if failures < limit else 0
+
+
+def _failures(unfinished: Unfinished) -> int:
     stayed = sum(1 for item in unfinished.failed if item.run == unfinished.record.run)
     returned = sum(1 for outcome in unfinished.given_back.values() if outcome != Outcome.SKIPPED)
-    return stayed + returned if stayed + returned < limit else 0
+    return stayed + returned
 
 
 def _selected(unfinished: Unfinished, snapshot: ClusterSnapshot) -> int:
     """How many nodes the percentages of the interrupted run are of."""
     plan = unfinished.record.plan
-    if plan is None:
-        return len(snapshot.nodes)
+    return len(snapshot.nodes) if plan is None else _planned_for(plan)
+
+
+def _planned_for(plan: RolloutPlan) -> int:
+    """How many nodes a plan was made for."""
     names = [node.name for node in plan.nodes] + [exclusion.node for exclusion in plan.excluded]
     return sum(1 for name in names if not excluded_by_name(name, plan.selection))
 
 
 def _planned_anew(
-    unfinished: Unfinished, pending: frozenset[str], situation: Situation, selected: int, *, skip_blocked: bool
+    unfinished: Unfinished,
+    pending: frozenset[str],
+    situation: Situation,
+    selected: int,
+    policy: Policy,
+    retried: frozenset[str],
 ) -> RolloutPlan:
-    """A plan of the nodes that were never begun, by the rules of the run; its counts are of all the run's nodes."""
-    policy = rules_of(unfinished)
+    """A plan of the nodes that were never begun, by these rules of the run; its counts are of all the run's nodes."""
     pools, ends = pools_of(policy), _taken(unfinished, situation.snapshot)
     sizes = pools.sizes(_selected_nodes(unfinished, situation.snapshot)) if policy.pools else {"": selected}
     counted = replace(
@@ -155,7 +208,6 @@ def _planned_anew(
         max_unavailable=Count(policy.max_unavailable.of(selected)),
         max_failures=Count(policy.max_failures.of(selected)),
         pools=tuple(_remaining_in(pool, pools, ends[pool.name], sizes.get(pool.name, 0)) for pool in policy.pools),
-        skip_blocked=policy.skip_blocked or skip_blocked,
     )
     return build_plan(
         PlanInputs(
@@ -166,6 +218,9 @@ def _planned_anew(
             policy=counted,
             created_at=situation.now,
             past=situation.past,
+            own_node=situation.own_node,
+            unattended=situation.unattended,
+            retried=retried,
         )
     )
 
@@ -180,8 +235,9 @@ class _Taken:
 
 def _taken(unfinished: Unfinished, snapshot: ClusterSnapshot) -> Mapping[str, _Taken]:
     """The same, by pool."""
-    pools, labels = pools_of(rules_of(unfinished)), {node.name: node.labels for node in snapshot.nodes}
-    workers = {node.name for node in snapshot.nodes if not node.is_control_plane}
+    rules = rules_of(unfinished)
+    pools, labels = pools_of(rules), {node.name: node.labels for node in snapshot.nodes}
+    workers = {node.name for node in snapshot.nodes if not is_control_plane(node, rules)}
     begun = {item.node.name: item.node.pool for item in unfinished.begun}
     through = [(name, begun.get(name) or pools.of(labels.get(name, {}))) for name in {*unfinished.done, *begun}]
     taken: dict[str, _Taken] = defaultdict(_Taken)

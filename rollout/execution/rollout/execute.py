@@ -1,7 +1,7 @@
 """A whole rollout: take the Lease, run the waves, let the cluster settle between them, tell the end."""
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
+from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.record import NoRecord, Record, RunRecord
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.pool_rooms import PoolRooms
@@ -32,7 +33,7 @@ from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.host import Host
-from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
 from rollout.planning.pools import pools_of
 
@@ -53,6 +54,7 @@ class _Run:
     gates: Gates
     record: Record
     moved: MovedPods
+    memory: RunMemory
     precedence: Precedence = field(default_factory=Precedence)
 
     @property
@@ -83,21 +85,27 @@ def execute(
         options.lease_seconds,
         options.api_patience,
         options.unlock,
+        options.stale_lease,
+        waits=not options.operating,
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     record = _record(cluster, options, inherited)
     lease = LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice)
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
-        around = Surroundings(plan, cluster, report, stop)
+        memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))
+        around = Surroundings(plan, cluster, report, stop, memory)
         gates = PolicyGates(around, ports.gates)
         gates.before_rollout()
         record.begin(plan, options.holder) if inherited is None else record.take_up(plan.plan_id)
+        if not options.operating:
+            memory.begin_by_hand()
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
-        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved)
-        with _soft_taints(run):
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)
+        with _soft_taints(run) as kept:
             ledger = _run_waves(run)
+            kept.update(_deferred(run, ledger))
         if not ledger.fenced and _may_act(lock):
             record.end(complete=ledger.complete and not run.inherited.failed)
     result = RunResult(
@@ -112,18 +120,38 @@ def execute(
     return result
 
 
-def _soft_taints(run: _Run) -> AbstractContextManager[None]:
+def _soft_taints(run: _Run) -> AbstractContextManager[set[str]]:
     """The soft taint on the nodes that wait, where the rules ask for it; at the end on none that this run is about."""
+    left = {left.node: left.reason for left in run.plan.excluded}
+    planned = frozenset(node.name for node in run.plan.nodes)
     if not run.plan.policy.prefer_no_schedule_taint:
-        return nullcontext()
-    waiting = frozenset(node.name for node in run.plan.nodes) - run.inherited.begun.keys()
-    return run.tainting.standing(waiting, frozenset(left.node for left in run.plan.excluded))
+        return run.tainting.standing((), planned | left.keys())
+    deferred = {name for name, reason in left.items() if reason is ExclusionReason.DEFERRED}
+    return run.tainting.standing((planned - run.inherited.begun.keys()) | deferred, left)
+
+
+def _deferred(run: _Run, ledger: Ledger) -> set[str]:
+    """The node under this process, marked for a run from elsewhere now that all others have had their turn, if any."""
+    own = run.options.own_node
+    reasons = {node.node: node.reason for node in ledger.skipped}
+    reasons |= {left.node: left.reason for left in run.plan.excluded}
+    if own is None or reasons.get(own.name) is not ExclusionReason.DEFERRED:
+        return set()
+    run.tainting.defer(own.name, own.marker or run.options.holder, taint=run.plan.policy.prefer_no_schedule_taint)
+    return {own.name}
+
+
+def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance | None) -> Terms:
+    policy = plan.policy
+    limit = max(1, policy.max_failures.of(options.selected))
+    retried = inherited.retried if inherited else frozenset()
+    return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried)
 
 
 def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
     if inherited is not None and not inherited.is_recorded:
         return NoRecord()
-    return RunRecord(cluster, options.lease_namespace)
+    return RunRecord(cluster, options.lease_namespace, operating=options.operating)
 
 
 def _may_act(guard: Guard) -> bool:
@@ -261,8 +289,10 @@ def _unavailable(run: _Run) -> frozenset[str]:
 
 def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
     result = _run_safely(_context(run, planned))
-    if result.outcome is Outcome.SKIPPED and run.plan.policy.prefer_no_schedule_taint:
+    waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
+    if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
+    run.memory.note(planned, result.outcome, result.phase)
     run.report.node_finished(result)
     return result
 
@@ -270,7 +300,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
 def _context(run: _Run, planned: PlannedNode) -> NodeContext:
     ports, options, begun = run.ports, run.options, run.inherited.begun
     rollout = begun.get(planned.name, run.plan.plan_id)
-    host = run.hosts[planned.name]
+    host, own = run.hosts[planned.name], options.own_node
     return NodeContext(
         NodeTask(planned, rollout, run.cluster, run.guard, run.report, ports.clock.monotonic()),
         NodeHost(host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command),
@@ -280,6 +310,8 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         is_taken_up=planned.name in begun,
         precedence=run.precedence,
         moved=run.moved,
+        own=own if own and own.name == planned.name else None,
+        remember=run.memory.note,
     )
 
 

@@ -42,10 +42,10 @@ class Ledger:
         return not (self.cordoned_before or self.not_started or any(not result.succeeded for result in self.finished))
 
     def take(self, result: NodeResult) -> None:
-        """Note a node's end."""
-        if result.outcome is Outcome.ABORTED:
+        """Note a node's end; one that was given back because this process is on it was not to be begun."""
+        if result.outcome is Outcome.ABORTED and result.reason is None:
             self.not_started.append(NotStarted(result.node, result.message))
-        elif result.outcome is Outcome.SKIPPED:
+        elif result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
             self.skipped.append(NotStarted(result.node, result.message, result.reason))
         else:
             self.finished.append(result)

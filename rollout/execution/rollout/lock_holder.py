@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from enum import Enum, auto
 
 from rollout.execution.lock import StandingLease
 from rollout.model.quantity import Duration
@@ -34,3 +35,48 @@ def is_holder_alive(
         if current.holder and current.version != first.version:
             return True
     return False
+
+
+class Holder(Enum):
+    """What a watch knows of whoever holds the lock."""
+
+    NOBODY = auto()
+    UNKNOWN = auto()
+    ALIVE = auto()
+    GONE = auto()
+
+
+class LeaseWatch:
+    """Watches a Lease from look to look: a holder renews it, or lets its whole duration pass and is gone."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen = StandingLease("", "", 0.0)
+        self._since = 0.0
+        self._renewed = False
+
+    @property
+    def holder(self) -> str:
+        """Who held it at the last look; empty for nobody."""
+        return self._seen.holder
+
+    @property
+    def stale(self) -> str:
+        """The version that went unrenewed for so long that the lock may be taken; empty where it may not."""
+        return self._seen.version if self.state is Holder.GONE else ""
+
+    def look(self, lease: StandingLease) -> Holder:
+        """Take the Lease as it stands now, and say what that tells of its holder."""
+        if (lease.holder, lease.version) != (self._seen.holder, self._seen.version):
+            self._renewed = bool(lease.holder) and lease.holder == self._seen.holder
+            self._seen, self._since = lease, self._clock.monotonic()
+        return self.state
+
+    @property
+    def state(self) -> Holder:
+        """What is known by now."""
+        if not self._seen.holder:
+            return Holder.NOBODY
+        if self._clock.monotonic() - self._since >= self._seen.duration:
+            return Holder.GONE
+        return Holder.ALIVE if self._renewed else Holder.UNKNOWN

@@ -7,6 +7,7 @@ from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.health import Health
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model import marks
+from rollout.model.own_node import OwnNode
 from rollout.model.progress import NodeResult, NotDone
 from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
 
@@ -28,7 +29,9 @@ class RunOptions:
 
     `selected` is the number of nodes that percentages are of; `holder` says who holds the Lease; `api_patience` is how
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
-    `pods` are the UIDs of those that stood on the planned nodes.
+    `pods` are the UIDs of those that stood on the planned nodes; `own_node` is the node under this process.
+    `operating`: nobody watches, and the next pass goes on with what is left. `stale_lease` is the version of a Lease
+    that was seen to go unrenewed.
     """
 
     selected: int
@@ -40,6 +43,9 @@ class RunOptions:
     unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
     pods: frozenset[str] = frozenset()
+    own_node: OwnNode | None = None
+    operating: bool = False
+    stale_lease: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Inheritance:
     what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
     towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
     ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
-    none is written or taken away.
+    none is written or taken away. `retried` are nodes that failed and were given back, and are tried again.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
@@ -60,3 +66,4 @@ class Inheritance:
     failed: tuple[NotDone, ...] = ()
     stranded: tuple[NodeResult, ...] = ()
     is_recorded: bool = True
+    retried: frozenset[str] = frozenset()

@@ -78,7 +78,7 @@ class WaveRunner:
         """Why not even nodes that were begun before may be taken on; empty where they may."""
         if self.ledger.fenced:
             return "the Lease was lost"
-        return "stopped on request" if self.stop.requested else ""
+        return self.stop.why if self.stop.requested else ""
 
     def reason_to_stop(self) -> str:
         """Why no further node may be begun; empty where it may."""

@@ -122,6 +122,13 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
             Right(verb, "", "configmaps", "", lease_namespace, name, purpose="be resumable from any machine")
             for verb, name in _on_one(("get", "create", "update", "delete"))
         ),
+        *(
+            Right(verb, "", "configmaps", "", lease_namespace, marks.MEMORY_NAME, purpose=purpose, optional=True)
+            for verb, purpose in (
+                ("get", "know which versions are held, and which nodes failed, in earlier rollouts"),
+                ("update", "remember that for later rollouts"),
+            )
+        ),
         Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
         *(
             Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)

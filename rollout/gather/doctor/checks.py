@@ -21,6 +21,8 @@ class CheckName(StrEnum):
     SERVER_VERSION = "server-version"
     RIGHT = "right"
     LOCK = "lock"
+    MEMORY = "memory"
+    PAUSE = "pause"
     NODES = "nodes"
     POOL = "pool"
     NODE = "node"
@@ -37,6 +39,7 @@ class CheckName(StrEnum):
     CLOCK = "clock"
     RIVAL = "rival"
     DRAIN = "drain"
+    NOTIFICATIONS = "notifications"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,149 @@
+"""Metrics over HTTP, for whoever scrapes them, with what a kubelet asks of a process that stands.
+
+`/metrics`, `/healthz` (the process answers) and `/readyz` (503 where it is of no use now).
+"""
+
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from socketserver import TCPServer, ThreadingMixIn
+from types import TracebackType
+from typing import Any, Self
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client.registry import Collector
+
+from rollout.errors import InputError, UsageError
+
+_ADDRESS = re.compile(r"(?:(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):)?(?P<port>\d{1,5})")
+_MOST_PORTS = 65_535
+# Nobody scrapes with more; whoever opens connections for their own sake costs no more threads than that.
+_MOST_CONNECTIONS = 32
+_PATIENCE = 10.0
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def parsed_address(text: str) -> tuple[str, int]:
+    """Host and port, the host empty for all addresses; `UsageError` for what is none."""
+    match = _ADDRESS.fullmatch(text)
+    if match is None or int(match["port"]) > _MOST_PORTS:
+        raise UsageError(
+            f"{text!r} is not an address to listen on",
+            hint="Write it as :9732 for all addresses, or 127.0.0.1:9732, or [::1]:9732.",
+        )
+    return match["v6"] or match["host"] or "", int(match["port"])
+
+
+class _Handler(WSGIRequestHandler):
+    """One connection, which may not stay for long, and is not logged."""
+
+    timeout = _PATIENCE
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread a connection, and so many at once."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, host: str, port: int, application: Application) -> None:
+        self.address_family, address = _resolved(host, port)
+        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(address, _Handler)
+        self.set_app(application)
+
+    def server_bind(self) -> None:
+        """As its bases, but for a name that it would ask the DNS for; for all addresses, those of IPv4 as well."""
+        if self.address_family == socket.AF_INET6:
+            with suppress(OSError):
+                self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, self.server_address[0] != "::")
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "rollout", int(self.socket.getsockname()[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever hangs up before the answer is nobody's concern."""
+
+
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """Where that is; for all addresses those of IPv6, which take in those of IPv4, where the machine has any."""
+    flags = socket.AI_PASSIVE | socket.AI_NUMERICSERV
+    places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    if not host:
+        places.sort(key=lambda place: place[0] != socket.AF_INET6 or not socket.has_dualstack_ipv6())
+    return places[0][0], places[0][4]
+
+
+class MetricsServer:
+    """Serves metrics until it is left. Raises `InputError` where the address cannot be listened on."""
+
+    def __init__(self, address: str, metrics: Collector, is_ready: Callable[[], bool]) -> None:
+        host, port = parsed_address(address)
+        registry = CollectorRegistry()
+        registry.register(metrics)
+        ProcessCollector(registry=registry)
+        try:
+            self._server = _Server(host, port, _application(make_wsgi_app(registry), is_ready))
+        except OSError as error:
+            raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
+        self._thread = threading.Thread(target=self._server.serve_forever, name="metrics-server", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it is scraped."""
+        host, port = self._server.socket.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:
+    def application(environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        match environ["PATH_INFO"]:
+            case "/metrics":
+                answer: Iterable[bytes] = metrics(environ, respond)
+                return answer
+            case "/healthz":
+                return _said(respond, "200 OK", "ok")
+            case "/readyz" if is_ready():
+                return _said(respond, "200 OK", "ok")
+            case "/readyz":
+                return _said(respond, "503 Service Unavailable", "not ready: see the log of the last pass")
+            case "/":
+                return _said(respond, "200 OK", "rollout: /metrics /healthz /readyz")
+            case _:
+                return _said(respond, "404 Not Found", "there are: /metrics /healthz /readyz")
+
+    return application
+
+
+def _said(respond: Callable[..., Any], status: str, text: str) -> Iterable[bytes]:
+    respond(status, [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(text) + 1))])
+    return [f"{text}\n".encode()]

@@ -1,0 +1,1 @@
+"""Sending notifications: where to, how, and that nobody waits for it."""

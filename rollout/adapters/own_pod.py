@@ -1,0 +1,38 @@
+"""Where this process runs, as a pod can tell: by the downward API, the account that is mounted, and the kernel."""
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from rollout.model.own_node import OwnPod
+
+NODE_VARIABLE = "ROLLOUT_NODE_NAME"
+POD_VARIABLE = "ROLLOUT_POD_NAME"
+NAMESPACE_VARIABLE = "ROLLOUT_POD_NAMESPACE"
+OWN_POD_VARIABLES = (NODE_VARIABLE, POD_VARIABLE, NAMESPACE_VARIABLE)
+
+# What a kubelet gives to every container, whether or not it has an account.
+_IN_POD = ("KUBERNETES_SERVICE_HOST", *OWN_POD_VARIABLES)
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def own_pod(environ: Mapping[str, str] = os.environ) -> OwnPod | None:
+    """What is known of it; None outside a pod. A pod's hostname is its name, unless it says otherwise."""
+    if not any(environ.get(name) for name in _IN_POD):
+        return None
+    return OwnPod(
+        node=environ.get(NODE_VARIABLE, ""),
+        namespace=environ.get(NAMESPACE_VARIABLE) or _content(_NAMESPACE),
+        name=environ.get(POD_VARIABLE) or socket.gethostname(),
+        boot_id=_content(_BOOT_ID),
+        server=environ.get("KUBERNETES_SERVICE_HOST", ""),
+    )
+
+
+def _content(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError):
+        return ""

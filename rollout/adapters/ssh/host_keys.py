@@ -1,0 +1,221 @@
+"""The keys that hosts show, for a known_hosts file: scanned, held against what confirms them, written down.
+
+A scan trusts nobody: a key that it sees is the host's only if something else says so. That is a file that has it
+already, a certificate of the operator's authority, or the fingerprint, which a host prints on its console.
+"""
+
+import base64
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import paramiko
+from cryptography.hazmat.primitives.serialization import SSHCertificate
+
+from rollout.adapters.ssh.attempt import Attempt, named
+from rollout.adapters.ssh.connection import Patience
+from rollout.adapters.ssh.host_certificates import ALGORITHMS, authority_of, refusal
+from rollout.adapters.ssh.known_hosts import HostKeyChecking, KnownHosts, Shown, name_on_file
+from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
+from rollout.errors import InputError, SshError
+from rollout.gather.hosts.side_by_side import side_by_side
+from rollout.model.host import Host, HostKeyFiles
+from rollout.ports import CommandResult
+
+# In bytes: a million lines are no file of hosts any more.
+_MOST = 16 << 20
+_FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+
+
+class Standing(StrEnum):
+    """How a host's key stands to the file."""
+
+    KNOWN = "known"
+    NEW = "new"
+    CHANGED = "changed"
+    REVOKED = "revoked"
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """What confirms keys: the key of an authority, and fingerprints by Node; those under the empty name for all."""
+
+    authority: HostKey | None = None
+    fingerprints: Mapping[str, frozenset[str]] | None = None
+
+    def confirms(self, node: str, host: Host, shown: Shown) -> str:
+        """By what it is confirmed: `authority` or `fingerprint`; empty where by nothing."""
+        if self._has_signed(host, shown.certificate):
+            return "authority"
+        listed = self.fingerprints or {}
+        known = listed.get(node, frozenset()) | listed.get("", frozenset())
+        return "fingerprint" if shown.key.fingerprint in known else ""
+
+    def _has_signed(self, host: Host, certificate: SSHCertificate | None) -> bool:
+        if certificate is None or self.authority is None or authority_of(certificate) != self.authority.blob:
+            return False
+        return not refusal(certificate, (host.known_as or host.address).lower())
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedHost:
+    """A Node's host, and the key that it showed: None where it did not answer, for the reason in `error`.
+
+    `before` are the keys that the file has for it.
+    """
+
+    node: str
+    host: Host
+    standing: Standing
+    key: HostKey | None = None
+    confirmed_by: str = ""
+    before: tuple[HostKey, ...] = ()
+    error: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is written without anybody's word: it is new or changed, and confirmed."""
+        return self.standing in (Standing.NEW, Standing.CHANGED) and bool(self.confirmed_by)
+
+
+def scan(
+    hosts: Mapping[str, Host], file: Path | None, trust: Trust, *, timeout: float, concurrency: int
+) -> tuple[ScannedHost, ...]:
+    """Ask each host, by Node, for its key; in that order. `InputError` where the file cannot be read."""
+    known = KnownHosts(HostKeyFiles((str(file),) if file else ()), HostKeyChecking.ACCEPT_NEW)
+    shown: dict[Host, Shown] = {}
+
+    def ask(host: Host) -> CommandResult:
+        shown[host] = _shown(host, known, trust, timeout)
+        return CommandResult(0, "", "")
+
+    answers = dict(side_by_side(hosts, ask, concurrency=concurrency))
+    return tuple(_judged(node, host, (answers[node], shown.get(host)), known, trust) for node, host in hosts.items())
+
+
+class _Recorder:
+    """Takes whatever key is shown, and asks first for what the file or the authority can decide on."""
+
+    def __init__(self, known: KnownHosts, trust: Trust) -> None:
+        self._known, self._trust = known, trust
+        self.shown: Shown | None = None
+
+    def algorithms(self, host: Host) -> tuple[str, ...]:
+        return (*(ALGORITHMS if self._trust.authority else ()), *self._known.algorithms(host))
+
+    def verify(self, host: Host, shown: Shown) -> None:
+        del host
+        self.shown = shown
+
+
+def _shown(host: Host, known: KnownHosts, trust: Trust, timeout: float) -> Shown:
+    started, recorder = time.monotonic(), _Recorder(known, trust)
+    attempt = Attempt(host, started + timeout, Patience())
+    try:
+        attempt.connect(many_keys=False)
+        attempt.check_host_key(recorder)
+    except (OSError, EOFError, paramiko.SSHException) as error:
+        attempt.close()
+        failure = attempt.failure(error, started)
+        raise type(failure)(named(host, failure.message), hint=failure.hint) from error
+    finally:
+        attempt.close()
+    if recorder.shown is None:
+        raise AssertionError("a handshake that ends well shows a key")
+    return recorder.shown
+
+
+def _judged(
+    node: str, host: Host, heard: tuple[CommandResult | SshError, Shown | None], known: KnownHosts, trust: Trust
+) -> ScannedHost:
+    (answer, shown), before = heard, known.keys(host)
+    if isinstance(answer, SshError) or shown is None:
+        error = answer.message if isinstance(answer, SshError) else ""
+        return ScannedHost(node, host, Standing.UNREACHABLE, before=before, error=error)
+    if known.is_revoked(shown):
+        return ScannedHost(node, host, Standing.REVOKED, shown.key, before=before)
+    is_known = shown.key in before or known.is_certified(host, shown)
+    standing = Standing.KNOWN if is_known else Standing.CHANGED if before else Standing.NEW
+    return ScannedHost(node, host, standing, shown.key, trust.confirms(node, host, shown), before)
+
+
+def read_whole(file: Path | None) -> str:
+    """The file as it stands; empty where there is none, `InputError` where it is none of known hosts."""
+    if file is None or not file.exists():
+        return ""
+    try:
+        if file.stat().st_size > _MOST:
+            raise InputError(f"known hosts file {file}: larger than {_MOST >> 20} MiB", hint="Name another with --out.")
+        return file.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise InputError(f"known hosts file {file}: {error.strerror}") from error
+
+
+def written(before: str, taken: Sequence[ScannedHost], authority: HostKey | None) -> str:
+    """The file with the taken keys: in place of a host's other ones, at its end, or, certified, by the authority."""
+    certified = [entry for entry in taken if authority and entry.confirmed_by == "authority"]
+    lines = before.splitlines()
+    for entry in taken:
+        if entry.standing is Standing.CHANGED:
+            lines = [line for line in (_without(line, entry) for line in lines) if line is not None]
+    lines += [
+        f"{name_on_file(entry.host)} {_line(entry.key)}" for entry in taken if entry not in certified and entry.key
+    ]
+    if authority and certified:
+        names = ",".join(dict.fromkeys(name_on_file(entry.host) for entry in certified))
+        lines.append(f"@cert-authority {names} {_line(authority)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _without(line: str, entry: ScannedHost) -> str | None:
+    """A line of the file without this host's old key; None where nothing is left of it. Marked ones stay."""
+    names, _, rest = line.partition(" ")
+    key = parsed_key(line)
+    if key is None or key not in entry.before or line.startswith("@"):
+        return line
+    own = name_on_file(entry.host)
+    if names.startswith("|1|"):
+        return None
+    others = [name for name in names.split(",") if name.lower() != own]
+    return f"{','.join(others)} {rest}" if others else None
+
+
+def _line(key: HostKey) -> str:
+    return f"{key.type} {base64.b64encode(key.blob).decode()}"
+
+
+def read_authority(file: Path) -> HostKey:
+    """The public key of an authority, as ssh-keygen writes it; `InputError` where it is none."""
+    line = next((line for line in _text(file).splitlines() if line.strip() and not line.startswith("#")), "")
+    key = parsed_key(f"* {line}")
+    if key is None or key.blob[4:].partition(b"\0")[0] != key.type.encode():
+        raise InputError(f"{file} holds no public key", hint="It is the authority's KEY.pub, as ssh-keygen writes it.")
+    return key
+
+
+def read_fingerprints(place: Path, nodes: Iterable[str]) -> Mapping[str, frozenset[str]]:
+    """The fingerprints in a file, or, of a folder, in the files named after Nodes; `InputError` where there is none."""
+    if place.is_dir():
+        files = {node: [place / node, *sorted(place.glob(f"{node}.*"))] for node in nodes}
+        listed = {node: "\n".join(_text(file) for file in named if file.is_file()) for node, named in files.items()}
+    else:
+        listed = {"": _text(place)}
+    fingerprints = {node: frozenset(_FINGERPRINT.findall(text)) for node, text in listed.items()}
+    if not any(fingerprints.values()):
+        raise InputError(
+            f"{place} holds no fingerprint of a key",
+            hint="A fingerprint is written SHA256:…, as hosts print it on their console and `ssh-keygen -l` does.",
+        )
+    return fingerprints
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(_MOST).decode(errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error

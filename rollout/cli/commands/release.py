@@ -1,0 +1,72 @@
+"""`rollout release`."""
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import names
+
+VersionArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[VERSION]...", help="The held versions, as `rollout status` shows them.", show_default=False
+    ),
+]
+NodeOption = Annotated[
+    list[str] | None,
+    Flag(OWN, "Forget the failures of this node. Repeatable.", "NAME", variable="ROLLOUT_RELEASE_NODE"),
+]
+AllOption = Annotated[bool, Flag(OWN, "Forget every failure, of versions and of nodes.")]
+
+
+def release(
+    cluster: ClusterOptions,
+    lease: LeaseOptions,
+    general: GeneralOptions,
+    version: VersionArgument = None,
+    node: NodeOption = None,
+    all: AllOption = False,  # noqa: A002 - the flag's name
+) -> None:
+    """End the hold of a version that failed on too many nodes: its nodes are taken again.
+
+    Nothing is rebooted by this. With --all also a memory that is not understood begins anew; a pause stays.
+
+    \b
+    Examples:
+      rollout release 4081.2.1
+      rollout release --node worker-2
+    """
+    from rollout.cli.stages.remembering import change_memory
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.errors import UsageError
+    from rollout.model.json_text import json_document
+    from rollout.planning.memory import released
+
+    versions, nodes = tuple(dict.fromkeys(version or ())), names(node)
+    if bool(versions or nodes) == all:
+        raise UsageError("name what to release, or --all", hint="See what is held: rollout status")
+    before, after = change_memory(
+        cluster, lease.lease_namespace, partial(released, versions=versions, nodes=nodes, everything=all), anew=all
+    )
+    gone = {
+        "versions": [name for name in before.versions if name not in after.versions],
+        "nodes": [name for name in before.nodes if name not in after.nodes],
+    }
+    unknown = [name for name in (*versions, *nodes) if name not in {*gone["versions"], *gone["nodes"]}]
+    if general.as_json:
+        show_bytes(json_document({**gone, "unknown": unknown}))
+    else:
+        show(_text(gone["versions"], gone["nodes"], unknown))
+
+
+def _text(versions: list[str], nodes: list[str], unknown: list[str]) -> str:
+    from rollout.model.text import shortened
+
+    lines = [f"Released: {shortened(versions)}."] if versions else []
+    lines += [f"Failures forgotten of: {shortened(nodes)}."] if nodes else []
+    lines += [f"Nothing was held against: {shortened(unknown)}."] if unknown else []
+    return "\n".join(lines or ["Nothing to release: no failure is remembered."])

@@ -1,0 +1,122 @@
+"""Notifications of a run: an observer beside those who watch it, which nothing waits for and nothing fails by."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from rollout.adapters.notify.outbox import Outbox
+from rollout.cli import wiring
+from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.terminal import say
+from rollout.errors import RolloutError
+from rollout.execution.base.reporting import Observers
+from rollout.model.notification import AnyNote, NotifyEvent
+from rollout.model.plan import RolloutPlan
+from rollout.model.progress import StepEvent
+from rollout.model.text import timestamp
+from rollout.ports import Observer
+from rollout.report.notification_texts import Templates
+from rollout.report.notifications import Noteworthy, ended_by
+
+
+@dataclass(slots=True)
+class News:
+    """What a process that makes pass after pass has told of the pass before: the same trouble again is no news."""
+
+    before: object = None
+    now: object = None
+
+    def turn(self) -> None:
+        """A pass begins."""
+        self.before, self.now = self.now, None
+
+    def is_new(self, note: AnyNote) -> bool:
+        """Whether the pass before did not end so, too."""
+        self.now = replace(note, at="", run="")
+        return self.now != self.before
+
+
+@dataclass(slots=True)
+class _Notifier:
+    """Posts what is worth it. Safe to call from many threads; `is_stopped`: whether the run's end was asked for.
+
+    A defect of this program costs the notifications, of which it warns once, and never the rollout.
+    """
+
+    noteworthy: Noteworthy
+    outbox: Outbox
+    events: frozenset[NotifyEvent]
+    templates: Templates
+    is_stopped: Callable[[], bool]
+    news: News
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    is_broken: bool = False
+
+    def notify(self, event: StepEvent) -> None:
+        with self.lock:
+            self._post(self.noteworthy.take(event, stopped=self.is_stopped()))
+
+    def broken_off(self, error: BaseException, at: datetime) -> None:
+        with self.lock:
+            self._post(self.noteworthy.broken_off(error, at))
+
+    def _post(self, notes: Iterable[AnyNote]) -> None:
+        if self.is_broken:
+            return
+        try:
+            for note in notes:
+                is_news = self.news.is_new(note) or self.noteworthy.has_begun
+                if is_news and NotifyEvent(note.event) in self.events:
+                    self.outbox.post(self.templates.worded(note))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the nodes come first
+            self.is_broken = True
+            say(f"warning: no further notifications: internal error, please report it: {type(error).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The run that notifications are of; `is_stopped`: whether its end was asked for."""
+
+    plan: RolloutPlan
+    is_stopped: Callable[[], bool]
+    resumed: bool = False
+    unattended: bool = False
+    news: News = field(default_factory=News)
+
+
+@contextmanager
+def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> Iterator[Observer]:
+    """The observer, with notifications of what it is told; leaving it waits a few seconds for those under way."""
+    places = wiring.notify_destinations(options)
+    if not places:
+        yield observer
+        return
+    noteworthy = Noteworthy(
+        subject.plan,
+        options.notify_cluster,
+        float(options.notify_held_after),
+        resumed=subject.resumed,
+        unattended=subject.unattended,
+    )
+    outbox = Outbox(places, say)
+    notifier = _Notifier(noteworthy, outbox, options.events, options.templates, subject.is_stopped, subject.news)
+    try:
+        yield Observers((observer, notifier))
+    except BaseException as error:
+        notifier.broken_off(error, wiring.system_clock().now())
+        raise
+    finally:
+        outbox.close()
+
+
+def tell_failed_pass(error: RolloutError, options: NotifyOptions, cluster: str, news: News) -> None:
+    """A pass that nobody watches ended by an error before there was a plan; unless the last one did so, too."""
+    note = replace(ended_by(error), cluster=options.notify_cluster or cluster, next="rollout doctor")
+    places = wiring.notify_destinations(options) if news.is_new(note) else ()
+    if NotifyEvent.FINISHED not in options.events or not places:
+        return
+    outbox = Outbox(places, say)
+    outbox.post(options.templates.worded(replace(note, at=timestamp(wiring.system_clock().now()))))
+    outbox.close()

@@ -1,0 +1,303 @@
+"""One pass of an operating process, which nobody watches: what may be done now is done, the rest is said and left.
+
+It goes on with what a pass before it was interrupted in, and begins anew. What a person began is left to persons.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rollout.cli import wiring
+from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
+from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
+from rollout.cli.stages.execute import Run
+from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.metrics import MeasuredPass, Meter
+from rollout.cli.stages.notify import News, tell_failed_pass
+from rollout.cli.stages.plan import Intent
+from rollout.cli.terminal import say, show, width
+from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.stop import StopRequest, TimedStop
+from rollout.execution.gates.gates import Later
+from rollout.execution.gates.policy_gates import closed
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.record.unfinished import Unfinished
+from rollout.execution.rollout.continuation import restricted, rules_of
+from rollout.execution.rollout.hand_over import move_elsewhere
+from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
+from rollout.model.cluster import Node
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy, Selection
+from rollout.model.progress import RunResult
+from rollout.model.quantity import Duration
+from rollout.planning.eligibility import excluded_by_name
+from rollout.planning.memory import why_aborted
+from rollout.planning.windows import Window
+from rollout.report.summary import summary_text, tallied
+from rollout.report.unfinished import heading, ways_out
+
+_LOOK_AGAIN = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PassSettings:
+    """All that a pass goes by, as flags, environment and file have it now."""
+
+    cluster: ClusterOptions
+    selection: Selection
+    policy: Policy
+    process: ProcessOptions
+    local: LocalGateOptions
+    prometheus_url: str
+    leftover: LeftoverOptions
+    active_deadline: Duration | None
+    as_json: bool
+
+    @property
+    def namespace(self) -> str:
+        """Where lock and record stand."""
+        return self.process.lease.lease_namespace
+
+
+@dataclass(frozen=True, slots=True)
+class PassEnd:
+    """What came of a pass, and whether a signal has asked the process to end."""
+
+    code: ExitCode
+    signalled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What outlives a pass.
+
+    `watch` knows of the lock what was seen before, `ending` ends the process, `meter` measures all passes, and `news`
+    is what notifications told. `is_standing`: pass follows pass, and no later pod takes what this one cannot.
+    """
+
+    watch: LeaseWatch
+    ending: StopRequest
+    meter: Meter
+    news: News
+    is_standing: bool = False
+
+
+def make_pass(settings: PassSettings, lasting: Lasting) -> PassEnd:
+    """Make one pass.
+
+    Raises what `apply` raises, but for another rollout under way: that is said, and no failure.
+    """
+    lasting.news.turn()
+    with lasting.meter.measured_pass(namespace=settings.namespace) as measured:
+        end = _passed(settings, lasting, measured)
+        measured.code = end.code
+    return end
+
+
+def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) -> PassEnd:
+    end = Deadline(wiring.system_clock(), settings.active_deadline) if settings.active_deadline else None
+    stop = TimedStop(end, lasting.ending, revert=settings.process.stop.stop is StopMode.REVERT)
+    meter, news = lasting.meter, lasting.news
+    try:
+        connections = gather.connect(settings.cluster, settings.selection, settings.process.ssh)
+        measured.api = connections.api
+        code = _Pass(settings, connections, stop, lasting).make()
+    except LockedError as error:
+        code = _leave(f"another rollout is under way: {error.message}", meter, as_json=settings.as_json)
+    except InterruptedRunError as error:
+        code = _leave(error.message, meter, as_json=settings.as_json)
+        code = ExitCode.INTERRUPTED if stop.asked else code
+    except RolloutError as error:
+        if news.now is None:
+            # a run that was begun has told of it
+            tell_failed_pass(error, settings.process.notify, settings.cluster.context or "", news)
+        raise
+    return PassEnd(code, stop.asked)
+
+
+def _leave(why: str, meter: Meter, *, as_json: bool) -> ExitCode:
+    """No node is begun, which is no failure."""
+    meter.skip_pass()
+    execute.tell_nothing(why) if as_json else show(f"No node is started: {why}.")
+    return ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """The stages of a pass, in the order of `make`."""
+
+    settings: PassSettings
+    connections: Connections
+    stop: TimedStop
+    lasting: Lasting
+
+    def make(self) -> ExitCode:
+        if holder := self._living_holder():
+            return self._leave(f"another rollout is under way: {holder} holds the lock")
+        nodes = gather.read_nodes(self.connections)
+        unfinished = self._unfinished(nodes)
+        if unfinished is not None and (why := _left_to_persons(unfinished, nodes)):
+            return self._leave(why)
+        if unfinished is not None and self._is_to_be_gone_on(unfinished, nodes):
+            result = self._carried_out(self._rest(unfinished))
+            if not result.complete or self.stop.requested:
+                return self._code(result)
+        if why := self._reason_to_begin_nothing():
+            return self._leave(why)
+        return self._code(self._begun_anew())
+
+    def _leave(self, why: str) -> ExitCode:
+        return _leave(why, self.lasting.meter, as_json=self.settings.as_json)
+
+    def _living_holder(self) -> str:
+        """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to."""
+        if self.settings.process.lock.force_unlock:
+            return ""
+        if self._look() is Holder.UNKNOWN:
+            say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
+        while (state := self._look()) is Holder.UNKNOWN:
+            time.sleep(_LOOK_AGAIN)
+        return self.lasting.watch.holder if state is Holder.ALIVE else ""
+
+    def _look(self) -> Holder:
+        return self.lasting.watch.look(gather.read_lock(self.connections, self.settings.namespace))
+
+    def _reason_to_begin_nothing(self) -> str:
+        """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
+        memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
+        self.lasting.meter.observe_memory(memory)
+        if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
+            return f"all nodes are {memory.pause}"
+        windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
+        return closed(windows, wiring.system_clock().now()) or why_aborted(memory)
+
+    def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
+        """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
+        unfinished = gather.find_unfinished_among(self.connections, nodes, self.settings.namespace)
+        if unfinished is None or not unfinished.record.operating:
+            return unfinished
+        return restricted(unfinished, self.settings.policy, self._meant(nodes))
+
+    def _is_to_be_gone_on(self, unfinished: Unfinished, nodes: Sequence[Node]) -> bool:
+        """Nodes that were begun are finished at any time, while gates keep the others back; those wait for theirs."""
+        if not unfinished.record.operating:
+            return False
+        if unfinished.blocks and (unfinished.begun or unfinished.unclear):
+            return True
+        left = unfinished.blocks or _waiting(unfinished, nodes)
+        return bool(left) and not self._reason_to_begin_nothing()
+
+    def _rest(self, unfinished: Unfinished) -> Run:
+        settings = self.settings
+        gates = self._gates(rules_of(unfinished))
+        run = remainder.planned_rest(
+            unfinished,
+            self.connections,
+            settings.process,
+            gates,
+            settings.leftover,
+            quiet=settings.as_json,
+            unattended=True,
+            width=width(),
+        )
+        self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
+        return run
+
+    def _meant(self, nodes: Sequence[Node]) -> frozenset[str]:
+        """The nodes that today's settings mean; none where they mean something that is not there."""
+        selection = self.settings.selection
+        try:
+            names = gather.choose(nodes, self.connections, selection)
+        except InputError as error:
+            say(f"warning: {error.message}")
+            return frozenset()
+        return frozenset(name for name in names if not excluded_by_name(name, selection))
+
+    def _begun_anew(self) -> RunResult:
+        settings = self.settings
+        intent = Intent(settings.selection, settings.policy, unattended=True)
+        gathered = new_run.gathered_by(self.connections, intent, settings.process)
+        self.lasting.meter.observe_hosts(gathered.targets.observations)
+        self.lasting.meter.observe_memory(gathered.snapshot.memory)
+        run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
+        if settings.leftover.require_all:
+            refusals.refuse_excluded(run.plan)
+        refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
+        if settings.as_json or run.plan.waves or run.deferred:
+            if not settings.as_json:
+                show(plan.shown(run.plan, gathered.snapshot, width()))
+            return self._carried_out(run)
+        result = _nothing_to_do(run.plan)
+        execute.notify_end(self._unattended(run), result, self.stop)
+        return result
+
+    def _gates(self, policy: Policy) -> GatePorts:
+        settings = self.settings
+        playbooks = wiring.node_playbooks(settings.process.playbooks, settings.process.ssh)
+        ports = wiring.gates(policy.gates.alerts, settings.local, settings.prometheus_url, playbooks)
+        return replace(ports, end=self.stop.end)
+
+    def _carried_out(self, run: Run) -> RunResult:
+        if self.stop.requested:
+            raise InterruptedRunError(f"{self.stop.why}, before anything was started")
+        result = execute.carry_out(self._unattended(run), self.stop, as_json=self.settings.as_json)
+        if result.deferred and self.lasting.is_standing:
+            _move_elsewhere(run)
+        return result
+
+    def _unattended(self, run: Run) -> Run:
+        options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
+        return replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
+
+    def _code(self, result: RunResult) -> ExitCode:
+        """What was left for another time is no failure: the next pass takes it up."""
+        if self.stop.asked and result.not_started:
+            return ExitCode.INTERRUPTED
+        untaken = [node for node in result.not_started if not isinstance(node.message, Later)]
+        missing = len(result.not_done) > len(result.deferred)
+        if result.failed or missing or (untaken and not self.stop.requested):
+            return ExitCode.PARTIAL
+        return ExitCode.OK
+
+
+def _move_elsewhere(run: Run) -> None:
+    """The own node waits for a pod elsewhere: the one that follows this, once it is evicted as any other is."""
+    own = run.targets.own_node
+    if own is None:
+        return
+    try:
+        if sentence := move_elsewhere(run.connections.api, own, run.plan.policy.drain):
+            say(sentence)
+    except RolloutError as error:
+        say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
+
+
+def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
+    """Why this is not gone on with, nor anything begun beside it; empty where an operating process may act.
+
+    `BlockedError` for a record that is not understood: nobody can tell whose it is.
+    """
+    if unfinished.is_garbled:
+        raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
+    if unfinished.record.operating or not (unfinished.blocks or _waiting(unfinished, nodes)):
+        return ""
+    return f"{heading(unfinished)}; what a person began is left to persons: {ways_out(unfinished)}"
+
+
+def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Its nodes that were not begun, and that nobody has rebooted since."""
+    boots = {node.name: node.boot_id for node in nodes}
+    return tuple(node.name for node in unfinished.untouched if boots.get(node.name) == node.boot_id)
+
+
+def _nothing_to_do(planned: RolloutPlan) -> RunResult:
+    """Say so in a line, and name the nodes that nobody could take."""
+    result = RunResult((), excluded=planned.excluded)
+    left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
+    show(f"Nothing to do: no node waits for a reboot{left_out}.")
+    if result.not_done:
+        show(summary_text(planned, result, width=width(), operating=True))
+    return result

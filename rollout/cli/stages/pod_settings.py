@@ -1,0 +1,119 @@
+"""The settings that a pod is given: the operator's file, judged as `operate` will judge it there.
+
+This machine's environment does not count, for it is not the pod's; and a file that only this machine has is refused.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rollout.cli.options import pools
+from rollout.cli.options.flattening import group
+from rollout.cli.options.gates import GateOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.settings.defaults import SETTINGS_FILE, SETTINGS_TEXT, settings_of_other
+from rollout.cli.settings.reserved import SECRETS
+from rollout.errors import UsageError
+from rollout.model.policy import Policy
+
+_COMMAND = "operate"
+_THIS_MACHINES = {
+    "kubeconfig": "the pod has its own account",
+    "context": "the pod has its own account",
+    "interactive": "nobody watches",
+}
+_WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
+_WRITTEN = frozenset({"journal", "metrics_textfile"})
+# They are read there, not here.
+_READ = frozenset(
+    {
+        *("inventory", "ssh_config", "pre_reboot_playbook", "post_reboot_playbook", "notify_file", "notify_template"),
+    }
+)
+# What the pod has from its Secret and its ConfigMap, whatever the file says.
+_OWN = frozenset({"ssh_key", "known_hosts"})
+_SECRET = re.compile(
+    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S"
+    # who has one of its URLs may write there
+    r"|(?<![\w-])notify['\"]?\s*=",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """The file's text, empty without one, and what `operate` makes of it."""
+
+    text: str
+    values: Mapping[str, Any]
+    policy: Policy
+
+
+def read_pod_settings(context: typer.Context) -> PodSettings:
+    """The settings file of this command; `UsageError` for what cannot be, must not be, or cannot work in a pod."""
+    origin, text = context.meta.get(SETTINGS_FILE, ""), context.meta.get(SETTINGS_TEXT, "")
+    written = settings_of_other(_COMMAND, context)
+    _refuse_secrets(text, origin)
+    _refuse(_unfit(written), origin)
+    values = _values(context, written, origin)
+    policy = group(GateOptions, values).added_to(group(PolicyOptions, values).with_pools(pools.given(context)))
+    return PodSettings(text, values, policy)
+
+
+def _values(context: typer.Context, written: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
+    """Every option of `operate`, parsed, by name: from the file, else its default."""
+    assert context.parent is not None  # noqa: S101 - commands stand below the program
+    command = getattr(context.parent.command, "commands")[_COMMAND]  # noqa: B009 - unknown to typer's types
+    inner = type(context)(command, info_name=_COMMAND, parent=context.parent)
+    options = (option for option in command.params if option.name != "config")
+    return {option.name: _value(option, inner, written, origin) for option in options}
+
+
+def _value(option: Any, context: typer.Context, written: Mapping[str, Any], origin: str) -> Any:
+    value = written.get(option.name, option.get_default(context))
+    if option.name in _READ | _OWN:
+        return value
+    try:
+        return option.process_value(context, value)
+    except typer.BadParameter as error:
+        # pydantic's words for a ValueError of ours
+        reason, shown = error.message.replace("Value error, ", ""), "" if option.name in SECRETS else f" = {value!r}"
+        raise UsageError(f"{origin}: {_key(option.name)}{shown}: {reason}") from error
+
+
+def _unfit(written: Mapping[str, Any]) -> Iterator[str]:
+    """What means something on this machine alone, or is written where the pod's root is read-only."""
+    for name, value in written.items():
+        if name in _THIS_MACHINES:
+            yield f"{_key(name)} ({_THIS_MACHINES[name]})"
+        elif name in _WRITTEN and not Path(value).is_relative_to(_WRITABLE):
+            yield f"{_key(name)} (the pod can write in {_WRITABLE} alone)"
+        elif name in _READ and not Path(value).is_absolute() and value != "none":
+            yield f"{_key(name)} = {value!r} (a file of this machine; mount it, and name it by its whole path)"
+
+
+def _refuse(unfit: Iterator[str], origin: str) -> None:
+    if reasons := ", ".join(unfit):
+        raise UsageError(
+            f"{origin} cannot be a pod's settings: {reasons}",
+            hint="Leave it out: have a file for the cluster, or move it into the table of another command.",
+        )
+
+
+def _refuse_secrets(text: str, origin: str) -> None:
+    """Everybody who may read the ConfigMap would read them, in whatever table or comment they stand."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if _SECRET.search(line) or line.partition("=")[0].strip(" \t'\"") in SECRETS:
+            raise UsageError(
+                f"{origin}:{number} may hold a secret, and would stand in a ConfigMap",
+                hint="Put it into a Secret as the setting's variable (ROLLOUT_NOTIFY), and name that Secret "
+                "with --env-secret.",
+            )
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,79 @@
+"""What an interrupted rollout has left, from its record to what is run; refused where something stands in its way."""
+
+from collections.abc import Mapping
+
+from rollout.cli import wiring
+from rollout.cli.options.run import LeftoverOptions, ProcessOptions
+from rollout.cli.stages import execute, gather, plan, refusals, remembering
+from rollout.cli.stages.execute import Run
+from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.journal import past_runs
+from rollout.cli.terminal import say, show
+from rollout.execution.gates.ports import GatePorts
+from rollout.execution.record.unfinished import Unfinished
+from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
+from rollout.planning.continuation import without_accepted_blockers
+from rollout.report.tables import plan_text
+from rollout.report.unfinished import older_failures, resume_text, unknown_rules
+
+
+def planned_rest(
+    unfinished: Unfinished,
+    connections: Connections,
+    process: ProcessOptions,
+    gates: GatePorts,
+    leftover: LeftoverOptions,
+    *,
+    quiet: bool,
+    unattended: bool = False,
+    width: int | None = None,
+) -> Run:
+    """What is left to run, after showing it in `width` columns; `unattended` where nobody has decided to go on."""
+    rules, retry = rules_of(unfinished), leftover.retry_failed
+    snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
+    refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
+    pending = pending_nodes(unfinished, retry_failed=retry)
+    targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
+    now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
+    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, unattended)
+    skip, held = leftover.skip_blocked, leftover.include_held
+    remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
+    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet, width=width)
+    remembering.warn_of_held(remainder.plan)
+    conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
+    if leftover.require_all:
+        refusals.refuse_left_behind(remainder.plan, remainder.inherited)
+    refusals.refuse_blocked(
+        without_accepted_blockers(remainder.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
+    )
+    return Run(
+        plan=remainder.plan,
+        targets=targets,
+        connections=connections,
+        options=execute.run_options(
+            remainder.selected,
+            process.ssh,
+            process.lease,
+            process.lock,
+            process.reboot.command,
+            execute.pods_on(remainder.plan, snapshot.pods),
+        ),
+        gates=gates,
+        stop=process.stop.stop,
+        journal=process.journal.journal,
+        notify=process.notify,
+        inherited=remainder.inherited,
+        conceded=conceded,
+    )
+
+
+def _show(
+    unfinished: Unfinished, remainder: Continuation, zones: Mapping[str, str], *, quiet: bool, width: int | None
+) -> None:
+    """What becomes of each node; where standard output is for programs, only what is not as it should be."""
+    if quiet:
+        for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
+            say(f"warning: {line}")
+        return
+    show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
+    show("\n" + plan_text(remainder.plan, zones=zones, width=width))

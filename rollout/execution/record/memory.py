@@ -1,0 +1,179 @@
+"""Writing what outlives a rollout: compare and swap, and never a reason to end one.
+
+Whatever cannot be written now is kept, and written with what comes next; in this process it counts at once.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from rollout.errors import ApiConflictError, ApiError, FencedError
+from rollout.execution.base.guard import Guard
+from rollout.execution.base.patience import PatientApi
+from rollout.execution.base.reporting import Reporter
+from rollout.gather.cluster.memory import memory_path, read_standing, written_memory
+from rollout.model import marks
+from rollout.model.memory import NO_MEMORY, Memory
+from rollout.model.plan import PlannedNode
+from rollout.model.progress import Outcome, Phase
+from rollout.planning.memory import Ended, begun_by_hand, noted, why_held
+from rollout.ports import ClusterApi
+
+Change = Callable[[Memory], Memory]
+
+_ATTEMPTS = 10
+# In seconds: how long a read is good for, and how long a write is tried while a node waits for it.
+_FRESH = 1.0
+_PATIENCE = 30.0
+
+
+def rewrite(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
+    """Read, change, write; again where somebody wrote in between. The memory as it stands then.
+
+    One that is not understood is begun anew, but for one of another version of this program, unless `anew` says so.
+    `ApiError` where it cannot be done.
+    """
+    path = memory_path(namespace)
+    for _attempt in range(_ATTEMPTS):
+        standing = read_standing(api, namespace)
+        if standing.memory.is_newer and not anew:
+            raise ApiError(f"{standing.memory.problem}: it is left as it is")
+        changed = change(NO_MEMORY if standing.memory.problem else standing.memory)
+        if changed == standing.memory:
+            return changed
+        body = written_memory(changed, standing, namespace)
+        try:
+            if standing.body is None:
+                api.create(path.rpartition("/")[0], body)
+            else:
+                api.replace(path, body)
+        except ApiConflictError:
+            continue
+        return changed
+    raise ApiError(f"the ConfigMap {namespace}/{marks.MEMORY_NAME} changes too often to be written")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Of one run: its id, how many failures it allows, and whether its rules take nodes of held versions too.
+
+    `retried` are nodes that are tried again, whatever is held against them.
+    """
+
+    run: str
+    namespace: str
+    limit: int
+    include_held: bool
+    retried: frozenset[str] = frozenset()
+
+    def is_despite(self, node: str) -> bool:
+        """Whether this node is taken although its version is held."""
+        return self.include_held or node in self.retried
+
+
+class RunMemory:
+    """What one run asks of the memory, and what it leaves there. For many threads."""
+
+    def __init__(self, cluster: PatientApi, guard: Guard, report: Reporter, terms: Terms) -> None:
+        self._cluster = cluster
+        self._guard = guard
+        self._report = report
+        self._terms = terms
+        self._lock = threading.Lock()
+        self._pending: list[Change] = []
+        self._seen = NO_MEMORY
+        self._seen_at = float("-inf")
+        self._warned: set[str] = set()
+
+    def why_paused(self) -> str:
+        """Why no node may begin now; empty where they may."""
+        pause = self._now_remembered().pause
+        if pause is None or pause.is_over(self._cluster.api.server_time()):
+            return ""
+        return f"all nodes are {pause}"
+
+    def why_held(self, planned: PlannedNode) -> str:
+        """Why this node may not begin for the version that it has staged; empty where it may."""
+        if self._terms.is_despite(planned.name):
+            return ""
+        held = why_held(self._now_remembered(), planned.staged_version, self._terms.limit)
+        return f"{held}; rollout release {planned.staged_version}" if held else ""
+
+    def begin_by_hand(self) -> None:
+        """A person begins: an earlier abort keeps unattended passes back no longer."""
+        with self._lock:
+            if self._read().aborted is not None:
+                self._pending.append(begun_by_hand)
+                self._write()
+
+    def note(self, planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
+        """Remember a node's end; a second time is none."""
+        terms = self._terms
+        end = Ended(
+            planned.name, planned.staged_version, outcome, phase, terms.run, terms.limit, terms.is_despite(planned.name)
+        )
+        with self._lock:
+            self._pending.append(partial(noted, end=end, now=self._now))
+            before, after = self._seen, self._with_pending(self._seen)
+            if self._seen_at > float("-inf") and after == before:
+                self._pending.clear()
+                return
+            self._write()
+        version = planned.staged_version
+        if (why := why_held(self._seen, version)) and not why_held(before, version):
+            message = f"{why}. Nodes that have it staged are left out: rollout release {version}"
+            self._report.version_held(version, self._seen.versions[version].nodes, message)
+
+    @property
+    def _now(self) -> datetime:
+        return self._cluster.api.server_time() or self._cluster.clock.now()
+
+    def _with_pending(self, memory: Memory) -> Memory:
+        for change in self._pending:
+            memory = change(memory)
+        return memory
+
+    def _now_remembered(self) -> Memory:
+        with self._lock:
+            return self._read()
+
+    def _read(self) -> Memory:
+        """As it stands now; what was seen last where that cannot be told."""
+        now = self._cluster.clock.monotonic()
+        if now - self._seen_at < _FRESH:
+            return self._seen
+        try:
+            memory = self._cluster.ask(lambda api: read_standing(api, self._terms.namespace)).memory
+        except ApiError as error:
+            self._warn(f"what earlier rollouts have left to remember cannot be read: {error.message}")
+        else:
+            self._seen = self._with_pending(memory)
+            if memory.problem:
+                self._warn(f"{memory.problem}: it counts as nothing")
+        self._seen_at = now
+        return self._seen
+
+    def _write(self) -> None:
+        """All that is pending; where it cannot be done, this process goes by it nevertheless."""
+        try:
+            self._guard.check()
+            deadline = self._cluster.deadline(min(_PATIENCE, self._cluster.seconds))
+            self._seen = self._cluster.ask(self._rewrite, deadline)
+        except FencedError:
+            return
+        except ApiError as error:
+            self._warn(f"this cannot be remembered for later rollouts: {error.message}")
+            self._seen = self._with_pending(self._seen)
+        else:
+            self._pending.clear()
+
+    def _rewrite(self, api: ClusterApi) -> Memory:
+        self._guard.check()
+        return rewrite(api, self._terms.namespace, self._with_pending)
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self._report.notice(f"warning: {message}")

@@ -1,0 +1,37 @@
+"""What earlier rollouts, and people, have left that holds nodes back. Pure."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from rollout.gather.doctor.checks import Check, CheckName, warned
+from rollout.model.cluster import Node
+from rollout.model.memory import Memory, Pause
+from rollout.model.pause import pause_on
+
+_ANEW = "Begin it anew: rollout release --all."
+
+
+def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
+    """One verdict for each thing to know; `subject` is the ConfigMap with its namespace."""
+    if memory.problem:
+        yield warned(CheckName.MEMORY, subject, memory.problem, _ANEW)
+    for version, failed in memory.versions.items():
+        if failed.held_since:
+            message = f"held since {failed.held_since}: it failed on {len(failed.nodes)} nodes"
+            yield warned(CheckName.MEMORY, version, message, f"Once its cause is known: rollout release {version}.")
+
+
+def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:
+    """The pause of all nodes, and pauses that have ended by themselves; what else is paused, planning tells."""
+    if memory.pause is not None:
+        yield _pause_check("all nodes", memory.pause, "--all", now)
+    for node in nodes:
+        pause = pause_on(node)
+        if pause is not None and pause.is_over(now):
+            yield _pause_check(node.name, pause, node.name, now)
+
+
+def _pause_check(subject: str, pause: Pause, named: str, now: datetime | None) -> Check:
+    if pause.is_over(now):
+        return warned(CheckName.PAUSE, subject, f"its pause is over: {pause}", f"Tidy up: rollout unpause {named}.")
+    return warned(CheckName.PAUSE, subject, str(pause), f"Where it is no longer wanted: rollout unpause {named}.")

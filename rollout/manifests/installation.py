@@ -1,0 +1,80 @@
+"""What is installed: the operator's choices, as the objects are made from them."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rollout.model.marks import LEASE_NAMESPACE
+
+# An object as the API server takes it.
+Json = dict[str, Any]
+
+DEFAULT_NAME = "node-rollout"
+
+
+class Kind(StrEnum):
+    """What to print: a workload with all that it needs, or the roles alone."""
+
+    CRONJOB = "cronjob"
+    DEPLOYMENT = "deployment"
+    JOB = "job"
+    ROLES = "roles"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """When a pass begins, and how long things may take; seconds.
+
+    `schedule` is a CronJob's, in `time_zone`; `every` a Deployment's pause between two passes. A pass of a Job ends
+    within `deadline`. `grace` is what the nodes in flight may need after SIGTERM.
+    """
+
+    schedule: str
+    time_zone: str
+    every: int
+    deadline: int
+    grace: int
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which account may do what, and where the lock is."""
+
+    name: str = DEFAULT_NAME
+    namespace: str = DEFAULT_NAME
+    lease_namespace: str = LEASE_NAMESPACE
+    disable_eviction: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What the pod reads: two texts, `settings` may be empty, and the names of Secrets, `env_secret` may be empty."""
+
+    settings: str
+    known_hosts: str
+    ssh_secret: str
+    env_secret: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where a standing process serves metrics and probes: as it is written, empty for nowhere, and the port in it.
+
+    `is_reachable`: on an address of the pod, not of its loopback alone.
+    """
+
+    address: str = ""
+    port: int = 0
+    is_reachable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """All of it."""
+
+    kind: Kind
+    image: str
+    access: Access
+    files: Files
+    times: Times
+    listen: Listen = Listen()

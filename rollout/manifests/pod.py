@@ -1,0 +1,160 @@
+"""The pod: what it is told, what it can reach, and what it may not do.
+
+It meets the Pod Security Standard `restricted`. Its root cannot be written: what has to be written (the journal,
+Ansible's and OpenSSH's files) goes to an emptyDir on /tmp.
+"""
+
+from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind, Listen
+from rollout.model import marks
+
+_USER = 65532
+_SETTINGS, _SSH, _SCRATCH = "/etc/rollout/settings", "/etc/rollout/ssh", "/tmp"  # noqa: S108 - a volume of its own
+# The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
+SSH_KEY = "ssh-privatekey"
+SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
+_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+# Typhoon's label and taint.
+_CONTROLLER_LABEL, _CONTROLLER_TAINT = "node.kubernetes.io/controller", "node-role.kubernetes.io/controller"
+_TOLERATED = (_CONTROL_PLANE, "node-role.kubernetes.io/etcd", _CONTROLLER_TAINT, "CriticalAddonsOnly")
+
+# Autoscalers leave the pod where it is.
+_UNDISTURBED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+
+
+def labels(installation: Installation) -> Json:
+    """What the pods, and everything else that is printed, are found by."""
+    return {"app.kubernetes.io/name": DEFAULT_NAME, "app.kubernetes.io/instance": installation.access.name}
+
+
+def config_name(installation: Installation) -> str:
+    """The ConfigMap's name; not that of the record, which may stand in the same namespace."""
+    return f"{installation.access.name}-config"
+
+
+def pod_template(installation: Installation) -> Json:
+    """The template of a Job, or of a Deployment."""
+    return {
+        "metadata": {"labels": labels(installation), "annotations": dict(_UNDISTURBED)},
+        "spec": {
+            "serviceAccountName": installation.access.name,
+            "automountServiceAccountToken": True,
+            "enableServiceLinks": False,
+            **({} if installation.kind is Kind.DEPLOYMENT else {"restartPolicy": "Never"}),
+            "terminationGracePeriodSeconds": installation.times.grace,
+            "affinity": _affinity(installation),
+            "tolerations": [{"key": key, "operator": "Exists"} for key in _TOLERATED],
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": _USER,
+                "runAsGroup": _USER,
+                "fsGroup": _USER,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [_container(installation)],
+            "volumes": _volumes(installation),
+        },
+    }
+
+
+def _affinity(installation: Installation) -> Json:
+    """Not on a node that is left for a process elsewhere; on a control-plane node where there is one: they come last.
+
+    Replicas on different nodes. None of it is demanded: a cluster may have no other node.
+    """
+    prefer = "preferredDuringSchedulingIgnoredDuringExecution"
+    wishes = (
+        (100, {"key": marks.DEFERRED, "operator": "DoesNotExist"}),
+        *((10, {"key": key, "operator": "Exists"}) for key in (_CONTROL_PLANE, _CONTROLLER_LABEL)),
+    )
+    nodes = [{"weight": weight, "preference": {"matchExpressions": [wish]}} for weight, wish in wishes]
+    affinity: Json = {"nodeAffinity": {prefer: nodes}}
+    if installation.kind is Kind.DEPLOYMENT:
+        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels(installation)}}
+        affinity["podAntiAffinity"] = {prefer: [{"weight": 100, "podAffinityTerm": term}]}
+    return affinity
+
+
+def _container(installation: Installation) -> Json:
+    env_secret = installation.files.env_secret
+    return {
+        "name": "rollout",
+        "image": installation.image,
+        "imagePullPolicy": "IfNotPresent" if names_registry(installation.image) else "Never",
+        "args": _arguments(installation),
+        **_probes(installation.listen),
+        "env": _environment(installation),
+        **({"envFrom": [{"secretRef": {"name": env_secret}}]} if env_secret else {}),
+        "resources": {
+            # measured: 88 MiB for 76 pods, 367 MiB for a plan over 30,000; Ansible takes more
+            "requests": {"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "64Mi"},
+            "limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "512Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "settings", "mountPath": _SETTINGS, "readOnly": True},
+            {"name": "ssh", "mountPath": _SSH, "readOnly": True},
+            {"name": "scratch", "mountPath": _SCRATCH},
+        ],
+    }
+
+
+def _probes(listen: Listen) -> Json:
+    """Whether the process answers; that its passes fail is told by alerts, and no reason to start it anew."""
+    if not listen.is_reachable:
+        return {}
+    request = {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 30, "timeoutSeconds": 5}
+    return {
+        "ports": [{"name": "metrics", "containerPort": listen.port, "protocol": "TCP"}],
+        "startupProbe": {**request, "periodSeconds": 5, "failureThreshold": 24},
+        "livenessProbe": {**request, "failureThreshold": 6},
+    }
+
+
+def names_registry(image: str) -> bool:
+    """Whether an image names its registry: without one, every node would ask Docker Hub for somebody else's."""
+    host, slash, _ = image.partition("/")
+    return bool(slash) and ("." in host or ":" in host or host == "localhost")
+
+
+def _arguments(installation: Installation) -> list[str]:
+    times = installation.times
+    if installation.kind is Kind.DEPLOYMENT:
+        listen = ["--metrics-listen", installation.listen.address] if installation.listen.address else []
+        return ["operate", "--every", f"{times.every}s", *listen, "--output", "json"]
+    return ["operate", "--once", "--active-deadline", f"{times.deadline}s", "--output", "json"]
+
+
+def _environment(installation: Installation) -> list[Json]:
+    """Where the files are, and by the downward API where the pod itself is."""
+    settings = {"ROLLOUT_CONFIG": f"{_SETTINGS}/{SETTINGS_FILE}"} if installation.files.settings else {}
+    values = {
+        **settings,
+        "ROLLOUT_KNOWN_HOSTS": f"{_SETTINGS}/{KNOWN_HOSTS_FILE}",
+        "ROLLOUT_SSH_KEY": f"{_SSH}/{SSH_KEY}",
+        "ROLLOUT_LEASE_NAMESPACE": installation.access.lease_namespace,
+        "HOME": _SCRATCH,
+        "TMPDIR": _SCRATCH,
+        "XDG_STATE_HOME": f"{_SCRATCH}/state",
+        **({"ROLLOUT_DISABLE_EVICTION": "true"} if installation.access.disable_eviction else {}),
+    }
+    own = {
+        "ROLLOUT_NODE_NAME": "spec.nodeName",
+        "ROLLOUT_POD_NAME": "metadata.name",
+        "ROLLOUT_POD_NAMESPACE": "metadata.namespace",
+    }
+    return [
+        *({"name": name, "value": value} for name, value in values.items()),
+        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in own.items()),
+    ]
+
+
+def _volumes(installation: Installation) -> list[Json]:
+    return [
+        {"name": "settings", "configMap": {"name": config_name(installation)}},
+        {"name": "ssh", "secret": {"secretName": installation.files.ssh_secret, "defaultMode": 0o440}},
+        {"name": "scratch", "emptyDir": {"sizeLimit": "256Mi"}},
+    ]

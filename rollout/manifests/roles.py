@@ -1,0 +1,67 @@
+"""Roles made of the rights that the program asks for: nothing that it uses is missing, nothing else is in them.
+
+What is written beside Nodes and pods is granted in one namespace: the Lease and the ConfigMaps where the lock is, by
+name (`create` cannot be limited to one). Events about Nodes stand in `default`, for the API server refuses the Event of
+an object without a namespace in any other.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from rollout.gather.cluster.rights import Right, apply_rights
+from rollout.manifests.installation import Access, Json
+
+_API = "rbac.authorization.k8s.io"
+
+
+def roles(access: Access) -> tuple[Json, ...]:
+    """A ClusterRole, and a Role for each namespace that is written in."""
+    rights = apply_rights(access.lease_namespace, disable_eviction=access.disable_eviction)
+    # in the order of the rights: the lock's namespace comes first
+    places = dict.fromkeys(right.namespace for right in rights if _is_namespaced(right))
+    return (
+        _role("ClusterRole", {"name": access.name}, (right for right in rights if not _is_namespaced(right))),
+        *(
+            _role(
+                "Role",
+                {"name": access.name, "namespace": place},
+                (right for right in rights if _is_namespaced(right) and right.namespace == place),
+            )
+            for place in places
+        ),
+    )
+
+
+def bindings(access: Access) -> Iterator[Json]:
+    """Each role bound to the account."""
+    account = {"kind": "ServiceAccount", "name": access.name, "namespace": access.namespace}
+    for role in roles(access):
+        yield {
+            "apiVersion": f"{_API}/v1",
+            "kind": f"{role['kind']}Binding",
+            "metadata": role["metadata"],
+            "roleRef": {"apiGroup": _API, "kind": role["kind"], "name": access.name},
+            "subjects": [account],
+        }
+
+
+def _is_namespaced(right: Right) -> bool:
+    """A namespace itself is in none, though access reviews name it as its own."""
+    return bool(right.namespace) and right.resource != "namespaces"
+
+
+def _role(kind: str, metadata: Json, rights: Iterable[Right]) -> Json:
+    return {"apiVersion": f"{_API}/v1", "kind": kind, "metadata": metadata, "rules": list(_rules(rights))}
+
+
+def _rules(rights: Iterable[Right]) -> Iterator[Json]:
+    """The verbs of one resource together, then the resources with the same verbs."""
+    verbs: dict[tuple[str, str, str], dict[str, None]] = {}
+    for right in rights:
+        resource = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+        verbs.setdefault((right.group, right.name, resource), {})[right.verb] = None
+    resources: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for (group, name, resource), allowed in verbs.items():
+        resources.setdefault((group, name, tuple(sorted(allowed))), []).append(resource)
+    for (group, name, allowed_verbs), alike in resources.items():
+        names = {"resourceNames": [name]} if name else {}
+        yield {"apiGroups": [group], "resources": alike, **names, "verbs": list(allowed_verbs)}

@@ -1,0 +1,73 @@
+"""The objects as texts: a YAML stream, a List in JSON, or the files of a kustomization."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import yaml
+
+from rollout.manifests.installation import Files, Installation, Json
+from rollout.manifests.objects import config_map, objects
+from rollout.manifests.pod import KNOWN_HOSTS_FILE, SETTINGS_FILE, config_name
+
+_WIDTH = 100
+
+
+class _Dumper(yaml.SafeDumper):
+    """As people write it: texts of several lines as such, and nothing by reference."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the library's interface
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+def _list(dumper: yaml.SafeDumper, items: Sequence[object]) -> yaml.SequenceNode:
+    """Verbs and other words on one line."""
+    words = all(isinstance(item, str) for item in items)
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", items, flow_style=words)
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(list, _list)
+
+
+def yaml_text(documents: Iterable[Json]) -> str:
+    """A stream of documents."""
+    return yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=_WIDTH, explicit_start=True)
+
+
+def list_document(documents: Sequence[Json]) -> Json:
+    """All of them as one object, as kubectl writes several in JSON."""
+    return {"apiVersion": "v1", "kind": "List", "items": documents}
+
+
+def kustomization(installation: Installation) -> Mapping[str, str]:
+    """Files by name: a base, with the settings as files of their own; pods read them anew."""
+    config = config_map(installation)
+    resources = [document for document in objects(installation) if document["kind"] != "ConfigMap"]
+    files = {f"{document['kind'].lower()}{_place(document)}.yaml": yaml_text([document]) for document in resources}
+    generator = {
+        "name": config_name(installation),
+        "namespace": installation.access.namespace,
+        "files": sorted(config["data"]),
+        "options": {"disableNameSuffixHash": True, "labels": config["metadata"]["labels"]},
+    }
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": list(files),
+        "configMapGenerator": [generator],
+    }
+    return {"kustomization.yaml": yaml_text([document]), **files, **_settings(installation.files)}
+
+
+def _place(document: Json) -> str:
+    """What tells two objects of a kind apart: the Roles, and their bindings."""
+    is_role = document["kind"] in ("Role", "RoleBinding")
+    return f"-{document['metadata']['namespace']}" if is_role else ""
+
+
+def _settings(files: Files) -> Mapping[str, str]:
+    settings = {SETTINGS_FILE: files.settings} if files.settings else {}
+    return {**settings, KNOWN_HOSTS_FILE: files.known_hosts}

@@ -1,0 +1,91 @@
+"""What outlives a rollout: which nodes failed, which versions did, and whether everything is paused.
+
+It stands on the cluster, so that a pass of tomorrow, from another machine, knows of tonight's. Times are RFC 3339 in
+UTC by the API server's clock, the only one that all passes share.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from rollout.model.text import excerpt
+
+# What is kept: 900 kB at the very most, of the mebibyte that a ConfigMap holds.
+MOST_NODES = 1000
+MOST_VERSIONS = 10
+# A version that failed on so many is held, whatever --max-failures says.
+MOST_NODES_OF_VERSION = 200
+# In characters.
+_LONGEST_PAUSE = 400
+
+
+def moment(stamp: str) -> datetime | None:
+    """A written time; None for none, and for what is not one."""
+    try:
+        read = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    return read if read.tzinfo else read.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Who paused a node, or all, when and why; `until` is when it ends by itself, empty for never."""
+
+    by: str = ""
+    at: str = ""
+    reason: str = ""
+    until: str = ""
+
+    def is_over(self, now: datetime | None) -> bool:
+        """Whether it has ended by itself; not where the time is unknown, or its end is not understood."""
+        end = moment(self.until)
+        return end is not None and now is not None and end <= now
+
+    def __str__(self) -> str:
+        """`paused by ada until 2026-11-23T06:00:00Z: no reboots during the sale`; one line."""
+        parts = ("paused", f"by {self.by}" if self.by else "", f"until {self.until}" if self.until else "")
+        return excerpt(" ".join(filter(None, parts)) + (f": {self.reason}" if self.reason else ""), _LONGEST_PAUSE)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFailures:
+    """How often a node failed since it last succeeded, and its last failure: when, how, in which rollout.
+
+    `version` is the one that failed on it, empty where the failure was not the version's.
+    """
+
+    failures: int
+    at: str
+    outcome: str
+    run: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFailures:
+    """The nodes on which a version failed, in that order, and when last; `held_since` is empty where it is not held."""
+
+    nodes: tuple[str, ...]
+    at: str
+    held_since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """All of it. `pause` is of all nodes, None where there is none.
+
+    `aborted` says who aborted a rollout, and as its reason which: no unattended pass begins another by itself.
+    `problem` says why what stands on the cluster is not understood, and is empty where it is; what is not understood
+    counts as nothing. `is_newer`: another version of this program has written it, and it is not written over.
+    """
+
+    nodes: Mapping[str, NodeFailures] = field(default_factory=dict)
+    versions: Mapping[str, VersionFailures] = field(default_factory=dict)
+    pause: Pause | None = None
+    aborted: Pause | None = None
+    problem: str = ""
+    is_newer: bool = False
+
+
+NO_MEMORY = Memory()

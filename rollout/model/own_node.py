@@ -1,0 +1,60 @@
+"""The node under this process, where it runs in a pod: never drained, for the drain would end who drains it.
+
+It is left for a run whose process is elsewhere, and marked so that the next pod is placed elsewhere: by the soft taint,
+and by a label, which the pod's affinity can name. Neither keeps any pod away for good, as a cordon would.
+"""
+
+from dataclasses import dataclass
+
+from rollout.model.plan import ExclusionReason
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPod:
+    """What a process in a pod knows of where it runs; each empty where it does not know.
+
+    `node` is what the downward API says; `boot_id` that of the kernel under it, which is the node's, but in a sandbox
+    with a kernel of its own. `server` is the API server of the cluster that it runs in.
+    """
+
+    node: str = ""
+    namespace: str = ""
+    name: str = ""
+    boot_id: str = ""
+    server: str = ""
+
+    @property
+    def key(self) -> str:
+        """Namespace/name; empty where they are not known."""
+        return f"{self.namespace}/{self.name}" if self.namespace and self.name else ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """The node under this process. `pod` is namespace/name, or empty; `is_only_place`: no other node takes that pod."""
+
+    name: str
+    pod: str = ""
+    is_only_place: bool = False
+
+    @property
+    def reason(self) -> ExclusionReason:
+        """Deferred where a run from elsewhere can take it; else its own word."""
+        return ExclusionReason.OWN_NODE if self.is_only_place else ExclusionReason.DEFERRED
+
+    @property
+    def message(self) -> str:
+        """Why it is not taken, and by whom it will be."""
+        if self.is_only_place:
+            return f"{self.presence}, which no other node would take: run rollout from outside the cluster"
+        return f"{self.presence}: the next run takes it, from another node"
+
+    @property
+    def marker(self) -> str:
+        """By what a deferred node says that this process has left it; empty where its pod is not known."""
+        return f"pod {self.pod}" if self.pod else ""
+
+    @property
+    def presence(self) -> str:
+        """That this process is there."""
+        return f"this process runs on it, in {f'the pod {self.pod}' if self.pod else 'a pod'}"

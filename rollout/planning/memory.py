@@ -1,0 +1,239 @@
+"""What is remembered of earlier rollouts, judged and changed. Pure: the time is given.
+
+A node that failed rests for an hour, then for four, then for a day each time, until it succeeds. A version that failed
+on as many nodes as `--max-failures` allows, over all rollouts, is held.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from rollout.model.memory import (
+    MOST_NODES,
+    MOST_NODES_OF_VERSION,
+    MOST_VERSIONS,
+    NO_MEMORY,
+    Memory,
+    NodeFailures,
+    Pause,
+    VersionFailures,
+    moment,
+)
+from rollout.model.plan import ExclusionReason, WarningKind
+from rollout.model.progress import Outcome, Phase
+from rollout.model.text import counted, excerpt, shortened
+
+PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
+_LONGEST_NAME = 253
+_LONGEST_SENTENCE = 400
+_LONGEST_VERSION = 128
+# Nothing was tried with these nodes, or not by this process: they tell nothing of the node.
+_NO_FAILURES = frozenset({Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED})
+_OF_THE_VERSION = frozenset({Outcome.ROLLED_BACK, Outcome.NOT_BACK, Outcome.NOT_READY})
+# A failure later than this from now was stamped by a clock that was wrong.
+_LATE_CLOCK = timedelta(days=1)
+_BOOTED = frozenset({Phase.BOOTED, Phase.READY})
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A node's end in a rollout. `version` is the one that was staged, empty where none was, or it is not known.
+
+    `limit` is how many failures that rollout allows; `despite_hold`: its rules take nodes of held versions too.
+    """
+
+    node: str
+    version: str
+    outcome: Outcome
+    phase: Phase
+    run: str
+    limit: int
+    despite_hold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """By what a memory is judged.
+
+    `now` is the API server's time, None where it has not told it; `limit` is how many failures of a version are
+    allowed. `unattended`: nodes that rest are left out, for nobody has decided to try them again. `retried` are nodes
+    for which somebody has: nothing is held against these.
+    """
+
+    now: datetime | None = None
+    limit: int = MOST_NODES_OF_VERSION
+    include_held: bool = False
+    unattended: bool = False
+    retried: frozenset[str] = frozenset()
+
+
+UNJUDGED = Rules()
+Objection = tuple[ExclusionReason, str]
+
+
+def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objection | None:
+    """Why a node with this version staged is left out for what is remembered, or None."""
+    if memory.pause is not None and not memory.pause.is_over(rules.now):
+        return ExclusionReason.PAUSED, f"all nodes are {memory.pause}"
+    if rules.include_held or node in rules.retried:
+        return None
+    if why := why_held(memory, version, rules.limit):
+        return ExclusionReason.VERSION_HELD, f"{why} (rollout release {version}, or --include-held)"
+    if rules.unattended and (why := why_resting(memory, node, version, rules.now)):
+        return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
+    return None
+
+
+def concerns(memory: Memory, node: str, version: str, rules: Rules) -> Iterator[tuple[WarningKind, str]]:
+    """What is remembered against a node that is planned all the same."""
+    if why := why_held(memory, version, rules.limit):
+        yield WarningKind.VERSION_HELD, f"taken all the same, as asked for: {why}"
+    elif why := why_resting(memory, node, version, rules.now):
+        yield WarningKind.FAILED_RECENTLY, f"rollout operate would leave it out: {why}"
+
+
+def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -> str:
+    """Why nodes with this version staged are left out; empty where they are not."""
+    known = memory.versions.get(version)
+    if known is None or not (known.held_since or len(known.nodes) >= limit):
+        return ""
+    nodes = counted(len(known.nodes), "node")
+    return f"version {version} is held: it failed on {nodes}, {shortened(known.nodes, 3)}, last {known.at}"
+
+
+def why_resting(memory: Memory, node: str, version: str, now: datetime | None) -> str:
+    """Why a node is not tried again yet; empty where it may be, as with another version than the one that failed."""
+    until = resting_until(memory, node, version, now)
+    if not until:
+        return ""
+    failures = memory.nodes[node]
+    times = f", {failures.failures} times in a row" if failures.failures > 1 else ""
+    return f"it failed at {failures.at} ({failures.outcome}{times}): not tried again before {until}"
+
+
+def resting_until(memory: Memory, node: str, version: str, now: datetime | None) -> str:
+    """Until when a node rests, RFC 3339 in UTC; empty where it does not. `version` is what it has staged."""
+    failures = memory.nodes.get(node)
+    at = moment(failures.at) if failures else None
+    if failures is None or at is None or now is None or failures.version not in ("", version):
+        return ""
+    until = at + pause_after(failures.failures)
+    return _written(until) if at - _LATE_CLOCK <= now < until else ""
+
+
+def pause_after(failures: int) -> timedelta:
+    """How long a node rests after that many failures in a row."""
+    return PAUSES[min(failures, len(PAUSES)) - 1] if failures > 0 else timedelta(0)
+
+
+def noted(memory: Memory, end: Ended, now: datetime) -> Memory:
+    """The memory with a node's end in it; the same where it was noted before, or tells nothing."""
+    if end.outcome is Outcome.SUCCEEDED:
+        return _succeeded(memory, end)
+    if end.outcome in _NO_FAILURES or len(end.node) > _LONGEST_NAME:
+        return memory
+    before = memory.nodes.get(end.node)
+    if before is not None and (before.run, before.outcome) == (end.run, end.outcome):
+        return memory
+    blamed = end.version if _is_of_the_version(end) else ""
+    count = 1 + (before.failures if before else 0)
+    failures = NodeFailures(count, _written(now), end.outcome.value, end.run, blamed)
+    nodes = _latest({**memory.nodes, end.node: failures}, MOST_NODES)
+    versions = _with_failure(memory.versions, end, now) if blamed else memory.versions
+    return replace(memory, nodes=nodes, versions=versions)
+
+
+def _is_of_the_version(end: Ended) -> bool:
+    """Whether the update may be to blame: the node went down for it, and did not come back with it, or not well."""
+    is_sound = 0 < len(end.version) <= _LONGEST_VERSION and end.version.isprintable()
+    return is_sound and (
+        end.outcome in _OF_THE_VERSION or (end.outcome is Outcome.CHECK_FAILED and end.phase in _BOOTED)
+    )
+
+
+def _with_failure(versions: Mapping[str, VersionFailures], end: Ended, now: datetime) -> Mapping[str, VersionFailures]:
+    known = versions.get(end.version, VersionFailures((), ""))
+    nodes = tuple(dict.fromkeys((*known.nodes, end.node)))[:MOST_NODES_OF_VERSION]
+    is_held = len(nodes) >= min(end.limit, MOST_NODES_OF_VERSION)
+    held_since = known.held_since or (_written(now) if is_held else "")
+    return _latest({**versions, end.version: VersionFailures(nodes, _written(now), held_since)}, MOST_VERSIONS)
+
+
+def _succeeded(memory: Memory, end: Ended) -> Memory:
+    """Its failures are over; and where it was taken despite the hold of its version, so is the hold."""
+    memory = replace(memory, nodes=_without(memory.nodes, end.node))
+    known = memory.versions.get(end.version)
+    if known is None:
+        return memory
+    if end.despite_hold and known.held_since:
+        return released_version(memory, end.version)
+    nodes = tuple(node for node in known.nodes if node != end.node)
+    if not nodes and not known.held_since:
+        return replace(memory, versions=_without(memory.versions, end.version))
+    return replace(memory, versions={**memory.versions, end.version: replace(known, nodes=nodes)})
+
+
+def released_version(memory: Memory, version: str) -> Memory:
+    """Without the failures of a version, and the rests of the nodes on which it failed."""
+    nodes = {name: failures for name, failures in memory.nodes.items() if failures.version != version}
+    return replace(memory, nodes=nodes, versions=_without(memory.versions, version))
+
+
+def released_node(memory: Memory, node: str) -> Memory:
+    """Without a node's failures."""
+    return replace(memory, nodes=_without(memory.nodes, node))
+
+
+def released(memory: Memory, *, versions: Sequence[str], nodes: Sequence[str], everything: bool) -> Memory:
+    """Without what is held against these; a pause of all nodes stays."""
+    if everything:
+        return replace(NO_MEMORY, pause=memory.pause, aborted=memory.aborted)
+    for version in versions:
+        memory = released_version(memory, version)
+    for node in nodes:
+        memory = released_node(memory, node)
+    return memory
+
+
+def with_pause(memory: Memory, *, pause: Pause | None) -> Memory:
+    """With all nodes paused so; or not paused, nor kept from unattended passes by an abort."""
+    return replace(memory, pause=pause, aborted=memory.aborted if pause else None)
+
+
+def with_abort(memory: Memory, *, aborted: Pause) -> Memory:
+    """With a rollout that a person aborted: none begins by itself."""
+    return replace(memory, aborted=aborted)
+
+
+def begun_by_hand(memory: Memory) -> Memory:
+    """After a person has begun another."""
+    return replace(memory, aborted=None)
+
+
+def why_aborted(memory: Memory) -> str:
+    """Why no unattended pass begins anything; empty where one may."""
+    if (aborted := memory.aborted) is None:
+        return ""
+    what = excerpt(f"rollout {aborted.reason} was aborted by {aborted.by} at {aborted.at}", _LONGEST_SENTENCE)
+    return f"{what}: begin another with `rollout apply`, or let passes begin again with `rollout unpause --all`"
+
+
+def _without(entries: Mapping[str, T], name: str) -> Mapping[str, T]:
+    return {key: entry for key, entry in entries.items() if key != name} if name in entries else entries
+
+
+_Entry = TypeVar("_Entry", NodeFailures, VersionFailures)
+
+
+def _latest(entries: Mapping[str, _Entry], most: int) -> Mapping[str, _Entry]:
+    """As many as may be kept: those that were written last."""
+    if len(entries) <= most:
+        return entries
+    return dict(sorted(entries.items(), key=lambda item: item[1].at)[-most:])
+
+
+def _written(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,138 @@
+"""Of two policies the stricter one, rule by rule: for a rollout that is gone on with after its configuration changed.
+
+Where neither of two values is stricter than the other, as of times to wait, the first policy's stays.
+"""
+
+from dataclasses import replace
+from itertools import zip_longest
+from typing import TypeVar
+
+from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing
+from rollout.model.quantity import Count
+
+T = TypeVar("T")
+
+
+def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
+    """The rules of `standing`, and those of `today` wherever they allow less; percentages are of so many `nodes`.
+
+    The reboot command is today's: what runs on hosts is this process's own in any case. So are the windows, where it
+    has any.
+    """
+    excludes = ControlPlaneOrder.EXCLUDE in (standing.control_plane, today.control_plane)
+    exclusive = Sharing.EXCLUSIVE in (standing.sharing, today.sharing)
+    return replace(
+        standing,
+        max_unavailable=_fewer(standing.max_unavailable, today.max_unavailable, nodes),
+        max_failures=_fewer(standing.max_failures, today.max_failures, nodes),
+        canary=max(standing.canary, today.canary),
+        ramp=_slower(standing.ramp, today.ramp, nodes),
+        spread_by=today.spread_by or standing.spread_by,
+        control_plane=ControlPlaneOrder.EXCLUDE if excludes else standing.control_plane,
+        include_held=standing.include_held and today.include_held,
+        include_cordoned=standing.include_cordoned and today.include_cordoned,
+        reboot_idle=standing.reboot_idle and today.reboot_idle,
+        sharing=Sharing.EXCLUSIVE if exclusive else standing.sharing,
+        drain=_gentler(standing.drain, today.drain),
+        settle_timeout=max(standing.settle_timeout, today.settle_timeout),
+        exclude_from_load_balancers=max(standing.exclude_from_load_balancers, today.exclude_from_load_balancers),
+        reboot_command=today.reboot_command,
+        gates=_gates(standing.gates, today.gates),
+        pools=tuple(_pool(pool, standing, today, nodes) for pool in standing.pools),
+    )
+
+
+def is_regrouped(standing: Policy, today: Policy) -> bool:
+    """Whether nodes belong to other pools now, or the pools stand in another order: their rules cannot be compared."""
+    layouts = ([(pool.name, pool.selector, pool.after) for pool in policy.pools] for policy in (standing, today))
+    return next(layouts) != next(layouts)
+
+
+def _fewer(one: Count, other: Count, nodes: int) -> Count:
+    return min(one, other, key=lambda count: count.of(nodes))
+
+
+def _slower(one: tuple[Count, ...], other: tuple[Count, ...], nodes: int) -> tuple[Count, ...]:
+    """The smaller step at each place; the last of a ramp holds for all that follow, and no ramp is no limit."""
+    if not one or not other:
+        return one or other
+    steps = zip_longest(one, other)
+    return tuple(_fewer(first or one[-1], second or other[-1], nodes) for first, second in steps)
+
+
+def _gentler(one: DrainPolicy, other: DrainPolicy) -> DrainPolicy:
+    waits = (one.skip_wait_for_delete_timeout, other.skip_wait_for_delete_timeout)
+    return replace(
+        one,
+        grace_period=_longer(one.grace_period, other.grace_period),
+        force=one.force and other.force,
+        delete_emptydir_data=one.delete_emptydir_data and other.delete_emptydir_data,
+        disable_eviction=one.disable_eviction and other.disable_eviction,
+        pod_selector=one.pod_selector if one.pod_selector == other.pod_selector else "",
+        skip_wait_for_delete_timeout=max(waits) if all(waits) else 0,
+    )
+
+
+def _longer(one: int | None, other: int | None) -> int | None:
+    """The longer grace period; None is what a pod asks for itself."""
+    return None if one is None or other is None else max(one, other)
+
+
+def _gates(one: GatePolicy, other: GatePolicy) -> GatePolicy:
+    return replace(
+        one,
+        windows=_windows(one.windows, other.windows),
+        hooks=_hooks(one.hooks, other.hooks),
+        alerts=_alerts(one.alerts, other.alerts),
+        blocking_pods=_both(one.blocking_pods, other.blocking_pods),
+        health_checks=max(one.health_checks, other.health_checks),
+        soak=max(one.soak, other.soak),
+        ignored_rivals=tuple(name for name in one.ignored_rivals if name in other.ignored_rivals),
+    )
+
+
+def _windows(one: WindowPolicy, other: WindowPolicy) -> WindowPolicy:
+    return WindowPolicy(other.windows or one.windows, one.fit or other.fit, one.wait and other.wait)
+
+
+def _hooks(one: HookPolicy, other: HookPolicy) -> HookPolicy:
+    asks = one if one.before or one.after else other
+    return replace(asks, before=_both(one.before, other.before), after=_both(one.after, other.after))
+
+
+def _alerts(one: AlertPolicy, other: AlertPolicy) -> AlertPolicy:
+    """Both filters only where they agree: an alert that either counts, counts."""
+    if not one.url or not other.url:
+        return one if one.url else other
+    alike = (one.pattern, one.match_only) == (other.pattern, other.match_only)
+    return AlertPolicy(
+        other.url,
+        one.pattern if alike else "",
+        one.match_only and alike,
+        one.firing_only and other.firing_only,
+    )
+
+
+def _both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
+
+
+def _pool(pool: Pool, standing: Policy, today: Policy, nodes: int) -> Pool:
+    """A pool with the stricter of its rules and those of today's pool of the same name, whose None is the rollout's."""
+    other = next((named for named in today.pools if named.name == pool.name), Pool(pool.name, pool.selector))
+    limits = [count for count in (pool.max_unavailable, other.max_unavailable) if count is not None]
+    canaries = (_own(pool.canary, standing.canary), _own(other.canary, today.canary))
+    ramps = (_own(pool.ramp, standing.ramp), _own(other.ramp, today.ramp))
+    return replace(
+        pool,
+        max_unavailable=min(limits, key=lambda count: count.of(nodes), default=None),
+        canary=max(canaries),
+        ramp=_slower(*ramps, nodes),
+        spread_by=other.spread_by or today.spread_by or pool.spread_by,
+        reboot_idle=_own(pool.reboot_idle, standing.reboot_idle) and _own(other.reboot_idle, today.reboot_idle),
+    )
+
+
+def _own(rule: T | None, rollouts: T) -> T:
+    return rollouts if rule is None else rule

@@ -1,0 +1,267 @@
+"""From a run's events to what those are sent who do not watch it."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from rollout.errors import InterruptedRunError, LockedError, RolloutError
+from rollout.execution.gates.gates import Later
+from rollout.model.notification import (
+    AnyNote,
+    FinishedNote,
+    HeldNote,
+    Level,
+    NodeFailedNote,
+    RolloutState,
+    StartedNote,
+    VersionHeldNote,
+    WaveDoneNote,
+)
+from rollout.model.plan import RolloutPlan
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    Outcome,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    RunFinished,
+    RunResult,
+    StepEvent,
+    VersionHeld,
+    WaveStarted,
+)
+from rollout.model.text import timestamp
+from rollout.report.summary import next_step
+
+WATCH = "rollout status --run"
+_PARTS = 4
+# What was not touched, or given back because somebody asked for it.
+_NO_FAILURES = frozenset({Outcome.SUCCEEDED, Outcome.SKIPPED, Outcome.ABORTED})
+
+
+@dataclass(slots=True)
+class _WaveUnderWay:
+    """A wave's figures so far; `last_told` is how many of its nodes had ended when it was last told of."""
+
+    event: WaveStarted
+    left: set[str]
+    ended: int = 0
+    failed: int = 0
+    last_told: int = 0
+
+    def end(self, result: NodeResult) -> None:
+        self.left.discard(result.node)
+        self.ended += 1
+        self.failed += result.outcome not in _NO_FAILURES
+
+    @property
+    def is_worth_telling(self) -> bool:
+        """Whether all have ended; of nodes that follow one another, whether a further quarter has."""
+        if self.event.in_flight is None or not self.left:
+            return not self.left
+        size = len(self.event.nodes)
+        return self.ended * _PARTS // size > self.last_told * _PARTS // size
+
+
+@dataclass(slots=True)
+class Noteworthy:
+    """What of a run's events is worth a notification. Not safe for several threads.
+
+    `held_after` is in seconds. `cluster` is what the cluster is to be called; empty: its server's address.
+    `unattended`: what is left for another time, the next pass takes up. `has_begun`: there is a plan under way.
+    """
+
+    plan: RolloutPlan
+    cluster: str
+    held_after: float
+    resumed: bool = False
+    unattended: bool = False
+    has_begun: bool = False
+    _wave: _WaveUnderWay | None = None
+    _ended: int = 0
+    _failed: int = 0
+    _held: set[tuple[str, str]] = field(default_factory=set)
+    _is_over: bool = False
+
+    def take(self, event: StepEvent, *, stopped: bool = False) -> Iterator[AnyNote]:
+        """The notifications that an event leads to; `stopped`: somebody has asked for the run's end."""
+        for note in self._notes(event, stopped=stopped):
+            yield self._stamped(note, event.at)
+
+    def broken_off(self, error: BaseException, at: datetime) -> Iterator[AnyNote]:
+        """The run ends without its last event, by an error.
+
+        Of a rollout that is under way its own process tells; an unattended pass that had no time to begin is no news.
+        """
+        no_news = (LockedError, InterruptedRunError) if self.unattended else (LockedError,)
+        if not self._is_over and not isinstance(error, no_news):
+            self._is_over = True
+            yield self._stamped(ended_by(error), at)
+
+    def _stamped(self, note: AnyNote, at: datetime) -> AnyNote:
+        identity = self.plan.cluster
+        cluster = self.cluster or identity.server
+        return replace(note, at=timestamp(at), cluster=cluster, server=identity.server, run=self.plan.plan_id)
+
+    def _notes(self, event: StepEvent, *, stopped: bool) -> Iterator[AnyNote]:
+        match event:
+            case PlanReady() if self.plan.waves:
+                self.has_begun = True
+                yield self._started()
+            case WaveStarted():
+                yield from self._wave_done()
+                self._wave = _WaveUnderWay(event, set(event.nodes))
+            case PodBlocked():
+                yield from self._blocked(event)
+            case NodeFinished():
+                yield from self._node(event.result)
+            case VersionHeld():
+                yield _held_version(event)
+            case RunFinished():
+                self._is_over = True
+                yield self._finished(event.result, stopped=stopped)
+            case _:
+                return
+
+    def _started(self) -> StartedNote:
+        versions = {node.staged_version for node in self.plan.nodes if node.staged_version}
+        return StartedNote(
+            next=WATCH,
+            resumed=self.resumed,
+            nodes=self.plan.summary.nodes,
+            waves=self.plan.summary.waves,
+            versions=tuple(sorted(versions)),
+            estimate_seconds=self.plan.estimate.seconds,
+        )
+
+    def _finished(self, result: RunResult, *, stopped: bool) -> FinishedNote:
+        later = self.unattended and _is_for_later(result)
+        if later or (stopped and result.not_started):
+            note = _finished(result, RolloutState.INTERRUPTED, unattended=self.unattended)
+            return replace(note, level=Level.INFO) if self.unattended else note
+        state = RolloutState.COMPLETED if result.complete else RolloutState.FAILED
+        return _finished(result, state, unattended=self.unattended)
+
+    def _blocked(self, event: PodBlocked) -> Iterator[HeldNote]:
+        """Once for all that one budget holds on a node."""
+        key = (event.node, event.budget or event.pod)
+        held = (event.at - event.since).total_seconds()
+        if held < self.held_after or key in self._held:
+            return
+        self._held.add(key)
+        yield HeldNote(
+            level=Level.WARNING,
+            next=_look_at(event),
+            node=event.node,
+            phase=Phase.DRAINING,
+            pod=event.pod,
+            owner=event.owner,
+            budget=event.budget,
+            needs=event.needs,
+            has=event.has,
+            message=event.message,
+            since=timestamp(event.since),
+            held_seconds=round(held),
+            seconds_left=round(max(0.0, event.seconds_left)),
+        )
+
+    def _node(self, result: NodeResult) -> Iterator[AnyNote]:
+        self._ended += 1
+        if result.outcome not in _NO_FAILURES:
+            self._failed += 1
+            yield _failed(result)
+        if self._wave is not None and result.node in self._wave.left:
+            self._wave.end(result)
+            if self._wave.is_worth_telling:
+                yield from self._wave_done()
+
+    def _wave_done(self) -> Iterator[WaveDoneNote]:
+        """How far the wave has come, unless that was told already."""
+        wave = self._wave
+        if wave is None or wave.ended == wave.last_told:
+            return
+        wave.last_told = wave.ended
+        yield WaveDoneNote(
+            level=Level.WARNING if wave.failed else Level.INFO,
+            next=WATCH,
+            wave=wave.event.index,
+            waves=wave.event.waves,
+            wave_nodes=len(wave.event.nodes),
+            wave_ended=wave.ended,
+            wave_failed=wave.failed,
+            ended=self._ended,
+            failed=self._failed,
+            nodes=self.plan.summary.nodes,
+        )
+
+
+def _look_at(event: PodBlocked) -> str:
+    """The command that shows what holds the pod."""
+    namespace, _, name = (event.budget or event.pod).partition("/")
+    if not event.budget or "," in event.budget:
+        namespace, _, name = event.pod.partition("/")
+        return f"kubectl describe pod -n {namespace} {name}"
+    return f"kubectl describe pdb -n {namespace} {name}"
+
+
+def _held_version(event: VersionHeld) -> VersionHeldNote:
+    return VersionHeldNote(
+        level=Level.WARNING,
+        next=f"rollout release {shlex.quote(event.version)}",
+        version=event.version,
+        failed_nodes=event.nodes,
+        message=event.message,
+    )
+
+
+def _failed(result: NodeResult) -> NodeFailedNote:
+    return NodeFailedNote(
+        level=Level.FAILURE,
+        next=f"kubectl describe node {result.node}",
+        node=result.node,
+        phase=result.phase,
+        outcome=result.outcome,
+        message=result.message,
+        hint=result.hint,
+        version=result.version,
+        left_cordoned=result.left_cordoned,
+    )
+
+
+def ended_by(error: BaseException) -> FinishedNote:
+    """The end of a run by an error; of one that nobody expected only its type is told."""
+    stopped = isinstance(error, InterruptedRunError | KeyboardInterrupt)
+    state = RolloutState.INTERRUPTED if stopped else RolloutState.FAILED
+    message = error.message if isinstance(error, RolloutError) else type(error).__name__
+    return replace(_finished(RunResult(()), state, unattended=False), message=message, next=WATCH)
+
+
+def _is_for_later(result: RunResult) -> bool:
+    """Whether what is left is so for reasons that pass by themselves."""
+    passing = all(isinstance(node.message, Later) for node in result.not_started)
+    return bool(result.not_started) and passing and not (result.failed or result.not_done)
+
+
+_LEVELS = {
+    RolloutState.COMPLETED: Level.SUCCESS,
+    RolloutState.FAILED: Level.FAILURE,
+    RolloutState.INTERRUPTED: Level.WARNING,
+}
+
+
+def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> FinishedNote:
+    return FinishedNote(
+        level=_LEVELS[state],
+        next=next_step(result, operating=unattended).removeprefix("Go on: "),
+        state=state,
+        succeeded=len(result.succeeded),
+        failed=len(result.failed),
+        not_done=len(result.not_done),
+        not_started=len(result.not_started),
+        left_out=result.left_out,
+        failed_nodes=tuple(node.node for node in result.failed),
+        not_done_nodes=tuple(node.node for node in result.not_done),
+        message=next((str(node.message) for node in result.not_started), ""),
+    )

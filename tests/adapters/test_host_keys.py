@@ -1,0 +1,38 @@
+"""Keys scanned from OpenSSH's own server, and the authority that has certified one."""
+
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.ssh.host_keys import ScannedHost, Standing, Trust, read_authority, scan, written
+from tests.adapters.openssh import MISSING, certify, fingerprint, is_here, new_key, public, sshd
+
+pytestmark = pytest.mark.skipif(not is_here(), reason=MISSING)
+
+
+def test_an_authority_speaks_for_the_hosts_that_it_has_certified(tmp_path: Path) -> None:
+    """One line with its key stands for them all; a server whose certificate is for another name is merely new."""
+    authority, key = new_key(tmp_path / "authority"), new_key(tmp_path / "host")
+    trust, file = Trust(read_authority(Path(f"{authority}.pub"))), tmp_path / "known_hosts"
+    for name, confirmed_by in (("elsewhere", ""), ("127.0.0.1", "authority")):
+        certificate = certify(authority, key, "-h", "-n", name)
+        with sshd(tmp_path / name, f"HostCertificate {certificate}", host_keys=[key]) as server:
+            (scanned,) = scan({"worker-1": server.host()}, file, trust, timeout=30, concurrency=1)
+            assert (scanned.standing, scanned.confirmed_by) == (Standing.NEW, confirmed_by)
+            assert scanned.key is not None
+            assert scanned.key.fingerprint == fingerprint(key)
+            content = written("", [scanned], trust.authority)
+            marker, word = ("@cert-authority ", public(authority)) if confirmed_by else ("", public(key))
+            assert content == f"{marker}[127.0.0.1]:{server.port} {word}\n"
+            if confirmed_by:
+                file.write_text(content)
+                (again,) = scan({"worker-1": server.host()}, file, Trust(), timeout=30, concurrency=1)
+                assert again.standing is Standing.KNOWN
+
+
+def test_what_does_not_answer_has_no_key(tmp_path: Path) -> None:
+    with sshd(tmp_path / "server") as server:
+        host = server.host()
+    (scanned,) = scan({"worker-1": host}, tmp_path / "none", Trust(), timeout=5, concurrency=1)
+    assert scanned == ScannedHost("worker-1", host, Standing.UNREACHABLE, error=scanned.error)
+    assert "the connection was refused" in scanned.error

@@ -1,0 +1,149 @@
+"""Notifications on their way: nobody waits for them, and a destination in trouble is told of once."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from rollout.adapters.notify import outbox as outbox_module
+from rollout.adapters.notify.destination import DeliveryError
+from rollout.adapters.notify.outbox import Outbox
+from rollout.adapters.notify.service import Service
+from rollout.model.notification import AnyNote, VersionHeldNote
+
+NOTE = VersionHeldNote(version="1", failed_nodes=(), message="")
+
+
+@dataclass
+class Place:
+    """A destination whose every delivery does what it is told."""
+
+    deliver: Callable[[int], None] = lambda _attempt: None
+    name: str = "https://a"
+    attempts: int = 0
+    notes: list[AnyNote] = field(default_factory=list)
+
+    def send(self, note: AnyNote) -> None:
+        self.attempts += 1
+        self.deliver(self.attempts)
+        self.notes.append(note)
+
+
+@pytest.fixture(autouse=True)
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "_PAUSES", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def hung() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def refuse(_attempt: int) -> None:
+    raise DeliveryError("it answers 500")
+
+
+def test_each_place_gets_each_in_order() -> None:
+    places, warnings = (Place(), Place()), list[str]()
+    outbox = Outbox(places, warnings.append)
+    posted = [VersionHeldNote(version=str(number), failed_nodes=(), message="") for number in range(20)]
+    for note in posted:
+        outbox.post(note)
+    outbox.close()
+    assert [place.notes for place in places] == [posted, posted]
+    assert warnings == []
+
+
+def test_what_fails_is_tried_again_and_its_trouble_told_once() -> None:
+    place, warnings = Place(refuse), list[str]()
+    outbox = Outbox([place], warnings.append)
+    outbox.post(NOTE)
+    outbox.post(NOTE)
+    outbox.close()
+    assert place.attempts == 6
+    assert warnings == ["warning: notifications to https://a: it answers 500"]
+
+
+def test_what_succeeds_at_the_second_attempt_is_no_trouble() -> None:
+    def refuse_first(attempt: int) -> None:
+        if attempt == 1:
+            refuse(attempt)
+
+    place, warnings = Place(refuse_first), list[str]()
+    outbox = Outbox([place], warnings.append)
+    outbox.post(NOTE)
+    outbox.close()
+    assert (place.attempts, place.notes, warnings) == (2, [NOTE], [])
+
+
+def test_a_refusal_for_good_is_not_tried_again() -> None:
+    def refuse_for_good(_attempt: int) -> None:
+        raise DeliveryError("it answers 404", final=True)
+
+    place = Place(refuse_for_good)
+    outbox = Outbox([place], lambda _text: None)
+    outbox.post(NOTE)
+    outbox.close()
+    assert place.attempts == 1
+
+
+def test_whatever_a_service_raises_is_trouble_of_its_own_and_its_words_are_not_shown() -> None:
+    def break_down(_attempt: int) -> None:
+        raise RuntimeError("https://secret")
+
+    warnings = list[str]()
+    outbox = Outbox([Place(break_down), good := Place(name="https://b")], warnings.append)
+    outbox.post(NOTE)
+    outbox.close()
+    assert warnings == ["warning: notifications to https://a: it failed (RuntimeError)"]
+    assert good.notes == [NOTE]
+
+
+def test_one_that_hangs_delays_nobody_and_keeps_no_more_than_so_many(hung: threading.Event) -> None:
+    warnings = list[str]()
+    outbox = Outbox([Place(lambda _attempt: void(hung.wait(60))), good := Place(name="https://b")], warnings.append)
+    for number in range(1, 151):
+        outbox.post(NOTE)
+        while len(good.notes) < number:
+            time.sleep(0.001)
+    began = time.monotonic()
+    outbox.close(seconds=0.5)
+    assert time.monotonic() - began < 5
+    assert warnings == ["warning: notifications to https://a: too many are waiting, as it is slow"]
+
+
+def test_what_is_left_at_the_end_is_told_and_nothing_after_it(hung: threading.Event) -> None:
+    def hang(attempt: int) -> None:
+        hung.wait(60)
+        refuse(attempt)
+
+    place, warnings = Place(hang), list[str]()
+    outbox = Outbox([place], warnings.append)
+    outbox.post(NOTE)
+    outbox.post(NOTE)
+    outbox.close(seconds=0.1)
+    told = ["warning: notifications to https://a: 2 notifications not sent, as it did not answer in time"]
+    assert warnings == told
+    hung.set()
+    time.sleep(0.2)
+    assert warnings == told
+    assert place.attempts == 1
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated")
+def test_a_service_is_not_made_to_wait_between_two_notifications() -> None:
+    """Apprise paces mail and many chats by 5.5 s a message: the last ones would be lost at the end of the run."""
+    plugin = Service("mailto://user:password@gmail.com", "mailto://")._plugin
+    assert type(plugin).request_rate_per_sec > 5
+    began = time.monotonic()
+    for _ in range(3):
+        plugin.throttle()
+    assert time.monotonic() - began < 1
+
+
+def void(_value: object) -> None:
+    """What a callback returns is nothing."""

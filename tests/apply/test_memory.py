@@ -1,0 +1,285 @@
+"""What one rollout leaves for the next: versions that are held, nodes that rest; on a lab whose nights pass."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.access import Denial
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_resume import wait_until
+
+APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s", "--health-checks", "1")
+BAD, FIXED = "4230.2.0", "4230.2.1"
+NIGHT = timedelta(days=1).total_seconds()
+Started = Callable[[str, int], Lab]
+
+
+def roll_back_everywhere(lab: Lab, version: str = BAD) -> None:
+    """Every host has this version staged, and boots its old one instead."""
+
+    def inflict() -> None:
+        for machine in lab.machines.values():
+            machine.engine = UpdateEngine.with_staged(version, checked=1)
+            machine.inflict(HostFaults(reboot=RebootFault.ROLLS_BACK))
+
+    lab.call(inflict)
+
+
+def let_pass(lab: Lab, seconds: float = NIGHT) -> None:
+    """The lab's machines believe that it is that much later; one clock is all of theirs."""
+    lab.call(lambda: lab.machines["worker-1"].clock.skip(seconds))
+
+
+def remembered(lab: Lab) -> dict[str, Any]:
+    config_map = lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout-memory", "kube-system"))
+    text = config_map["data"].get("memory.json", "{}") if config_map else "{}"
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def stands(lab: Lab, data: dict[str, str]) -> None:
+    metadata = {"name": "node-rollout-memory", "namespace": "kube-system"}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    lab.call(lambda: lab.store.create(CONFIGMAPS, config_map))
+
+
+def forget(lab: Lab) -> None:
+    lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout-memory", "kube-system"))
+
+
+def harmed(lab: Lab) -> list[str]:
+    return [node for node, times in lab.scoreboard().reboots.items() if times]
+
+
+def five_nights(lab: Lab, rollout: Rollout, *flags: str, between: Callable[[Lab], None] = lambda _lab: None) -> None:
+    """Whoever rolled back has nothing staged any more, so that each night finds others to try it on."""
+    roll_back_everywhere(lab)
+    for _night in range(5):
+        rollout(lab, *APPLY, *flags)
+        between(lab)
+        let_pass(lab)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_five_nights_harm_no_more_nodes_than_may_fail(started: Started, rollout: Rollout, most: int) -> None:
+    lab = started("default", 8)
+    five_nights(lab, rollout, "--max-failures", str(most))
+    assert len(harmed(lab)) == most
+
+
+def test_without_its_memory_each_night_harms_one_more(started: Started, rollout: Rollout) -> None:
+    """What the test above would not see otherwise: that it is the memory that holds the version."""
+    lab = started("default", 8)
+    five_nights(lab, rollout, "--max-failures", "1", between=forget)
+    assert len(harmed(lab)) == 5
+
+
+def hold(lab: Lab, rollout: Rollout) -> None:
+    """One node has rolled back, and so its version is held."""
+    roll_back_everywhere(lab)
+    ended = rollout(lab, *APPLY)
+    assert ended.outcomes == {"worker-1": "rolled-back"}
+    (held,) = (line for line in ended.lines if line["type"] == "version_held")
+    assert (held["version"], held["nodes"]) == (BAD, ["worker-1"])
+    assert held["message"].endswith(f"rollout release {BAD}")
+
+
+def mend(lab: Lab) -> None:
+    def inflict() -> None:
+        for machine in lab.machines.values():
+            machine.inflict(HostFaults())
+
+    lab.call(inflict)
+
+
+def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 6)
+    hold(lab, rollout)
+    mend(lab)
+    planned = json.loads(rollout(lab, "plan", "-o", "json", "--control-plane", "exclude").stdout)
+    reasons = {left["node"]: left["reason"] for left in planned["excluded"]}
+    assert (planned["waves"], reasons["worker-2"], reasons["worker-1"]) == ([], "version-held", "no-update")
+    shown = rollout(lab, "status").stdout
+    assert f"version {BAD} is held: it failed on 1 node, worker-1" in " ".join(shown.split())
+    assert f"rollout release {BAD}" in shown
+    again = rollout(lab, *APPLY)
+    assert (again.code, again.outcomes) == (4, {})
+    assert f"left out: version {BAD} is held: it failed on 1 node, worker-1" in again.stderr
+    assert {left["reason"] for left in again.summary["not_done"]} == {"version-held"}
+    assert "Nothing was held against: 1.2.3." in rollout(lab, "release", "1.2.3").stdout
+    assert rollout(lab, "release", BAD).stdout.startswith(f"Released: {BAD}.")
+    assert rollout(lab, *APPLY).code == 0
+    assert remembered(lab)["versions"] == {}
+
+
+def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 6)
+    hold(lab, rollout)
+    mend(lab)
+    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)))
+    ended = rollout(lab, *APPLY)
+    assert (ended.code, ended.outcomes) == (4, {"worker-2": "succeeded"})
+    assert list(remembered(lab)["versions"]) == [BAD]
+    by_hand = rollout(lab, *APPLY, "--include-held", "--node", "worker-3")
+    assert (by_hand.code, by_hand.outcomes) == (0, {"worker-3": "succeeded"})
+    assert "version-held" in {warning["kind"] for warning in by_hand.plan["warnings"]}
+    assert remembered(lab)["versions"] == {}
+    assert rollout(lab, *APPLY).code == 0
+
+
+def test_a_saved_plan_and_a_resume_leave_it_out_too(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 6)
+    saved = tmp_path / "saved.plan"
+    roll_back_everywhere(lab)
+    rollout(lab, "plan", "--out", str(saved), "--control-plane", "exclude", "--node", "worker-2,worker-3")
+    hold(lab, rollout)
+    resumed = rollout(lab, "resume", "--yes", "-o", "json")
+    assert (resumed.code, resumed.outcomes) == (4, {})
+    applied = rollout(lab, "apply", str(saved), "-o", "json")
+    assert (applied.code, applied.outcomes) == (4, {})
+    assert all(f"version {BAD} is held" in why for why in applied.summary["reasons"].values())
+    assert harmed(lab) == ["worker-1"]
+    despite = rollout(lab, "resume", "--yes", "-o", "json", "--include-held")
+    assert len(despite.outcomes) == 1
+    assert len(harmed(lab)) == 2
+
+
+def test_a_failed_node_that_is_retried_is_taken_whatever_is_held(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 6)
+    hold(lab, rollout)
+    mend(lab)
+    lab.call(lambda: setattr(lab.machines["worker-1"], "engine", UpdateEngine.with_staged(BAD, checked=1)))
+    ended = rollout(lab, "resume", "--yes", "-o", "json", "--retry-failed")
+    assert ended.outcomes["worker-1"] == "succeeded"
+    assert remembered(lab) == {"format_version": "1.0", "nodes": {}, "versions": {}, "pause": None}
+
+
+@pytest.mark.parametrize("verb", ["get", "update"])
+def test_no_rollout_is_lost_for_a_memory_that_cannot_be_written(started: Started, rollout: Rollout, verb: str) -> None:
+    """Nor does this very rollout forget what it has seen itself."""
+    lab = started("default", 6)
+    stands(lab, {})
+    lab.call(lambda: lab.api.access.denials.add(Denial(verb, "configmaps", "kube-system", "node-rollout-memory")))
+    roll_back_everywhere(lab)
+    ended = rollout(lab, *APPLY, "--max-failures", "2")
+    assert (ended.code, len(ended.outcomes), remembered(lab)) == (4, 2, {})
+    told = [line["message"] for line in ended.lines if line["type"] == "notice" and "warning" in line["message"]]
+    assert any("remember" in message and "forbidden" in message for message in told)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "is not understood"),
+        ('{"format_version": "1.0", "nodes": {"worker-1": {"failures": "many"}}}', "is not understood"),
+        ('{"format_version": "1.0", "nodes": {"../x": {"failures": 1, "at": "", "outcome": ""}}}', "not a Node name"),
+        ('{"format_version": "7.0"}', "format 7.0"),
+    ],
+)
+def test_a_memory_that_is_not_understood_counts_as_nothing(
+    started: Started, rollout: Rollout, text: str, why: str
+) -> None:
+    lab = started("default", 5)
+    stands(lab, {"memory.json": text, "own": "kept"})
+    for shown in ("status", "plan"):
+        assert why in rollout(lab, shown).stderr
+    doctor = rollout(lab, "doctor", "-o", "json")
+    assert "memory" in {check["check"] for check in json.loads(doctor.stdout)["checks"] if check["verdict"] == "warn"}
+    hold(lab, rollout)
+    config_map = lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout-memory", "kube-system"))
+    assert config_map is not None
+    is_newer = "7.0" in text
+    assert (config_map["data"]["memory.json"] == text) is is_newer
+    assert config_map["data"]["own"] == "kept"
+    assert rollout(lab, "release", BAD).code == (1 if is_newer else 0)
+    assert rollout(lab, "release", "--all").code == 0
+    assert remembered(lab)["versions"] == {}
+
+
+def test_a_failed_drain_is_the_nodes_own_and_rests_longer_each_time(started: Started, rollout: Rollout) -> None:
+    """By hand it is tried again at once: whoever starts a rollout has decided to."""
+    lab = started("budget-never", 5)
+    flags = ("--ignore-blockers", "--drain-timeout", "1s", "--max-failures", "1")
+    for times in (1, 2, 3, 4):
+        (node,) = rollout(lab, *APPLY, *flags).failures
+        assert remembered(lab)["nodes"][node]["failures"] == times
+    (node,) = remembered(lab)["nodes"]
+    assert remembered(lab)["versions"] == {}
+    row = next(row for row in json.loads(rollout(lab, "status", "-o", "json").stdout) if row["node"] == node)
+    assert row["failures"] == 4
+    rests = datetime.fromisoformat(row["retry_after"]) - datetime.fromisoformat(remembered(lab)["nodes"][node]["at"])
+    assert rests == timedelta(days=1)
+    plan = json.loads(rollout(lab, "plan", "-o", "json").stdout)
+    assert "failed-recently" in {warning["kind"] for warning in plan["warnings"] if warning["node"] == node}
+    assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
+    assert remembered(lab)["nodes"] == {}
+
+
+def test_at_a_terminal_the_question_says_what_is_held(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 7)
+    hold(lab, rollout)
+    mend(lab)
+    lab.call(lambda: setattr(lab.machines["worker-2"], "engine", UpdateEngine.with_staged(FIXED, checked=1)))
+    without = answered(lab, tmp_path, "no", *APPLY[4:])
+    assert "left out: version" in without
+    assert "Reboot 1 node of" in without
+    assert "into a version that is held" not in without
+    despite = answered(lab, tmp_path, "no", *APPLY[4:], "--include-held")
+    assert re.search(r"Reboot (\d) nodes of \S+, (\d) of them into a version that is held\? Type yes", despite), despite
+    assert "taken all the same, as asked for" in despite
+    assert harmed(lab) == ["worker-1"]
+
+
+def answered(lab: Lab, home: Path, answer: str, *flags: str) -> str:
+    """What `rollout apply` says on a terminal of 200 columns to somebody who answers its question so."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rollout", "apply", *flags],
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", "COLUMNS": "200", **lab.environment},
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+    )
+    os.close(follower)
+    os.write(leader, f"{answer}\n".encode())
+    said = b""
+    while process.poll() is None or select.select([leader], [], [], 0)[0]:
+        if select.select([leader], [], [], 0.1)[0]:
+            with suppress(OSError):
+                said += os.read(leader, 1 << 16)
+                continue
+            break
+    assert process.wait(60) == 3
+    os.close(leader)
+    return " ".join(said.decode().split())
+
+
+def test_what_a_killed_process_saw_is_remembered_and_counts_once(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    """It is written before the marks go: whoever goes on tells the same end again."""
+    lab = started("default", 6)
+    roll_back_everywhere(lab)
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1", "--lease-duration", "1s")
+    wait_until(lambda: bool(remembered(lab)))
+    process.kill()
+    process.communicate()
+    rollout(lab, "resume", "--yes", "-o", "json")
+    known = remembered(lab)
+    assert {name: entry["failures"] for name, entry in known["nodes"].items()} == {"worker-1": 1}
+    assert known["versions"][BAD]["nodes"] == ["worker-1"]
+    assert harmed(lab) == ["worker-1"]

@@ -1,0 +1,276 @@
+"""Metrics of real rollouts, as Prometheus would have them: in a file, and at a Pushgateway; however those behave."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.apply.conftest import Rollout, command
+from tests.apply.scrapes import Scrape, complaints
+from tests.ended import end_of, start
+
+Started = Callable[[Scenario | str, int], Lab]
+PASSWORD = "correct-horse-battery"
+
+
+class Gateway:
+    """A Pushgateway: keeps what was last pushed by path; or answers `status`, or nothing at all."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.groups: dict[str, str] = {}
+        self.logins: set[str | None] = set()
+
+
+@contextmanager
+def gateway(status: int = 200, *, hangs: bool = False, location: str = "") -> Iterator[Gateway]:
+    released = threading.Event()
+
+    class Push(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            kept.logins.add(self.headers.get("Authorization"))
+            if hangs:
+                released.wait()
+            kept.groups[self.path] = body
+            self.send_response(status)
+            self.send_header("Location", location)
+            self.end_headers()
+            self.wfile.write(f"no, not with {PASSWORD}".encode() if status != 200 else b"")
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Push)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    kept = Gateway(f"http://127.0.0.1:{server.server_port}")
+    try:
+        yield kept
+    finally:
+        released.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def scraped(file: Path) -> Scrape:
+    return Scrape(file.read_text(encoding="utf-8"))
+
+
+def scraped_once(file: Path, fits: Callable[[Scrape], bool], seconds: float = 60) -> Scrape:
+    """What stands in the file as soon as it fits."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if file.exists() and fits(scrape := scraped(file)):
+            return scrape
+        time.sleep(0.05)
+    raise AssertionError(file.read_text() if file.exists() else f"{file} never came")
+
+
+def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    file = tmp_path / "rollout.prom"
+    began = time.time()
+    ended = rollout(
+        started("default", 5), "apply", "--yes", "--metrics-textfile", str(file), "--metrics-cluster", "berlin"
+    )
+    assert ended.code == 0, ended
+    scrape = scraped(file)
+    assert complaints(scrape) == ""
+    assert scrape.values("node_rollout_nodes", "phase") == {"done": 5}
+    assert scrape.values("node_rollout_finished_nodes", "outcome") == {"succeeded": 5}
+    (required,) = [family for name, family in scrape.families.items() if name == "node_rollout_reboot_required"]
+    nodes = dict.fromkeys(("cp-1", "worker-1", "worker-2", "worker-3", "worker-4"), 0)
+    assert {sample.labels["node"]: sample.value for sample in required.samples} == nodes
+    assert (scrape.value("node_rollout_wave"), scrape.value("node_rollout_waves")) == (5, 5)
+    assert scrape.value("node_rollout_drain_duration_seconds_count") == 5
+    assert scrape.value("node_rollout_reboot_duration_seconds_count") == 5
+    assert 0 < scrape.value("node_rollout_reboot_duration_seconds_sum") < 100
+    assert scrape.value("node_rollout_running") == 0
+    assert scrape.values("node_rollout_last_pass_result", "result") == {"ok": 1}
+    assert began < scrape.value("node_rollout_last_success_timestamp_seconds") < time.time()
+    samples = [sample for family in scrape.families.values() for sample in family.samples]
+    assert {sample.labels["cluster"] for sample in samples} == {"berlin"}
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".rollout-")] == []
+
+
+def test_the_file_is_written_while_it_runs_and_outlives_a_kill(started: Started, tmp_path: Path) -> None:
+    lab, file = started("never-returns", 4), tmp_path / "rollout.prom"
+    process = command(lab, tmp_path, "apply", "--yes", "--metrics-textfile", str(file))
+    scrape = scraped_once(file, lambda now: "rebooting" in now.values("node_rollout_nodes", "phase"))
+    process.send_signal(signal.SIGKILL)
+    end_of(process)
+    assert scrape.value("node_rollout_running") == 1
+    assert (scrape.value("node_rollout_wave"), scrape.value("node_rollout_waves")) == (1, 4)
+    phases = scraped(file).values("node_rollout_node_phase_start_timestamp_seconds", "node")
+    assert list(phases) == ["worker-1"]
+    assert abs(phases["worker-1"] - time.time()) < 60
+
+
+def test_what_failed_is_told_and_when_it_last_went_well_stays(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    file = tmp_path / "rollout.prom"
+    file.write_text('node_rollout_last_success_timestamp_seconds{cluster="berlin"} 1.5e+09\n')
+    lab = started("rollback", 4)
+    ended = rollout(lab, "apply", "--yes", "--metrics-textfile", str(file), "--metrics-cluster", "berlin")
+    assert ended.code == 4, ended
+    scrape = scraped(file)
+    assert scrape.values("node_rollout_finished_nodes", "outcome")["rolled-back"] == 1
+    assert sum(scrape.values("node_rollout_node_failures_total", "phase").values()) == 1
+    assert scrape.values("node_rollout_last_pass_result", "result") == {"partial": 1}
+    assert scrape.value("node_rollout_last_success_timestamp_seconds") == 1.5e9
+    assert scrape.values("node_rollout_version_held", "version") == {"4152.2.0": 1}
+
+
+def test_a_run_that_never_begins_is_told_too(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    file = tmp_path / "rollout.prom"
+    ended = rollout(started("budget-never", 4), "apply", "--yes", "--metrics-textfile", str(file))
+    assert ended.code == 6, ended
+    scrape = scraped(file)
+    assert scrape.values("node_rollout_last_pass_result", "result") == {"blocked": 1}
+    assert len(scrape.values("node_rollout_reboot_required", "node")) == 4
+
+
+def test_evictions_that_a_budget_holds_are_counted(started: Started, tmp_path: Path) -> None:
+    file = tmp_path / "rollout.prom"
+    lab = started("budget-never", 5)
+    arguments = ("apply", "--yes", "--ignore-blockers", "--stop", "revert", "--metrics-textfile", str(file))
+    process = command(lab, tmp_path, *arguments)
+    scrape = scraped_once(file, lambda now: bool(now.values("node_rollout_held_evictions", "budget")))
+    process.send_signal(signal.SIGTERM)
+    end_of(process)
+    assert all(budget.count("/") == 1 for budget in scrape.values("node_rollout_held_evictions", "budget"))
+    assert scraped(file).values("node_rollout_held_evictions", "budget") == {}
+    assert scraped(file).values("node_rollout_eviction_holds_total", "budget")
+
+
+def test_a_rehearsal_leaves_none(started: Started, rollout: Rollout, tmp_path: Path) -> None:
+    file = tmp_path / "rollout.prom"
+    assert rollout(started("default", 4), "apply", "--dry-run", "--metrics-textfile", str(file)).code == 0
+    assert not file.exists()
+
+
+def test_a_resumed_run_is_measured_too_and_nothing_to_resume_changes_nothing(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab, file = started("default", 4), tmp_path / "rollout.prom"
+    arguments = ("--yes", "-o", "json", "--metrics-textfile", str(file), "--metrics-cluster", "berlin")
+    process = command(lab, tmp_path, "apply", *arguments, "--lease-duration", "1s")
+    scraped_once(file, lambda now: now.value("node_rollout_wave") == 2)
+    process.kill()
+    end_of(process)
+    ended = rollout(lab, "resume", *arguments)
+    assert ended.code == 0, ended
+    scrape = scraped(file)
+    assert scrape.values("node_rollout_last_pass_result", "result") == {"ok": 1}
+    assert scrape.values("node_rollout_node_phase_start_timestamp_seconds", "node") == {}
+    assert scrape.values("node_rollout_nodes", "phase") == {"done": len(ended.summary["succeeded"])}
+    assert rollout(lab, "resume", *arguments).code == 0
+    assert scraped(file).text == scrape.text
+
+
+def test_a_password_for_metrics_stands_nowhere(started: Started, tmp_path: Path) -> None:
+    """Neither in a saved plan, nor in the journal, nor in the record that a killed run leaves."""
+    lab, dump = started("never-returns", 4), tmp_path / "environment"
+    with gateway() as pushed:
+        url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
+        environment = {**lab.environment, "ROLLOUT_METRICS_PUSHGATEWAY": url}
+        assert end_of(start(tmp_path, environment, ["plan", "--out", "saved.plan"])).code == 0
+        process = start(tmp_path, environment, ["apply", "-yv", "--gate-command", f"sh -c 'env >> {dump}'"])
+        until = time.monotonic() + 60
+        while not any('phase="rebooting",pool=""} 1' in text for text in pushed.groups.values()):
+            assert time.monotonic() < until, pushed.groups
+            time.sleep(0.05)
+        process.kill()
+        ended = end_of(process)
+    written = [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert any("ROLLOUT_GATE_STAGE=node" in text for text in written)
+    configs = [str(item) for item in lab.call(lambda: lab.store.items(CONFIGMAPS))]
+    assert any("node-rollout" in text for text in configs)
+    assert not [text for text in (*written, *configs, ended.stdout, ended.stderr) if PASSWORD in text]
+
+
+def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
+    started: Started, rollout: Rollout
+) -> None:
+    with gateway() as pushed:
+        url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
+        arguments = ("apply", "--yes", "--metrics-pushgateway", url, "--metrics-cluster", "eu/berlin")
+        ended = rollout(started("default", 4), *arguments)
+    assert ended.code == 0, ended
+    group = "/metrics/job/node-rollout/instance@base64/ZXUvYmVybGlu"
+    assert set(pushed.groups) == {group, f"{group}/last/success"}
+    assert Scrape(pushed.groups[group]).values("node_rollout_nodes", "phase") == {"done": 4}
+    assert set(Scrape(pushed.groups[f"{group}/last/success"]).families) == {
+        "node_rollout_last_success_timestamp_seconds"
+    }
+    assert pushed.logins == {"Basic b3BzOmNvcnJlY3QtaG9yc2UtYmF0dGVyeQ=="}
+    assert "warning" not in ended.stderr
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_place_that_fails_or_hangs_costs_one_warning_each(
+    started: Started, rollout: Rollout, tmp_path: Path, *, hangs: bool
+) -> None:
+    lab, file = started("default", 4), tmp_path / "nobody-reads.prom"
+    if hangs:
+        # whoever opens it for writing waits for a reader
+        os.mkfifo(file)
+    else:
+        file = tmp_path / "missing" / "rollout.prom"
+    with gateway(500, hangs=hangs) as pushed:
+        url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
+        began = time.monotonic()
+        arguments = ("apply", "--yes", "-o", "json", "--metrics-textfile", str(file))
+        ended = rollout(lab, *arguments, "--metrics-pushgateway", url)
+        took = time.monotonic() - began
+    assert ended.code == 0, ended
+    assert len(ended.summary["succeeded"]) == 4
+    warnings = [line for line in ended.stderr.splitlines() if line.startswith("warning: the metrics")]
+    assert sorted(line.partition(": ")[2].partition(" reach ")[2].split(": ")[0] for line in warnings) == sorted(
+        [str(file), pushed.url]
+    )
+    assert PASSWORD not in ended.stdout + ended.stderr
+    assert took < 60
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "why"),
+    [
+        ("--metrics-textfile", "rollout.txt", "node_exporter takes files that end in .prom"),
+        ("--metrics-pushgateway", f"ftp://ops:{PASSWORD}@gateway", "is not the address of a Pushgateway"),
+        ("--metrics-pushgateway", f"http://ops:{PASSWORD}@gateway:9091/metrics/job/x", "not the address of a Push"),
+        (
+            "--metrics-pushgateway",
+            f"http://ops:a {PASSWORD}@gateway:9091",
+            "'gateway:9091' is not the address of a Push",
+        ),
+        ("--metrics-pushgateway", f"ops:{PASSWORD}@gateway:9091", "'gateway:9091' is not the address of a Push"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(flag: str, value: str, why: str, started: Started, rollout: Rollout) -> None:
+    ended = rollout(started("default", 4), "apply", "--yes", flag, value)
+    assert ended.code == 64
+    assert why in ended.stderr
+    assert flag in ended.stderr
+    assert PASSWORD not in ended.stderr
+
+
+def test_a_setting_of_the_wrong_kind_does_not_show_its_password(
+    rollout: Rollout, started: Started, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.toml").write_text(f'metrics-pushgateway = ["http://ops:{PASSWORD}@gateway"]\n')
+    ended = rollout(started("idle", 4), "apply", "--yes", "--config", "secret.toml")
+    assert ended.code == 64
+    assert "metrics-pushgateway" in ended.stderr
+    assert PASSWORD not in ended.stderr

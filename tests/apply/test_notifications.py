@@ -1,0 +1,360 @@
+"""Who does not watch a rollout hears of it: a real endpoint receives what the real program sends, and asserts on it."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.apply.conftest import Rollout, command
+from tests.docs.test_json_schema import check
+from tests.ended import Ended, end_of, start
+from tests.inbox import TOKEN, Inbox, received
+from tests.scripted_api import Exchange, scripted
+
+PASSWORD = "pa55w0rd"
+LONGEST_FAREWELL = 5.0
+# for a busy machine to end a process in
+SOME_SECONDS = 5.0
+
+Started = Callable[[Scenario | str, int], Lab]
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    with received() as made:
+        yield made
+    for exchange in made.exchanges:
+        assert exchange.headers["Content-Type"] == "application/json"
+    for note in made.notes:
+        check("notification", note)
+
+
+def notified(lab: Lab, home: Path, url: str, *arguments: str) -> Ended:
+    """Run the program with its URLs in the environment, as a CronJob has them."""
+    return end_of(start(home, {**lab.environment, "ROLLOUT_NOTIFY": url}, arguments))
+
+
+def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--max-unavailable", "2")
+    assert ended.code == 0, ended.stderr
+    assert ended.stderr == ""
+    waves = len(ended.plan["waves"])
+    assert waves > 1
+    assert inbox.events() == ["started", *["wave-done"] * waves, "finished"]
+    assert {note["run"] for note in inbox.notes} == {ended.plan["plan_id"]}
+    assert {note["server"] for note in inbox.notes} == {ended.plan["cluster"]["server"]}
+    first, *done, last = inbox.notes
+    count = ended.plan["summary"]["nodes"]
+    assert (first["nodes"], first["waves"], first["resumed"], first["level"]) == (count, waves, False, "info")
+    assert first["title"].endswith(f"rollout started: {count} nodes to {first['versions'][0]}")
+    assert [note["wave"] for note in done] == list(range(1, waves + 1))
+    assert done[-1]["ended"] == count
+    assert (last["state"], last["level"], last["succeeded"], last["next"]) == ("completed", "success", count, "")
+    assert last["title"].endswith(f": rollout completed: {count} nodes succeeded")
+
+
+def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("rollback", 5)
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--notify-cluster", "prod-1")
+    assert ended.code == 4
+    failure = ended.failures["worker-2"]
+    note = inbox.one("node-failed")
+    assert {
+        "node": "worker-2",
+        "outcome": "rolled-back",
+        "level": "failure",
+        "cluster": "prod-1",
+    }.items() <= note.items()
+    assert (note["message"], note["phase"]) == (failure["message"], failure["phase"])
+    assert note["title"] == "prod-1: worker-2 failed: rolled-back"
+    assert "Next: kubectl describe node worker-2" in note["body"].splitlines()
+    held = inbox.one("version-held")
+    assert held["failed_nodes"] == ["worker-2"]
+    assert held["next"] == f"rollout release {held['version']}"
+    assert held["version"] == inbox.one("started")["versions"][0]
+    last = inbox.notes[-1]
+    assert (last["event"], last["state"], last["failed_nodes"]) == ("finished", "failed", ["worker-2"])
+    assert last["next"] == "rollout resume --retry-failed"
+    assert last["not_started"] == len(ended.summary["not_started"]) > 0
+
+
+def test_an_eviction_that_a_budget_holds(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("budget-never", 7)
+    flags = ("--ignore-blockers", "--drain-timeout", "5s", "--settle-timeout", "1s", "--notify-held-after", "1s")
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", *flags)
+    assert ended.code == 4
+    note = inbox.one("held")
+    blocked = next(line for line in ended.lines if line["type"] == "blocked")
+    for name in ("node", "pod", "budget", "owner", "needs", "has", "since"):
+        assert note[name] == blocked[name]
+    assert (note["budget"], note["phase"], note["level"]) == ("shop/ledger", "draining", "warning")
+    assert 1 <= note["held_seconds"] + note["seconds_left"] <= 5
+    assert note["next"] == "kubectl describe pdb -n shop ledger"
+    assert f"{note['node']} is held by shop/ledger for " in note["title"]
+    assert "needs 2 healthy pods, has 2" in note["body"]
+
+
+def test_no_word_of_an_eviction_that_is_held_for_less(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("budget-never", 7)
+    flags = ("--ignore-blockers", "--drain-timeout", "3s", "--settle-timeout", "1s", "--notify-held-after", "1m")
+    notified(lab, tmp_path, inbox.url, "apply", "--yes", *flags)
+    assert "node-failed" in inbox.events()
+    assert "held" not in inbox.events()
+
+
+def test_a_rollout_that_a_signal_stops_and_its_resumption(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("default", 6)
+    process = start(tmp_path, {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}, ["apply", "--yes", "-o", "json"])
+    inbox.wait_for("wave-done")
+    process.send_signal(signal.SIGTERM)
+    ended = end_of(process)
+    assert ended.code == 130, ended.stderr
+    last = inbox.notes[-1]
+    assert (last["event"], last["state"], last["level"]) == ("finished", "interrupted", "warning")
+    assert (last["succeeded"], last["not_started"]) == (
+        len(ended.summary["succeeded"]),
+        len(ended.summary["not_started"]),
+    )
+    assert last["next"] == "rollout resume"
+    inbox.exchanges.clear()
+    assert notified(lab, tmp_path, inbox.url, "resume", "--yes").code == 0
+    first = inbox.one("started")
+    assert first["resumed"]
+    assert "rollout resumed: " in first["title"]
+    assert inbox.one("finished")["state"] == "completed"
+
+
+def test_a_rollout_that_may_not_begin(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "--gate-command", "false", "--gate-timeout", "1s")
+    assert ended.code == 6
+    assert "gate command" in ended.stderr
+    assert inbox.events() == ["finished"]
+    note = inbox.notes[0]
+    assert (note["state"], note["succeeded"]) == ("failed", 0)
+    assert note["message"] in ended.stderr
+    assert note["message"] in note["body"]
+
+
+def test_nodes_that_wait_for_nobody_are_no_news_and_those_that_cannot_be_reached_are(
+    inbox: Inbox, started: Started, tmp_path: Path
+) -> None:
+    lab = started("idle", 5)
+    assert notified(lab, tmp_path, inbox.url, "apply", "--yes").code == 0
+    assert inbox.events() == []
+    for machine in lab.machines.values():
+        lab.call(machine.cut_power)
+    assert notified(lab, tmp_path, inbox.url, "apply", "--yes", "--probe-timeout", "2s").code == 4
+    assert inbox.events() == ["finished"]
+    assert inbox.notes[0]["not_done"] == 5
+    assert inbox.notes[0]["next"] == "See: rollout doctor; then: rollout apply"
+
+
+def hang(exchange: Exchange) -> None:
+    exchange.wait()
+
+
+def fail(exchange: Exchange) -> None:
+    exchange.answer(500, f"no {TOKEN}".encode())
+
+
+def garble(exchange: Exchange) -> None:
+    exchange.answer(503, b"", **{f"no header: {TOKEN}\r\n\x00 \r\nX": TOKEN})
+
+
+def redirect(exchange: Exchange) -> None:
+    exchange.answer(302, b"", Location=f"/elsewhere/{TOKEN}")
+
+
+def test_destinations_that_fail_neither_delay_a_rollout_nor_each_other_nor_show_their_secrets(
+    inbox: Inbox, started: Started, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    with scripted(hang) as hanging, scripted(fail) as failing, scripted(garble) as odd, scripted(redirect) as moved:
+        urls = [f"{server.url}/{TOKEN}".replace("//", f"//u:{PASSWORD}@") for server in (hanging, failing, odd, moved)]
+        urls.append(f"http://127.0.0.1:1/{TOKEN}")
+        environment = {**lab.environment, "ROLLOUT_NOTIFY": " ".join([*urls, inbox.url])}
+        ended = end_of(start(tmp_path, environment, ["apply", "--yes", "-v", "-o", "json", "--max-unavailable", "2"]))
+        now = datetime.now(UTC)
+        attempts = [len(server.exchanges) for server in (failing, moved)]
+        elsewhere = [exchange.path for exchange in moved.exchanges if "elsewhere" in exchange.path]
+    assert ended.code == 0, ended.stderr
+    assert (now - datetime.fromisoformat(ended.summary["at"])).total_seconds() < LONGEST_FAREWELL + SOME_SECONDS
+    assert inbox.events()[0] == "started"
+    assert inbox.events()[-1] == "finished"
+    warnings = ended.stderr.splitlines()
+    ports = {server.server_port: word for server, word in ((failing, "answers 500"), (moved, "answers 302"))}
+    for port, word in ports.items():
+        (warning,) = [line for line in warnings if f"http://127.0.0.1:{port}:" in line]
+        assert warning == f"warning: notifications to http://127.0.0.1:{port}: it {word}"
+    assert "warning: notifications to http://127.0.0.1:1: it cannot be reached: Connection refused" in warnings
+    assert f"warning: notifications to http://127.0.0.1:{hanging.server_port}: " in ended.stderr
+    assert len(warnings) == len(urls)
+    assert TOKEN not in ended.stdout + ended.stderr
+    assert PASSWORD not in ended.stdout + ended.stderr
+    # tried again where that may help, and only there
+    assert attempts[0] > len(inbox.notes) >= attempts[1]
+    assert elsewhere == []
+
+
+def test_one_that_hangs_costs_a_rollout_no_time_but_a_few_seconds_at_its_end(started: Started, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    with scripted(hang) as hanging:
+        ended = notified(lab, tmp_path, f"{hanging.url}/{TOKEN}", "apply", "--yes", "-o", "json", "--node", "worker-1")
+        now = datetime.now(UTC)
+        assert hanging.exchanges
+    assert ended.code == 0
+    assert (now - datetime.fromisoformat(ended.summary["at"])).total_seconds() < LONGEST_FAREWELL + SOME_SECONDS
+    steps = [datetime.fromisoformat(line["at"]) for line in ended.lines if line["type"] in ("plan", "wave_started")]
+    # the first attempt alone takes five
+    assert (steps[1] - steps[0]).total_seconds() < 4
+
+
+def test_secrets_stand_nowhere(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    url = inbox.url.replace("//", f"//user:{PASSWORD}@")
+    environment = {**lab.environment, "ROLLOUT_NOTIFY": url}
+    planned = end_of(start(tmp_path, environment, ["plan", "--out", "saved.plan", "-v"]))
+    gate = "sh -c 'env >> gate-environment'"
+    flags = ("--journal", "journal", "-v", "-o", "json", "--gate-command", gate)
+    process = start(tmp_path, environment, ["apply", "saved.plan", *flags])
+    inbox.wait_for("wave-done")
+    objects = lab.call(lambda: [json.dumps(lab.store.items(kind)) for kind in (CONFIGMAPS, NODES, EVENTS)])
+    ended = end_of(process)
+    assert ended.code == 0, ended.stderr
+    files = [tmp_path / name for name in ("saved.plan", "journal", "gate-environment")]
+    assert all(file.stat().st_size for file in files)
+    assert "node-rollout" in objects[0]
+    for text in (*objects, *(file.read_text() for file in files), planned.stdout, planned.stderr):
+        assert TOKEN not in text
+        assert PASSWORD not in text
+    assert TOKEN not in ended.stdout + ended.stderr
+    # and yet they were used
+    assert all(TOKEN in exchange.path for exchange in inbox.exchanges)
+    assert {exchange.headers["Authorization"] for exchange in inbox.exchanges} == {"Basic dXNlcjpwYTU1dzByZA=="}
+
+
+def test_by_apprise(started: Started, tmp_path: Path) -> None:
+    lab = started("rollback", 4)
+    with scripted(lambda exchange: exchange.answer(200, b"")) as server:
+        url = server.url.replace("http:", "json:") + f"/{TOKEN}"
+        ended = notified(lab, tmp_path, url, "apply", "--yes", "--node", "worker-2")
+        messages = [json.loads(exchange.payload) for exchange in server.exchanges]
+    assert ended.code == 4
+    assert "warning:" not in ended.stderr
+    titles = [(message["title"].partition(": ")[2], message["type"]) for message in messages]
+    assert titles[1][0].startswith("version ")
+    assert titles[2:] == [
+        ("worker-2 failed: rolled-back", "failure"),
+        ("wave 1 of 1: 1 of 1 node ended, 1 failed", "warning"),
+        ("rollout failed: 0 nodes succeeded, 1 failed", "failure"),
+    ]
+    assert "Next: rollout resume --retry-failed" in messages[-1]["message"]
+
+
+def test_an_apprise_service_that_cannot_be_reached_is_named_by_its_scheme(started: Started, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    ended = notified(lab, tmp_path, f"json://{TOKEN}.invalid/{TOKEN}", "apply", "--yes", "-v", "--node", "worker-1")
+    assert ended.code == 0
+    assert "warning: notifications to json:// (URL 1): it was not accepted" in ended.stderr
+    assert TOKEN not in ended.stdout + ended.stderr
+
+
+TEMPLATES = """
+title = "[$cluster] $title"
+
+[node-failed]
+title = "$node: $outcome ($$)"
+body = "$message / run $run"
+"""
+
+
+def test_in_the_operators_words_of_chosen_events_from_files(inbox: Inbox, started: Started, tmp_path: Path) -> None:
+    lab = started("rollback", 4)
+    (tmp_path / "words.toml").write_text(TEMPLATES)
+    (tmp_path / "urls").write_text(f"# the night shift\n\n{inbox.url}\n")
+    (tmp_path / "own.toml").write_text(
+        'notify-file = "urls"\nnotify-template = "words.toml"\nnotify-on = ["node-failed", "finished"]\n'
+    )
+    flags = ("--node", "worker-2", "--notify-cluster", "prod")
+    ended = end_of(command(lab, tmp_path, "apply", "--config", "own.toml", "--yes", "-o", "json", *flags))
+    assert ended.code == 4, ended.stderr
+    failed, last = inbox.notes
+    assert failed["title"] == "worker-2: rolled-back ($)"
+    assert failed["body"] == f"{failed['message']} / run {ended.plan['plan_id']}"
+    assert last["title"] == "[prod] prod: rollout failed: 0 nodes succeeded, 1 failed"
+
+
+def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
+    inbox: Inbox, started: Started, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    places = {inbox.url.partition("/hooks")[0]: "pass", "http://127.0.0.1:1": "warn", "json://": "warn"}
+    urls = f"{inbox.url} http://127.0.0.1:1/{TOKEN} json://{TOKEN}.invalid"
+    quiet = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v")
+    assert inbox.notes == []
+    loud = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v", "--notify-test", "--notify-cluster", "prod")
+    assert {note["title"] for note in inbox.notes} == {"prod: test of notifications"}
+    assert inbox.events() == ["test"]
+    for ended, verdicts in ((quiet, ["pass"] * 3), (loud, list(places.values()))):
+        assert ended.code == 0
+        checks = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "notifications"]
+        assert [check["subject"].partition(" ")[0] for check in checks] == list(places)
+        assert [check["verdict"] for check in checks] == verdicts
+        assert TOKEN not in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--notify", TOKEN], "notification URL 1 has no scheme"),
+        (["--notify", f"https:///{TOKEN}"], "notification URL 1 is not a webhook URL"),
+        (["--notify", f"https://h:port/{TOKEN}"], "notification URL 1 is not a webhook URL"),
+        (["--notify", "https://h", "--notify", f"nosuch://{TOKEN}"], "nosuch:// (URL 2) is not a URL that Apprise"),
+        (["--notify", f"slack://{TOKEN}"], "slack:// (URL 1) is not a URL that Apprise understands"),
+        (["--notify-file", "urls"], "urls: notification URL 1 has no scheme"),
+        (["--notify-file", "none"], "cannot read none: No such file or directory"),
+        (["--notify-on", "everything"], "'everything' is not an event"),
+        (["--notify-held-after", "0s"], "0s leaves no time"),
+        (["--notify-template", "field.toml"], "field.toml: [held] title: unknown field $outcome"),
+        (["--notify-template", "general.toml"], "general.toml: body: unknown field $node"),
+        (["--notify-template", "dollar.toml"], "dollar.toml: title: a $ that is no field's"),
+        (["--notify-template", "event.toml"], "event.toml: [nothing] is not an event"),
+        (["--notify-template", "key.toml"], "key.toml: [held] text is neither a title nor a body"),
+        (["--notify-template", "torn.toml"], "torn.toml is not TOML"),
+        (["--config", "list.toml"], "list.toml: what is written cannot be a value of --notify"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_asked(
+    flags: list[str], complaint: str, rollout: Rollout, tmp_path: Path
+) -> None:
+    files = {
+        "urls": TOKEN,
+        "field.toml": '[held]\ntitle = "$outcome"',
+        "general.toml": 'body = "$node"',
+        "dollar.toml": 'title = "$"',
+        "event.toml": '[nothing]\ntitle = ""',
+        "key.toml": '[held]\ntext = ""',
+        "torn.toml": "title = ",
+        "list.toml": f'notify = [["https://h/{TOKEN}"]]',
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    ended = end_of(start(tmp_path, {"KUBECONFIG": "/nonexistent"}, ["apply", "--yes", "-v", *flags]))
+    assert ended.code == 64, ended.stderr
+    assert complaint in ended.stderr
+    assert TOKEN not in ended.stdout + ended.stderr
+
+
+def test_no_help_shows_the_url_of_a_settings_file(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(f'notify = ["https://h/{TOKEN}"]\nnotify-held-after = "77s"\n')
+    ended = end_of(start(tmp_path, {}, ["apply", "--config", "own.toml", "--help"]))
+    assert "[default: 77s]" in " ".join(ended.stdout.split())
+    assert TOKEN not in ended.stdout

@@ -1,0 +1,215 @@
+"""A run in a pod leaves the node under it to the next run, which is elsewhere: it is never drained under itself."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.resources import NODES
+from rollout.lab.api.store import Json
+from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.apply.conftest import Rollout
+from tests.apply.test_soft_taint import run_of, wait_for
+from tests.ended import Ended, end_of, start
+
+TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
+MARK = "node-rollout.dev/deferred"
+QUICK = ("--settle-timeout", "20s", "--health-checks", "1")
+APPLY = ("apply", "--yes", "-o", "json", *QUICK)
+
+Started = Callable[[Scenario | str, int], Lab]
+
+
+@pytest.fixture
+def in_pod(tmp_path: Path) -> Callable[..., Ended]:
+    """Run the real program to its end as a pod on this node would."""
+
+    def run(lab: Lab, node: str, *arguments: str) -> Ended:
+        environment = {**lab.environment, "ROLLOUT_NODE_NAME": node, "ROLLOUT_POD_NAME": "rollout-1"}
+        return end_of(start(tmp_path, environment, arguments))
+
+    return run
+
+
+def node_of(lab: Lab, name: str) -> Json:
+    node = lab.store.get(NODES, name)
+    assert node is not None
+    return node
+
+
+def change(lab: Lab, name: str, **spec: Any) -> None:
+    def put() -> None:
+        node = node_of(lab, name)
+        lab.store.put(NODES, {**node, "spec": {**node["spec"], **spec}})
+
+    lab.call(put)
+
+
+def is_marked(lab: Lab, name: str) -> bool:
+    """Whether annotation, label and taint stand on it; all of them, or none."""
+    node = node_of(lab, name)
+    metadata, taints = node["metadata"], node["spec"].get("taints") or ()
+    has_taint = any(taint["key"] == TAINT["key"] and taint["effect"] == TAINT["effect"] for taint in taints)
+    signs = {MARK in metadata.get("annotations", {}), metadata.get("labels", {}).get(MARK) == "true", has_taint}
+    assert len(signs) == 1, node
+    return bool(signs.pop())
+
+
+def test_two_passes_do_all_nodes(started: Started, in_pod: Callable[..., Ended]) -> None:
+    lab = started("default", 5)
+    first = in_pod(lab, "worker-2", *APPLY)
+    assert first.code == 4, first.stderr
+    assert first.plan["excluded"][0]["reason"] == "deferred"
+    assert "worker-2" not in first.summary["succeeded"]
+    assert len(first.summary["succeeded"]) == 4
+    assert [(node["node"], node["reason"]) for node in first.summary["not_done"]] == [("worker-2", "deferred")]
+    assert is_marked(lab, "worker-2")
+    score = lab.scoreboard()
+    assert score.reboots["worker-2"] == 0
+    assert score.cordons_left == ()
+    second = in_pod(lab, "worker-1", *APPLY)
+    assert second.code == 0, second.stderr
+    assert second.summary["succeeded"] == ["worker-2"]
+    assert not is_marked(lab, "worker-2")
+    score = lab.scoreboard()
+    assert set(score.reboots.values()) == {1}
+    assert score.clean
+    assert score.annotations_left == {}
+
+
+def test_a_plan_made_elsewhere_spares_the_node_under_the_process_that_runs_it(
+    started: Started, rollout: Rollout, in_pod: Callable[..., Ended], tmp_path: Path
+) -> None:
+    lab = started("default", 5)
+    assert rollout(lab, "plan", "--out", str(tmp_path / "saved.plan"), *QUICK).code == 0
+    first = in_pod(lab, "worker-2", "apply", str(tmp_path / "saved.plan"), "-o", "json")
+    assert first.code == 4, first.stderr
+    assert first.summary["skipped"] == ["worker-2"]
+    assert [(node["node"], node["reason"]) for node in first.summary["not_done"]] == [("worker-2", "deferred")]
+    assert len(first.summary["succeeded"]) == 4
+    assert lab.scoreboard().reboots["worker-2"] == 0
+    assert is_marked(lab, "worker-2")
+    assert rollout(lab, *APPLY).summary["succeeded"] == ["worker-2"]
+    assert not is_marked(lab, "worker-2")
+
+
+def test_resume_gives_it_back_and_leaves_it_to_the_next_run(
+    started: Started, rollout: Rollout, in_pod: Callable[..., Ended], tmp_path: Path
+) -> None:
+    """Its drain was begun by another process: gone on with, it would end this one."""
+    lab = started("default", 5)
+    process = start(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", "--node", "worker-2", *QUICK))
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"draining"' in line)
+    process.kill()
+    process.communicate()
+    assert "worker-2" in lab.scoreboard().cordons_left
+    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert ended.code == 4, ended.stderr
+    assert [(node["node"], node["reason"]) for node in ended.summary["not_done"]] == [("worker-2", "deferred")]
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.reboots["worker-2"]) == ((), 0)
+    assert is_marked(lab, "worker-2")
+    assert rollout(lab, *APPLY).code == 0
+    score = lab.scoreboard()
+    assert set(score.reboots.values()) == {1}
+    assert score.clean
+    assert score.annotations_left == {}
+
+
+def test_a_reboot_that_may_have_been_requested_is_for_a_process_elsewhere(
+    started: Started, rollout: Rollout, in_pod: Callable[..., Ended], tmp_path: Path
+) -> None:
+    lab = started("default", 5)
+    lab.call(lambda: lab.machines["worker-2"].inflict(HostFaults(reboot=RebootFault.IGNORED)))
+    process = start(tmp_path, lab.environment, ("apply", "--yes", "-o", "json", "--node", "worker-2", *QUICK))
+    assert process.stdout is not None
+    next(line for line in process.stdout if '"rebooting"' in line)
+    process.kill()
+    process.communicate()
+    ended = in_pod(lab, "worker-2", "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert ended.code == 4, ended.stderr
+    assert ended.outcomes["worker-2"] == "stranded"
+    assert ended.failures["worker-2"]["left_cordoned"]
+    assert node_of(lab, "worker-2")["metadata"]["annotations"]["node-rollout.dev/phase"] == "rebooting"
+    lab.call(lambda: lab.machines["worker-2"].inflict(HostFaults()))
+    assert rollout(lab, "resume", "--yes").code == 0
+    assert lab.scoreboard().clean
+
+
+@pytest.mark.parametrize("nodes", [1, 5])
+def test_with_nowhere_to_go_that_is_said_and_nothing_is_left(
+    started: Started, in_pod: Callable[..., Ended], nodes: int
+) -> None:
+    """One node in all, or the last one that takes pods: no later run in this cluster would stand elsewhere."""
+    lab = started("default", nodes)
+    own, *others = sorted(node["metadata"]["name"] for node in lab.store.items(NODES))[::-1]
+    for name in others:
+        change(lab, name, unschedulable=True)
+    ended = in_pod(lab, own, "apply", "--yes", *QUICK)
+    assert ended.code == 4, ended.stderr
+    assert f"{own}: own-node, this process runs on it" in ended.stdout
+    assert "no other node would take" in ended.stdout
+    assert "from outside the cluster" in ended.stdout
+    assert not any(lab.scoreboard().reboots.values())
+    assert not is_marked(lab, own)
+
+
+def test_it_is_shown_wherever_nodes_are_shown(started: Started, rollout: Rollout, in_pod: Callable[..., Ended]) -> None:
+    lab = started("default", 5)
+    planned = in_pod(lab, "worker-1", "plan", "--detailed-exitcode")
+    assert planned.code == 2, planned.stderr
+    assert "deferred" in planned.stdout
+    rows = {row["node"]: row for row in json.loads(in_pod(lab, "worker-1", "status", "-o", "json").stdout)}
+    assert rows["worker-1"]["reason"].startswith("deferred: this process runs on it")
+    assert rows["worker-1"]["deferred"] == ""
+    ended = in_pod(lab, "worker-1", "apply", "--yes", *QUICK)
+    assert ended.code == 4, ended.stderr
+    assert "4 nodes succeeded, 1 not done (1 deferred)." in ended.stdout
+    assert ended.stdout.rstrip().endswith("Go on from another node: rollout apply")
+    seen = rollout(lab, "status")
+    assert "deferred: left" in " ".join(seen.stdout.split())
+    assert "soft taint" not in seen.stdout + seen.stderr
+    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)}
+    assert rows["worker-1"]["deferred"].startswith("left for a run from another node by ")
+    assert in_pod(lab, "worker-1", "plan", "--detailed-exitcode").code == 2
+
+
+def test_one_that_is_all_that_waits_is_marked_too(
+    started: Started, rollout: Rollout, in_pod: Callable[..., Ended]
+) -> None:
+    """Else the next pod may well come to where this one is; and whoever wants all or nothing gets all that there is."""
+    lab = started("default", 5)
+    assert rollout(lab, *APPLY, "--exclude", "worker-1").code == 0
+    ended = in_pod(lab, "worker-1", *APPLY, "--require-all")
+    assert ended.code == 4, ended.stderr
+    assert is_marked(lab, "worker-1")
+    undone = rollout(lab, "abort", "--yes")
+    assert undone.code == 0, undone.stderr
+    assert not is_marked(lab, "worker-1")
+
+
+def test_a_mark_that_has_outlived_its_purpose_goes_with_the_next_run(
+    started: Started, rollout: Rollout, in_pod: Callable[..., Ended]
+) -> None:
+    lab = started("default", 5)
+    assert in_pod(lab, "worker-1", *APPLY, "--exclude", "worker-2").code == 4
+    lab.call(lab.machines["worker-1"].reboot)
+    wait_for(lambda: lab.scoreboard().reboots["worker-1"] == 1 and not lab.scoreboard().unavailable_now)
+    assert is_marked(lab, "worker-1")
+    ended = rollout(lab, *APPLY)
+    assert ended.code == 0, ended.stderr
+    assert ended.summary["succeeded"] == ["worker-2"]
+    assert not is_marked(lab, "worker-1")
+
+
+def test_a_pod_of_another_cluster_spares_no_node(started: Started, in_pod: Callable[..., Ended]) -> None:
+    lab = started("default", 5)
+    ended = in_pod(lab, "ci-runner-7", *APPLY)
+    assert ended.code == 0, ended.stderr
+    assert "ci-runner-7, is none of this cluster" in ended.stderr
+    assert len(ended.summary["succeeded"]) == 5

@@ -1,0 +1,155 @@
+"""`rollout known-hosts`: what is scanned is shown, what confirms it decides, and a file is never changed unseen."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rollout.adapters.ssh.known_hosts_file import HostKey, parsed_key
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.cli.conftest import Command
+from tests.conftest import StartLab
+
+TINY = str(Path(__file__).parent / "tiny.yaml")
+OTHER = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab(load_scenario(TINY))
+
+
+def keys(lab: Lab) -> dict[str, HostKey]:
+    """The hosts' real keys, by the first field of their lines."""
+    lines = lab.known_hosts.read_text().splitlines()
+    return {line.split()[0]: key for line in lines if (key := parsed_key(line)) is not None}
+
+
+def consoles(lab: Lab, command: Command, folder: Path) -> Path:
+    """What each host prints on its console, in a file named after its Node."""
+    folder.mkdir()
+    shown = json.loads(command("known-hosts", "-o", "json", "--yes", lab=lab).stdout)
+    for row in shown:
+        text = f"[  OK  ] Reached target\r\nSSH host key: {keys(lab)[row['host']].fingerprint} (ED25519)\r\n"
+        (folder / f"{row['node']}.log").write_text(text)
+    return folder
+
+
+def test_a_scan_alone_writes_nothing(lab: Lab, command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    ended = command("known-hosts", "--out", str(file), lab=lab)
+    assert ended.code == 3
+    assert "3 keys that nothing confirms" in ended.stderr
+    assert all(key.fingerprint in ended.stdout for key in keys(lab).values())
+    assert not file.exists()
+
+
+def test_yes_takes_them_into_a_file_that_pods_can_read(lab: Lab, command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    before = os.umask(0o077)
+    try:
+        ended = command("known-hosts", "--out", str(file), "--yes", lab=lab)
+    finally:
+        os.umask(before)
+    assert ended.code == 0, ended.stderr
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert sorted(file.read_text().splitlines()) == sorted(lab.known_hosts.read_text().splitlines())
+    status = command("status", "--known-hosts", str(file), "-o", "json", lab=lab)
+    assert [row["error"] for row in json.loads(status.stdout)] == ["", "", ""]
+    again = command("known-hosts", "--out", str(file), lab=lab)
+    assert again.code == 0
+    assert "stays as it is" in again.stderr
+
+
+def test_consoles_confirm_each_its_own_host(lab: Lab, command: Command, tmp_path: Path) -> None:
+    """Without a question; another host's fingerprint confirms nothing."""
+    file, folder = tmp_path / "known_hosts", consoles(lab, command, tmp_path / "consoles")
+    flags = ("known-hosts", "--out", str(file), "--fingerprints", str(folder))
+    first, second, *_ = sorted(folder.iterdir())
+    content = first.read_text()
+    first.write_text(second.read_text())
+    wrong = command(*flags, lab=lab)
+    assert wrong.code == 3
+    assert "1 key that nothing confirms" in wrong.stderr
+    assert not file.exists()
+    first.write_text(content)
+    ended = command(*flags, lab=lab)
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout.count("fingerprint") == 3
+    assert len(file.read_text().splitlines()) == 3
+
+
+def test_a_changed_key_is_written_only_where_it_is_confirmed(lab: Lab, command: Command, tmp_path: Path) -> None:
+    """In place of the old one, with all other lines as they were: `--yes` is no reason to believe it."""
+    file, name = tmp_path / "known_hosts", next(iter(keys(lab)))
+    others = "# mine\n@revoked * ssh-ed25519 AAAAdGhlaXJz\nother.example.org " + OTHER + "\n"
+    file.write_text(f"{others}{name},alias {OTHER}\n")
+    flags = ("known-hosts", "--out", str(file), "-o", "json")
+    ended = command(*flags, "--yes", lab=lab)
+    assert ended.code == 4, ended.stderr
+    rows = {row["host"]: row for row in json.loads(ended.stdout)}
+    assert (rows[name]["standing"], len(rows[name]["before"])) == ("changed", 1)
+    assert file.read_text().startswith(f"{others}{name},alias {OTHER}\n")
+    assert len(file.read_text().splitlines()) == 6
+    folder = consoles(lab, command, tmp_path / "consoles")
+    assert command(*flags, "--fingerprints", str(folder), lab=lab).code == 0
+    text = file.read_text()
+    assert text.startswith(f"{others}alias {OTHER}\n")
+    assert len([line for line in text.splitlines() if line.split()[0] == name]) == 1
+    assert command("status", "--known-hosts", str(file), lab=lab).code == 0
+
+
+def test_what_is_revoked_is_never_written(lab: Lab, command: Command, tmp_path: Path) -> None:
+    file, line = tmp_path / "known_hosts", lab.known_hosts.read_text().splitlines()[0]
+    name, key = line.split(" ", 1)
+    file.write_text(f"@revoked * {key}\n")
+    ended = command("known-hosts", "--out", str(file), "--yes", "-o", "json", lab=lab)
+    assert ended.code == 4
+    assert {row["host"]: row["standing"] for row in json.loads(ended.stdout)}[name] == "revoked"
+    assert name not in file.read_text()
+
+
+def test_a_host_that_is_away_is_told_of_and_costs_no_other_its_key(lab: Lab, command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    lab.call(lab.machines["worker-1"].cut_power)
+    ended = command("known-hosts", "--out", str(file), "--yes", "--probe-timeout", "5s", lab=lab)
+    assert ended.code == 4
+    assert "unreachable" in ended.stdout
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_without_a_file_it_is_the_output(lab: Lab, command: Command) -> None:
+    ended = command("known-hosts", "--yes", lab=lab, variables={"ROLLOUT_KNOWN_HOSTS": ""})
+    assert ended.code == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == sorted(lab.known_hosts.read_text().splitlines())
+    assert "FINGERPRINT" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "complaint"),
+    [
+        ("--fingerprints", "nothing here", "holds no fingerprint"),
+        ("--host-authority", "nothing here", "holds no public key"),
+        ("--host-authority", None, "cannot read"),
+    ],
+)
+def test_what_confirms_nothing_is_refused(
+    lab: Lab, command: Command, tmp_path: Path, flag: str, content: str | None, complaint: str
+) -> None:
+    file = tmp_path / "file"
+    if content is not None:
+        file.write_text(content)
+    ended = command("known-hosts", "--yes", flag, str(file), lab=lab)
+    assert ended.code == 1
+    assert complaint in ended.stderr
+
+
+def test_a_file_beyond_all_measure_is_not_read(lab: Lab, command: Command, tmp_path: Path) -> None:
+    file = tmp_path / "known_hosts"
+    with file.open("wb") as stream:
+        stream.truncate(64 << 20)
+    ended = command("known-hosts", "--yes", "--out", str(file), lab=lab)
+    assert ended.code == 1
+    assert "larger than 16 MiB" in ended.stderr

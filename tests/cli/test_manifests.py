@@ -1,0 +1,226 @@
+"""`rollout manifests` as an operator uses it: what it prints, and what it refuses to print."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from rollout.errors import ExitCode
+from tests.cli.conftest import Command
+from tests.ended import Ended
+
+IMAGE = ("--image", "registry.example/node-rollout:1")
+KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIDUZMyDBd9iXkKn22InkyIUaInFSUDHLdP2Gci4b7iX+"
+
+
+@pytest.fixture
+def known_hosts(home: Path) -> Path:
+    file = home / "known_hosts"
+    file.write_text(f"# ours\n10.0.0.1 ssh-ed25519 {KEY}\n")
+    return file
+
+
+def printed(ended: Ended) -> dict[str, Any]:
+    """The documents by kind, the last of each."""
+    assert ended.code == ExitCode.OK, ended.stderr
+    return {document["kind"]: document for document in yaml.safe_load_all(ended.stdout)}
+
+
+def pod(document: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = document["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return spec
+
+
+def refused(ended: Ended) -> str:
+    """Why, where nothing is printed for kubectl to apply."""
+    assert ended.code in (ExitCode.USAGE, ExitCode.ERROR)
+    assert ended.stdout == ""
+    return ended.stderr
+
+
+def test_without_a_word_more_it_is_a_cron_job(command: Command, known_hosts: Path) -> None:
+    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts")
+    documents = printed(ended)
+    assert documents["ConfigMap"]["data"] == {"known_hosts": known_hosts.read_text()}
+    assert pod(documents["CronJob"])["containers"][0]["image"] == IMAGE[1]
+    assert "kubectl -n node-rollout create secret generic rollout-ssh --type=kubernetes.io/ssh-auth" in ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["cronjob", "deployment", "job"])
+def test_json_is_a_list_that_kubectl_takes(kind: str, command: Command, known_hosts: Path) -> None:
+    ended = command("manifests", kind, *IMAGE, "--known-hosts", "known_hosts", "-o", "json")
+    document = json.loads(ended.stdout)
+    assert (document["kind"], document["items"][-1]["kind"].lower()) == ("List", kind)
+    text = command("manifests", kind, *IMAGE, "--known-hosts", "known_hosts").stdout
+    assert document["items"] == list(yaml.safe_load_all(text))
+
+
+def test_the_settings_file_goes_along_as_it_is(command: Command, known_hosts: Path, home: Path) -> None:
+    """What it says of rollout itself counts for what is printed: the roles, the lock, the time that a node takes."""
+    own = 'lease-namespace = "locks"\ndisable-eviction = true\nactive-deadline = "2h"\n'
+    text = f'# ours\nknown-hosts = "known_hosts"\ndrain-timeout = "1h"\n\n[operate]\n{own}'
+    (home / "cluster.toml").write_text(text)
+    documents = printed(command("manifests", *IMAGE, "--config", "cluster.toml"))
+    assert documents["ConfigMap"]["data"]["rollout.toml"] == text
+    spec = pod(documents["CronJob"])
+    # 1h, and the 15m and 10m that a reboot and a kubelet may take
+    assert spec["terminationGracePeriodSeconds"] >= 3600 + 900 + 600
+    assert spec["containers"][0]["args"][:4] == ["operate", "--once", "--active-deadline", "7200s"]
+    values = {entry["name"]: entry.get("value") for entry in spec["containers"][0]["env"]}
+    assert values["ROLLOUT_CONFIG"] == "/etc/rollout/settings/rollout.toml"
+    assert (values["ROLLOUT_LEASE_NAMESPACE"], values["ROLLOUT_DISABLE_EVICTION"]) == ("locks", "true")
+    rules = documents["ClusterRole"]["rules"]
+    assert any("pods" in rule["resources"] and "delete" in rule["verbs"] for rule in rules)
+
+
+def test_settings_that_lie_here_count_as_for_every_command(command: Command, known_hosts: Path, home: Path) -> None:
+    (home / "rollout.toml").write_text("canary = 1\n")
+    documents = printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+    assert documents["ConfigMap"]["data"]["rollout.toml"] == "canary = 1\n"
+    (home / "rollout.toml").write_text("disable-eviction = true\n")
+    assert "may not set disable-eviction" in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+
+
+def test_a_deployment_is_probed_where_its_settings_have_it_listen(
+    command: Command, known_hosts: Path, home: Path
+) -> None:
+    (home / "cluster.toml").write_text('[operate]\nmetrics-listen = ":9732"\nevery = "20m"\n')
+    arguments = (*IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+    deployment = printed(command("manifests", "deployment", *arguments))["Deployment"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"][:3] == ["operate", "--every", "1200s"]
+    assert container["ports"][0]["containerPort"] == 9732
+    assert "ports" not in pod(printed(command("manifests", *arguments))["CronJob"])["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("max-unavailable = 0", "max-unavailable = '0': 0 would take no node"),
+        ("drain-timeout = 'soon'", "drain-timeout = 'soon'"),
+        ("window = 'whenever'", "'whenever' is not a window"),
+        ("max-unavailble = 1", "Did you mean max-unavailable?"),
+        ("[[pool]]\nname = 'web'", "it has no selector"),
+        ("kubeconfig = 'admin.conf'", "kubeconfig (the pod has its own account)"),
+        ("inventory = 'hosts.ini'", "inventory = 'hosts.ini' (a file of this machine"),
+        ("interactive = true", "interactive (nobody watches)"),
+        ("journal = '/var/log/rollout'", "journal (the pod can write in /tmp alone)"),
+        ("prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:1 may hold a secret"),
+        ("notify = 'slack://one/two/three'", "cluster.toml:1 may hold a secret"),
+        ("notify-file = 'urls'", "notify-file = 'urls' (a file of this machine"),
+        ("metrics-textfile = '/var/lib/node.prom'", "metrics-textfile (the pod can write in /tmp alone)"),
+        ("gate-command = 'check --token abc'\n# token=abc", "cluster.toml:2 may hold a secret"),
+        ("notify = ['https://hooks.example/T0/B0/abc']", "cluster.toml:1 may hold a secret"),
+        ("apply = {notify = 'slack://a/b/c'}", "cluster.toml:1 may hold a secret"),
+        ("canary = ", "is not TOML"),
+    ],
+)
+def test_settings_that_cannot_be_a_pods_are_refused(
+    settings: str, reason: str, command: Command, known_hosts: Path, home: Path
+) -> None:
+    (home / "cluster.toml").write_text(settings)
+    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
+    assert reason in refused(ended)
+    assert "hunter22" not in ended.stderr
+
+
+def test_this_machines_environment_is_not_the_pods(command: Command, known_hosts: Path, home: Path) -> None:
+    (home / "cluster.toml").write_text("drain-timeout = 'soon'")
+    ended = command(
+        *("manifests", *IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml"),
+        variables={"ROLLOUT_DRAIN_TIMEOUT": "5m"},
+    )
+    assert "drain-timeout = 'soon'" in refused(ended)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "knows no host"),
+        ("# nothing yet\n", "knows no host"),
+        (f"@revoked * ssh-ed25519 {KEY}\n", "knows no host"),
+        ("<html>not here</html>\n", "knows no host"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\n", "holds a private key"),
+    ],
+)
+def test_known_hosts_that_know_nobody_are_refused(content: str, reason: str, command: Command, home: Path) -> None:
+    (home / "known_hosts").write_text(content)
+    assert reason in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+
+
+def test_an_authority_is_enough(command: Command, home: Path) -> None:
+    (home / "known_hosts").write_text(f"@cert-authority *.example ssh-ed25519 {KEY}\n")
+    assert "CronJob" in printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+
+
+def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) -> None:
+    line = f"10.0.0.1 ssh-ed25519 {KEY}\n"
+    (home / "known_hosts").write_text(line * (200_000 // len(line)))
+    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts")
+    assert "CronJob" in printed(ended)
+    assert "next: kubectl apply --server-side -f -" in ended.stderr
+    (home / "known_hosts").write_text(line * (1_100_000 // len(line)))
+    assert "a ConfigMap holds 1048576" in refused(command("manifests", *IMAGE, "--known-hosts", "known_hosts"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--known-hosts", "known_hosts"), "no --image"),
+        (IMAGE, "no --known-hosts"),
+        ((*IMAGE, "--known-hosts", "nowhere"), "cannot read nowhere"),
+        (("--image", "registry.example/node-rollout"), "has no tag"),
+        (("--image", "Registry Example:1"), "is not an image"),
+        ((*IMAGE, "--schedule", "0 25 * * *"), "'25' in '0 25 * * *' is no hour"),
+        ((*IMAGE, "--schedule", "0 1 * *"), "it has five fields"),
+        ((*IMAGE, "--schedule", "0 1 * * 7"), "is no day of the week"),
+        ((*IMAGE, "--time-zone", "Europe/Berlinn"), "Did you mean Europe/Berlin?"),
+        ((*IMAGE, "--name", "x" * 53), "at most 52"),
+        ((*IMAGE, "--namespace", "Ops"), "is not a namespace name"),
+        ((*IMAGE, "--known-hosts", "known_hosts", "--format", "kustomize"), "Name a directory for them: --out DIR"),
+        (("roles", "--format", "kustomize", "--out", "there"), "roles are one text"),
+        ((*IMAGE, "--known-hosts", "known_hosts", "--out", "there"), "--out is for --format kustomize"),
+        ((*IMAGE, "--known-hosts", "known_hosts", "--format", "kustomize", "--out", "."), "is not empty"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: tuple[str, ...], reason: str, command: Command, known_hosts: Path
+) -> None:
+    assert reason in refused(command("manifests", *arguments))
+
+
+@pytest.mark.parametrize("schedule", ["@daily", "*/15 1-4 * JAN-mar sun,WED", "0 1 ? * 1-5", "5,35 2/4 1 * *"])
+def test_schedules_that_the_api_server_takes(schedule: str, command: Command, known_hosts: Path) -> None:
+    documents = printed(command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--schedule", schedule))
+    assert documents["CronJob"]["spec"]["schedule"] == schedule
+
+
+def test_an_image_of_the_nodes_own_is_warned_of(command: Command, known_hosts: Path) -> None:
+    ended = command("manifests", "--image", "node-rollout:1", "--known-hosts", "known_hosts")
+    assert pod(printed(ended)["CronJob"])["containers"][0]["imagePullPolicy"] == "Never"
+    assert "warning: node-rollout:1 names no registry: load it on every node" in ended.stderr
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("kind", ["cronjob", "deployment", "job"])
+def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts: Path, home: Path) -> None:
+    """The real one, in kubectl."""
+    (home / "rollout.toml").write_text("canary = 1\n")
+    arguments = ("manifests", kind, *IMAGE, "--known-hosts", "known_hosts")
+    ended = command(*arguments, "--format", "kustomize", "--out", "deploy")
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert "next: kubectl apply -k deploy" in ended.stderr
+    made = subprocess.run(["kubectl", "kustomize", str(home / "deploy")], capture_output=True, text=True, check=True)
+    documents = list(yaml.safe_load_all(made.stdout))
+    expected = list(yaml.safe_load_all(command(*arguments).stdout))
+    assert sorted(map(_written, documents)) == sorted(map(_written, expected))
+    for document in documents:
+        kubernetes_validate.validate(document, "1.36", strict=True)
+
+
+def _written(document: dict[str, Any]) -> str:
+    return json.dumps(document, sort_keys=True)

@@ -1,0 +1,119 @@
+"""The image as it is built, step by step, and the program in it: against a lab outside, over loopback.
+
+It takes a minute or two and the network, so it waits to be asked for: `ROLLOUT_IMAGE=1 pytest tests/image`.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.lab import Lab
+from tests.conftest import StartLab
+from tests.ended import Ended
+from tests.image import container
+from tests.image.container import SETTINGS
+from tests.image.dockerfile import stages_of
+from tests.image.roots import Image, Roots, missing, usual_cache
+
+ROOT = Path(__file__).parents[2]
+ASKED_FOR = "ROLLOUT_IMAGE"
+REASON = missing() if os.environ.get(ASKED_FOR) else f"takes minutes and the network: {ASKED_FOR}=1 asks for it"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.image,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(bool(REASON), reason=REASON),
+]
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture(scope="session")
+def image() -> Image:
+    return Roots(stages_of((ROOT / "Dockerfile").read_text()), ROOT, usual_cache()).build()
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab("default", nodes=5, speed=30)
+
+
+@pytest.fixture
+def run(image: Image, lab: Lab, tmp_path: Path) -> Run:
+    """Run the image on the lab; the files are those that a cluster would mount."""
+    files = tmp_path / "settings"
+    files.mkdir()
+    for path in (lab.kubeconfig, lab.key, lab.known_hosts):
+        shutil.copy(path, files)
+    variables = {
+        **lab.environment,
+        "KUBECONFIG": f"{SETTINGS}/{lab.kubeconfig.name}",
+        "ROLLOUT_SSH_KEY": f"{SETTINGS}/{lab.key.name}",
+        "ROLLOUT_KNOWN_HOSTS": f"{SETTINGS}/{lab.known_hosts.name}",
+    }
+    return lambda *arguments: container.run(image, arguments, variables=variables, files=files)
+
+
+@pytest.fixture
+def inside(image: Image, tmp_path: Path) -> Run:
+    """Any command in the container, by its words."""
+    return lambda *command: container.execute(image, command, variables={}, files=tmp_path)
+
+
+def test_what_it_says_without_arguments(run: Run) -> None:
+    ended = run()
+    assert (ended.code, "Usage: rollout" in ended.stdout) == (0, True), ended
+
+
+def test_it_is_not_root_and_can_write_nowhere_but_to_tmp(inside: Run, image: Image) -> None:
+    ended = inside("sh", "-c", "id -u; id -g; grep CapBnd /proc/self/status; touch /tmp/a; touch ~/a /opt/a /var/tmp/a")
+    assert ended.stdout.split() == [*image.user.split(":"), "CapBnd:", "0" * 16]
+    assert ended.stderr.count("Read-only file system") == 3
+
+
+def test_no_compiler_no_installer_and_nothing_of_the_lab(inside: Run, image: Image) -> None:
+    for command in ("cc", "gcc", "ld", "make", "pip", "pip3"):
+        assert inside("sh", "-c", f"command -v {command}").stdout == "", command
+    packages = {
+        path.name.split("-")[0] for path in image.root.glob("opt/rollout/lib/python3*/site-packages/*.dist-info")
+    }
+    assert {"ansible_core", "ansible_runner", "apprise", "paramiko", "node_rollout"} <= packages
+    assert not packages & {"asyncssh", "jsonpatch", "pip", "hatchling", "pytest"}
+
+
+def test_doctor(run: Run) -> None:
+    ended = run("doctor")
+    assert ended.code == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("executor", ["ssh", "ansible"])
+def test_a_pass_from_inside(run: Run, lab: Lab, executor: str) -> None:
+    ended = run("operate", "--once", "--max-unavailable", "2", "--executor", executor)
+    assert ended.code == 0, ended.stdout + ended.stderr
+    score = lab.scoreboard()
+    assert set(score.reboots.values()) == {1}
+    assert score.clean
+
+
+def test_a_release(tmp_path: Path) -> None:
+    """Wheel, sdist, what an installation of the wheel holds, and the sums of these."""
+    subprocess.run([ROOT / ".ci" / "dist", tmp_path], check=True, capture_output=True)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {name.split("-0.1.0")[0] for name in names} == {"node_rollout", "node-rollout.cdx.json", "SHA256SUMS"}
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True, capture_output=True)
+    contents = json.loads((tmp_path / "node-rollout.cdx.json").read_text())
+    assert contents["metadata"]["component"]["name"] == "node-rollout"
+    installed = {(part["name"].lower(), part["version"]) for part in contents["components"]}
+    lock = (ROOT / ".ci" / "requirements.lock").read_text()
+    assert {("paramiko", version) for version in re.findall(r"^paramiko==(\S+)", lock, re.MULTILINE)} <= installed
+    assert not {name for name, _ in installed} & {"asyncssh", "jsonpatch", "pip"}
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as source:
+        held = {name.partition("/")[2] for name in source.getnames()}
+    assert {"Dockerfile", ".dockerignore", ".ci/requirements.lock", ".ci/build.lock", "rollout/__init__.py"} <= held

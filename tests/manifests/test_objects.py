@@ -1,0 +1,254 @@
+"""What is printed, held against the API's own schemas, release by release, and against what a pod has to be."""
+
+from dataclasses import replace
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from rollout.manifests.installation import Access, Files, Installation, Json, Kind, Listen, Times
+from rollout.manifests.objects import objects
+from rollout.manifests.pod import names_registry
+from rollout.manifests.writing import kustomization, yaml_text
+
+RELEASES = [f"1.{minor}" for minor in range(28, 37)]
+TIMES = Times("0 1 * * *", "Europe/Berlin", every=600, deadline=21600, grace=2220)
+FILES = Files('max-unavailable = "25%"\n', "10.0.0.1 ssh-ed25519 AAAA\n", "rollout-ssh", "rollout-env")
+WHOLE = Installation(Kind.CRONJOB, "registry.example/node-rollout:1", Access(), FILES, TIMES)
+WORKLOADS = (Kind.CRONJOB, Kind.JOB, Kind.DEPLOYMENT)
+
+
+def of_kind(kind: str, documents: Any) -> list[Json]:
+    return [document for document in documents if document["kind"] == kind]
+
+
+def workload(installation: Installation) -> Json:
+    (found,) = (document for document in objects(installation) if document["kind"].lower() == installation.kind)
+    return found
+
+
+def job_spec(installation: Installation) -> Json:
+    spec: Json = workload(installation)["spec"]
+    inner: Json = spec["jobTemplate"]["spec"] if installation.kind is Kind.CRONJOB else spec
+    return inner
+
+
+def pod_spec(installation: Installation) -> Json:
+    spec: Json = job_spec(installation)["template"]["spec"]
+    return spec
+
+
+def container(installation: Installation) -> Json:
+    (only,) = pod_spec(installation)["containers"]
+    return dict(only)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_release_takes_it(kind: Kind, release: str) -> None:
+    """Strictly: a field that the release does not know is refused."""
+    for document in objects(replace(WHOLE, kind=kind)):
+        kubernetes_validate.validate(document, release, strict=True)
+
+
+def test_a_field_that_no_release_knows_is_refused() -> None:
+    broken = {**workload(WHOLE), "spec": {**workload(WHOLE)["spec"], "suspendd": True}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, RELEASES[0], strict=True)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_what_is_written_is_read_as_the_same(kind: Kind) -> None:
+    documents = objects(replace(WHOLE, kind=kind))
+    text = yaml_text(documents)
+    assert list(yaml.safe_load_all(text)) == list(documents)
+    assert "&id" not in text
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_each_name_that_is_used_is_printed(kind: Kind) -> None:
+    installation = replace(WHOLE, kind=kind, access=Access("patches", "ops", "locks"))
+    documents = objects(installation)
+    spec = pod_spec(installation)
+    (account,) = of_kind("ServiceAccount", documents)
+    (config,) = of_kind("ConfigMap", documents)
+    assert spec["serviceAccountName"] == account["metadata"]["name"] == "patches"
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["settings"]["configMap"]["name"] == config["metadata"]["name"]
+    assert {mount["name"] for mount in container(installation)["volumeMounts"]} == set(volumes)
+    namespaced = [document for document in documents if "Role" not in document["kind"]]
+    assert {document["metadata"].get("namespace", "ops") for document in namespaced} == {"ops"}
+
+
+def test_every_role_is_bound_to_the_account() -> None:
+    documents = objects(replace(WHOLE, access=Access("patches", "ops", "locks")))
+    roles = [document for document in documents if document["kind"] in ("ClusterRole", "Role")]
+    bindings = [document for document in documents if document["kind"].endswith("Binding")]
+    assert [role["metadata"].get("namespace", "") for role in roles] == ["", "locks", "default"]
+    for role, binding in zip(roles, bindings, strict=True):
+        assert (binding["kind"], binding["metadata"]) == (f"{role['kind']}Binding", role["metadata"])
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == (role["kind"], role["metadata"]["name"])
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "patches", "namespace": "ops"}]
+
+
+def test_the_lock_may_be_where_events_are() -> None:
+    """Then one Role there holds all."""
+    (role,) = of_kind("Role", objects(replace(WHOLE, access=Access(lease_namespace="default"))))
+    resources = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert resources == {"leases", "configmaps", "events"}
+
+
+def test_the_settings_never_take_the_place_of_the_record() -> None:
+    """Which is a ConfigMap, and may stand in the same namespace."""
+    (config,) = of_kind("ConfigMap", objects(replace(WHOLE, access=Access(namespace="kube-system"))))
+    (role,) = (role for role in of_kind("Role", objects(WHOLE)) if role["metadata"]["namespace"] == "kube-system")
+    written = {name for rule in role["rules"] for name in rule.get("resourceNames", ())}
+    assert config["metadata"]["name"] not in written
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_the_pod_is_restricted(kind: Kind) -> None:
+    """The Pod Security Standard of that name, control by control, and a root that cannot be written."""
+    installation = replace(WHOLE, kind=kind)
+    spec, only = pod_spec(installation), container(installation)
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert only["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {next(iter({*volume} - {"name"})) for volume in spec["volumes"]} == {"configMap", "secret", "emptyDir"}
+    assert {mount["mountPath"] for mount in only["volumeMounts"] if not mount.get("readOnly")} == {"/tmp"}  # noqa: S108
+    assert set(only["resources"]) == {"requests", "limits"}
+    (namespace,) = of_kind("Namespace", objects(installation))
+    assert namespace["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def test_all_that_is_written_goes_to_tmp() -> None:
+    values = {entry["name"]: entry.get("value") for entry in container(WHOLE)["env"]}
+    assert {values[name] for name in ("HOME", "TMPDIR")} == {"/tmp"}  # noqa: S108
+    assert values["XDG_STATE_HOME"].startswith("/tmp/")  # noqa: S108
+
+
+def test_the_pod_knows_itself() -> None:
+    paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container(WHOLE)["env"][-3:]}
+    assert paths == {
+        "ROLLOUT_NODE_NAME": "spec.nodeName",
+        "ROLLOUT_POD_NAME": "metadata.name",
+        "ROLLOUT_POD_NAMESPACE": "metadata.namespace",
+    }
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_control_plane_nodes_are_preferred_and_never_demanded(kind: Kind) -> None:
+    """By the label's presence: its value is `true` on k3s, and a managed control plane has no such node."""
+    spec = pod_spec(replace(WHOLE, kind=kind))
+    assert "nodeSelector" not in spec
+    assert set(spec["affinity"]["nodeAffinity"]) == {"preferredDuringSchedulingIgnoredDuringExecution"}
+    terms = spec["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    wanted = [expression for term in terms for expression in term["preference"]["matchExpressions"]]
+    assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in wanted
+    assert {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"} in spec["tolerations"]
+    # a node that is left for a process elsewhere outweighs both
+    weights = {term["preference"]["matchExpressions"][0]["key"]: term["weight"] for term in terms}
+    assert weights.pop("node-rollout.dev/deferred") > sum(weights.values())
+    # a node that is being drained is no place for it
+    assert not any(toleration["key"].startswith("node.kubernetes.io/") for toleration in spec["tolerations"])
+
+
+@pytest.mark.parametrize("kind", [Kind.CRONJOB, Kind.JOB])
+def test_a_job_is_bounded(kind: Kind) -> None:
+    """Not tried again, but for a pod that was evicted; ended by its own deadline before the Job's."""
+    spec = job_spec(replace(WHOLE, kind=kind))
+    assert spec["backoffLimit"] == 0
+    assert spec["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["type"] == "DisruptionTarget"
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+    assert spec["activeDeadlineSeconds"] > TIMES.deadline
+    assert spec["ttlSecondsAfterFinished"] > 24 * 3600
+    assert container(replace(WHOLE, kind=kind))["args"][:2] == ["operate", "--once"]
+
+
+def test_a_cron_job_never_runs_beside_itself() -> None:
+    spec = workload(WHOLE)["spec"]
+    assert (spec["concurrencyPolicy"], spec["schedule"], spec["timeZone"]) == ("Forbid", "0 1 * * *", "Europe/Berlin")
+    assert spec["startingDeadlineSeconds"] >= 10
+    assert {spec["successfulJobsHistoryLimit"], spec["failedJobsHistoryLimit"]} == {3}
+
+
+def test_a_deployment_goes_on_for_ever() -> None:
+    deployment = replace(WHOLE, kind=Kind.DEPLOYMENT)
+    assert "restartPolicy" not in pod_spec(deployment)
+    assert container(deployment)["args"][:2] == ["operate", "--every"]
+    (term,) = pod_spec(deployment)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    selected = term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+    assert selected == workload(deployment)["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= workload(deployment)["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_a_standing_process_is_probed_where_it_listens() -> None:
+    deployment = replace(WHOLE, kind=Kind.DEPLOYMENT, listen=Listen(":9732", 9732, is_reachable=True))
+    only = container(deployment)
+    (port,) = only["ports"]
+    assert only["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+    assert port["containerPort"] == 9732
+    assert only["args"][only["args"].index("--metrics-listen") + 1] == ":9732"
+    # never restarted sooner than a slow start is over
+    assert only["startupProbe"]["periodSeconds"] * only["startupProbe"]["failureThreshold"] >= 60
+    for document in objects(deployment):
+        kubernetes_validate.validate(document, RELEASES[-1], strict=True)
+    assert "livenessProbe" not in container(replace(deployment, listen=Listen("127.0.0.1:9732", 9732)))
+    assert "livenessProbe" not in container(replace(deployment, listen=Listen()))
+
+
+@pytest.mark.parametrize(
+    ("image", "named"),
+    [
+        ("registry.example/node-rollout:1", True),
+        ("localhost:5000/node-rollout:1", True),
+        ("localhost/node-rollout:1", True),
+        ("node-rollout:1", False),
+        ("somebody/node-rollout:1", False),
+    ],
+)
+def test_an_image_without_a_registry_is_never_pulled(image: str, *, named: bool) -> None:
+    """Docker Hub would be asked, where the name is anybody's."""
+    assert names_registry(image) is named
+    policy = container(replace(WHOLE, image=image))["imagePullPolicy"]
+    assert policy == ("IfNotPresent" if named else "Never")
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "default"])
+def test_a_namespace_of_others_is_left_alone(namespace: str) -> None:
+    assert not of_kind("Namespace", objects(replace(WHOLE, access=Access(namespace=namespace))))
+
+
+def test_another_namespace_is_not_restricted() -> None:
+    (document,) = of_kind("Namespace", objects(replace(WHOLE, access=Access(namespace="ops"))))
+    assert document["metadata"] == {"name": "ops", "labels": {}}
+
+
+def test_without_settings_none_are_named() -> None:
+    bare = replace(WHOLE, files=replace(FILES, settings="", env_secret=""))
+    (config,) = of_kind("ConfigMap", objects(bare))
+    assert list(config["data"]) == ["known_hosts"]
+    assert not any(entry["name"] == "ROLLOUT_CONFIG" for entry in container(bare)["env"])
+    assert "envFrom" not in container(bare)
+
+
+def test_pods_are_deleted_where_the_right_to_it_is_printed() -> None:
+    deleting = container(replace(WHOLE, access=Access(disable_eviction=True)))["env"]
+    assert {"name": "ROLLOUT_DISABLE_EVICTION", "value": "true"} in deleting
+    assert not any(entry["name"] == "ROLLOUT_DISABLE_EVICTION" for entry in container(WHOLE)["env"])
+
+
+def test_a_kustomization_names_each_of_its_files() -> None:
+    files = kustomization(WHOLE)
+    named = yaml.safe_load(files["kustomization.yaml"])
+    (generator,) = named["configMapGenerator"]
+    assert {*named["resources"], *generator["files"], "kustomization.yaml"} == set(files)
+    count = sum(len(list(yaml.safe_load_all(files[name]))) for name in named["resources"])
+    assert count + 1 == len(objects(WHOLE))

@@ -1,0 +1,177 @@
+"""A standing process as Prometheus and a kubelet see it: scraped over HTTP, while it works and while it waits."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout, command
+from tests.apply.scrapes import Scrape, complaints
+from tests.ended import end_of
+from tests.operate.conftest import open_now
+
+Start = Callable[[str, int], Lab]
+LISTEN = ("--metrics-listen", "127.0.0.1:0")
+
+
+def answer(port: int, path: str, host: str = "127.0.0.1", **headers: str) -> tuple[int, str, str]:
+    """Status, body and kind of what is served there."""
+    connection = http.client.HTTPConnection(host, port, timeout=20)
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    body = response.read().decode()
+    connection.close()
+    return response.status, body, response.headers["Content-Type"]
+
+
+def scrape(port: int) -> Scrape:
+    status, body, kind = answer(port, "/metrics")
+    assert status == 200
+    assert kind.startswith("text/plain; version=")
+    return Scrape(body)
+
+
+def until(port: int, fits: Callable[[Scrape], bool], seconds: float = 60) -> Scrape:
+    end = time.monotonic() + seconds
+    while not fits(seen := scrape(port)):
+        assert time.monotonic() < end, seen.text
+        time.sleep(0.1)
+    return seen
+
+
+@contextmanager
+def operating(lab: Lab, home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A standing process and its port, which it has said."""
+    process = command(lab, home, "operate", "--health-checks", "1", *arguments)
+    assert process.stderr is not None
+    try:
+        said = next(line for line in iter(process.stderr.readline, "") if line.startswith("metrics: "))
+        port = re.fullmatch(r"metrics: http://\S+:(\d+)/metrics\n", said)
+        assert port, said
+        yield process, int(port[1])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (process, port):
+        assert answer(port, "/healthz")[:2] == (200, "ok\n")
+        working = until(port, lambda seen: seen.value("node_rollout_running") == 1)
+        assert working.value("node_rollout_waves") == 4
+        assert answer(port, "/readyz")[0] == 200
+        waiting = until(port, lambda seen: bool(seen.values("node_rollout_last_pass_result")))
+        assert complaints(waiting) == ""
+        assert waiting.values("node_rollout_nodes", "phase") == {"done": 4}
+        assert waiting.values("node_rollout_passes_total", "result") == {"ok": 1}
+        assert waiting.value("process_resident_memory_bytes") > 1e6
+        process.send_signal(signal.SIGTERM)
+        assert end_of(process, 20).code == 0
+
+
+def test_passes_add_up_and_what_is_skipped_is_no_success(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    window = ("--window", open_now(hours=6))
+    with operating(lab, tmp_path, "--every", "1s", *window, *LISTEN) as (_, port):
+        seen = until(port, lambda now: now.values("node_rollout_passes_total", "result").get("skipped", 0) >= 2)
+        assert seen.values("node_rollout_last_pass_result", "result") == {"skipped": 1}
+        assert "node_rollout_last_success_timestamp_seconds" in seen.families
+        assert seen.value("node_rollout_last_success_timestamp_seconds") == 0
+        assert answer(port, "/readyz")[0] == 200
+
+
+def test_a_process_that_cannot_read_the_cluster_is_healthy_and_not_ready(started: Start, tmp_path: Path) -> None:
+    lab = started("no-rights", 4)
+    with operating(lab, tmp_path, "--every", "1h", *LISTEN) as (_, port):
+        until(port, lambda now: now.values("node_rollout_last_pass_result", "result") == {"error": 1})
+        assert answer(port, "/healthz")[0] == 200
+        assert answer(port, "/readyz") == (
+            503,
+            "not ready: see the log of the last pass\n",
+            "text/plain; charset=utf-8",
+        )
+
+
+def test_what_is_not_served_is_not_found(started: Start, tmp_path: Path) -> None:
+    with operating(started("idle", 4), tmp_path, *LISTEN) as (_, port):
+        assert answer(port, "/debug/vars")[0] == 404
+        assert answer(port, "/")[0] == 200
+        status, body, kind = answer(port, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
+        assert (status, kind.split(";")[0]) == (200, "application/openmetrics-text")
+        assert body.endswith("# EOF\n")
+        only = answer(port, "/metrics?name[]=node_rollout_build_info")[1]
+        assert set(Scrape(only).families) == {"node_rollout_build_info"}
+
+
+def test_connections_that_say_nothing_keep_nobody_from_scraping_for_long(started: Start, tmp_path: Path) -> None:
+    with operating(started("idle", 4), tmp_path, "--every", "1h", *LISTEN) as (process, port):
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
+        time.sleep(0.5)
+        threads = next(Path(f"/proc/{process.pid}").glob("status")).read_text()
+        assert int(re.findall(r"Threads:\t(\d+)", threads)[0]) < 60
+        time.sleep(11)
+        assert answer(port, "/healthz")[0] == 200
+        for connection in silent:
+            connection.close()
+
+
+@pytest.mark.parametrize(("written", "host"), [("127.0.0.1:0", "127.0.0.1"), (":0", "127.0.0.1"), ("[::1]:0", "::1")])
+def test_addresses_are_written_as_for_exporters(written: str, host: str, started: Start, tmp_path: Path) -> None:
+    if ":" in host and not has_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with operating(started("idle", 4), tmp_path, "--metrics-listen", written) as (_, port):
+        assert answer(port, "/healthz", host)[0] == 200
+        if written == ":0" and has_ipv6():
+            assert answer(port, "/healthz", "::1")[0] == 200
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def test_an_address_that_is_taken_ends_it_before_anything_begins(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = rollout(lab, "operate", "--once", "--metrics-listen", f"127.0.0.1:{port}")
+    assert ended.code == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in ended.stderr
+    assert not any(lab.scoreboard().reboots.values())
+
+
+@pytest.mark.parametrize("written", ["9732x", "host:", "127.0.0.1:70000", "http://127.0.0.1:1"])
+def test_an_address_that_is_none_is_refused(written: str, started: Start, rollout: Rollout) -> None:
+    ended = rollout(started("idle", 4), "operate", "--once", "--metrics-listen", written)
+    assert ended.code == 64
+    assert "is not an address to listen on" in ended.stderr
+
+
+def test_a_pass_that_is_skipped_leaves_what_is_known_in_the_file(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab, file = started("default", 4), tmp_path / "rollout.prom"
+    arguments = ("operate", "--once", "-o", "json", "--metrics-textfile", str(file), "--metrics-cluster", "berlin")
+    assert rollout(lab, *arguments).code == 0
+    first = Scrape(file.read_text())
+    skipped = rollout(lab, *arguments, "--window", open_now(hours=6))
+    assert [json.loads(line)["type"] for line in skipped.stdout.splitlines()] == ["version", "notice", "summary"]
+    second = Scrape(file.read_text())
+    assert second.values("node_rollout_last_pass_result", "result") == {"skipped": 1}
+    for name in ("node_rollout_nodes", "node_rollout_waves", "node_rollout_last_success_timestamp_seconds"):
+        assert second.families[name].samples == first.families[name].samples
+        assert second.families[name].samples

@@ -1,0 +1,109 @@
+"""Nights of an operating process: what it remembers of the ones before, and what pauses it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout
+from tests.apply.test_memory import (
+    BAD,
+    FIXED,
+    forget,
+    harmed,
+    let_pass,
+    mend,
+    remembered,
+    roll_back_everywhere,
+)
+from tests.inbox import received
+from tests.operate.conftest import assert_untouched
+
+Start = Callable[[str, int], Lab]
+ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--health-checks", "1")
+
+
+def five_nights(lab: Lab, rollout: Rollout, *flags: str, between: Callable[[Lab], None] = lambda _lab: None) -> None:
+    """Whoever rolled back has nothing staged any more, so that each night finds others to try it on."""
+    roll_back_everywhere(lab)
+    for _night in range(5):
+        rollout(lab, *ONCE, *flags)
+        between(lab)
+        let_pass(lab)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_five_nights_harm_no_more_nodes_than_may_fail(started: Start, rollout: Rollout, most: int) -> None:
+    lab = started("default", 8)
+    five_nights(lab, rollout, "--max-failures", str(most))
+    assert len(harmed(lab)) == most
+    roll_back_everywhere(lab, FIXED)
+    mend(lab)
+    assert rollout(lab, *ONCE).code == 0
+    assert all(lab.scoreboard().reboots.values())
+
+
+def test_without_its_memory_each_night_harms_one_more(started: Start, rollout: Rollout) -> None:
+    """What the test above would not see otherwise: that it is the memory that holds the version."""
+    lab = started("default", 8)
+    five_nights(lab, rollout, between=forget)
+    assert len(harmed(lab)) == 5
+
+
+def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollout: Rollout) -> None:
+    """Its drain fails each time: after an hour, four, and a day. Nobody is told twice of one failure."""
+    lab = started("budget-never", 4)
+    flags = ("--ignore-blockers", "--drain-timeout", "1s")
+    (node,) = rollout(lab, *ONCE, *flags).failures
+    for times, (too_early, enough) in enumerate([(0.9, 0.2), (3.9, 0.2), (23.9, 0.2), (23.9, 0.2)], start=1):
+        assert remembered(lab)["nodes"][node]["failures"] == times
+        let_pass(lab, too_early * 3600)
+        early = rollout(lab, *ONCE, *flags)
+        assert early.summary["left_out"]["failed-recently"] == 1
+        assert node not in early.failures
+        let_pass(lab, enough * 3600)
+        assert list(rollout(lab, *ONCE, *flags).failures) == [node]
+    assert "Failures forgotten" in rollout(lab, "release", "--node", node).stdout
+    assert list(rollout(lab, *ONCE, *flags).failures) == [node]
+
+
+def test_paused_as_a_whole_it_says_so_and_ends_well(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    rollout(lab, "pause", "--all", "--reason", "sale", "--until", "8h")
+    paused = rollout(lab, "operate", "--once")
+    assert paused.code == 0, paused.stderr
+    assert paused.stdout.startswith("No node is started: all nodes are paused by ")
+    assert "sale" in paused.stdout
+    assert_untouched(lab)
+    let_pass(lab, 9 * 3600)
+    assert rollout(lab, *ONCE).code == 0
+    assert set(lab.scoreboard().reboots.values()) == {1}
+
+
+def test_nobody_may_take_held_nodes_unwatched(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    ended = rollout(lab, "operate", "--once", "--include-held")
+    assert (ended.code, "nobody watches" in ended.stderr) == (64, True)
+
+
+def test_a_version_that_becomes_held_is_heard_of_and_measured(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    roll_back_everywhere(lab)
+    metrics = tmp_path / "metrics.prom"
+    flags = ("--metrics-textfile", str(metrics))
+    with received() as inbox:
+        rollout(lab, *ONCE, *flags, "--notify", inbox.url)
+        note = inbox.one("version-held")
+    assert (note["version"], note["failed_nodes"], note["next"]) == (BAD, ["worker-1"], f"rollout release {BAD}")
+    assert f'version="{BAD}"' in held_in(metrics)
+    rollout(lab, *ONCE, *flags)
+    assert f'version="{BAD}"' in held_in(metrics)
+    mend(lab)
+    rollout(lab, "release", BAD)
+    assert rollout(lab, *ONCE, *flags).code == 0
+    assert held_in(metrics) == ""
+
+
+def held_in(metrics: Path) -> str:
+    return "".join(line for line in metrics.read_text().splitlines() if line.startswith("node_rollout_version_held{"))

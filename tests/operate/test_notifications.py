@@ -1,0 +1,123 @@
+"""What is heard of passes that nobody watches, and that the same is not heard every ten minutes."""
+
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.lab import Lab
+from tests.apply.test_resume import wait_until
+from tests.ended import end_of, start
+from tests.inbox import Inbox, received
+from tests.operate.conftest import ONCE, killed_at, open_now
+
+Start = Callable[[str, int], Lab]
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    with received() as endpoint:
+        yield endpoint
+
+
+def environment(lab: Lab, inbox: Inbox) -> dict[str, str]:
+    return {**lab.environment, "ROLLOUT_NOTIFY": inbox.url}
+
+
+def stopped_after(passes: int, process: subprocess.Popen[str], is_pass: Callable[[str], bool]) -> str:
+    """End a standing loop after so many of its passes; what it wrote to standard error."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        passes -= is_pass(line)
+        if not passes:
+            break
+    process.send_signal(signal.SIGTERM)
+    ended = end_of(process)
+    assert ended.code == 0, ended.stderr
+    return "".join(lines) + ended.stderr
+
+
+def test_a_pass_with_work_is_told_and_one_without_or_outside_its_window_is_not(
+    inbox: Inbox, started: Start, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    closed = end_of(start(tmp_path, environment(lab, inbox), [*ONCE, "--window", open_now(hours=6)]))
+    assert (closed.code, inbox.notes) == (0, [])
+    assert end_of(start(tmp_path, environment(lab, inbox), ONCE)).code == 0
+    assert inbox.events()[0] == "started"
+    assert inbox.one("finished")["state"] == "completed"
+    inbox.exchanges.clear()
+    assert end_of(start(tmp_path, environment(lab, inbox), ONCE)).code == 0
+    assert inbox.notes == []
+
+
+def test_what_a_pass_leaves_to_the_next_is_no_trouble(inbox: Inbox, started: Start, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    # no node is estimated to be back by then
+    ended = end_of(start(tmp_path, environment(lab, inbox), [*ONCE, "--active-deadline", "2m"]))
+    assert ended.code == 0, ended.stderr
+    note = inbox.one("finished")
+    assert (note["state"], note["level"], note["next"]) == (
+        "interrupted",
+        "info",
+        "The next pass takes up what is left.",
+    )
+    assert note["not_started"] == len(ended.summary["not_started"]) == 4
+    assert note["message"] == next(iter(ended.summary["reasons"].values()))
+
+
+def test_a_pass_that_has_no_time_to_begin_is_no_news(inbox: Inbox, started: Start, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    gate = ("--gate-command", "sh -c 'sleep 3'", "--active-deadline", "2s")
+    assert end_of(start(tmp_path, environment(lab, inbox), [*ONCE, *gate])).code == 0
+    assert inbox.notes == []
+
+
+def test_beside_another_rollout_nothing_is_told(inbox: Inbox, started: Start, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--lease-duration", "1s"):
+        assert end_of(start(tmp_path, environment(lab, inbox), ONCE)).code == 0
+    assert inbox.notes == []
+
+
+def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> None:
+    variables = {"KUBECONFIG": "/nonexistent/s3cr3t", "ROLLOUT_NOTIFY": inbox.url}
+    process = start(tmp_path, variables, ["operate", "--every", "1s", "--notify-cluster", "prod"])
+    stderr = stopped_after(3, process, lambda line: "error:" in line)
+    (note,) = inbox.notes
+    assert (note["event"], note["state"], note["cluster"]) == ("finished", "failed", "prod")
+    assert note["message"] in stderr
+    assert note["next"] == "rollout doctor"
+    assert note["title"] == "prod: rollout failed"
+
+
+def test_one_pass_that_fails_is_told(inbox: Inbox, tmp_path: Path) -> None:
+    variables = {"KUBECONFIG": "/nonexistent", "ROLLOUT_NOTIFY": inbox.url}
+    assert end_of(start(tmp_path, variables, ["operate", "--once"])).code == 1
+    assert inbox.one("finished")["state"] == "failed"
+    inbox.exchanges.clear()
+    end_of(start(tmp_path, variables, ["operate", "--once", "--notify-on", "node-failed"]))
+    assert inbox.notes == []
+
+
+def test_a_node_that_stays_unreachable_is_told_once(inbox: Inbox, started: Start, tmp_path: Path) -> None:
+    lab = started("idle", 4)
+    lab.call(lab.machines["worker-1"].cut_power)
+    flags = ("operate", "--every", "1s", "--probe-timeout", "2s")
+    process = start(tmp_path, environment(lab, inbox), flags)
+    wait_until(lambda: bool(inbox.notes))
+    assert process.stdout is not None
+    seen = 0
+    for line in process.stdout:
+        seen += "1 not done" in line
+        if seen == 3:
+            break
+    process.send_signal(signal.SIGTERM)
+    assert end_of(process).code == 0
+    (note,) = inbox.notes
+    assert (note["state"], note["not_done_nodes"]) == ("failed", ["worker-1"])
+    assert "Not done: worker-1." in note["body"]

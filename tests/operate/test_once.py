@@ -1,0 +1,253 @@
+"""One pass of `rollout operate --once`: the real program, judged by what the cluster saw."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import LEASES
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_resume import wait_until
+from tests.operate.conftest import (
+    ONCE,
+    ORIGIN,
+    assert_all_done,
+    assert_untouched,
+    killed_at,
+    lease_of,
+    open_now,
+    record,
+)
+
+Start = Callable[[str, int], Lab]
+APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--health-checks", "1")
+
+
+def test_a_pass_does_what_waits_and_the_next_one_nothing(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    first = rollout(lab, *ONCE)
+    assert first.code == 0, first.stderr
+    assert len(first.summary["succeeded"]) == 4
+    assert_all_done(lab)
+    second = rollout(lab, "operate", "--once")
+    assert second.code == 0, second.stderr
+    assert second.stdout == "Nothing to do: no node waits for a reboot (left out: 4 no-update).\n"
+
+
+def test_outside_its_window_a_pass_ends_well_where_apply_fails(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    window = ("--window", open_now(hours=6))
+    old = rollout(lab, *APPLY, *window)
+    assert old.code == 4
+    rollout(lab, "abort", "--yes")
+    ended = rollout(lab, "operate", "--once", *window)
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout.startswith("No node is started: outside the maintenance window; the next opens ")
+    assert ended.stdout.count("\n") == 1
+    as_json = rollout(lab, *ONCE, *window)
+    assert [line["type"] for line in as_json.lines] == ["version", "notice", "summary"]
+    assert_untouched(lab)
+
+
+def test_what_a_person_stopped_is_left_to_persons(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    """The old way, `resume --yes` before `apply`, finishes it, control plane included."""
+    lab = started("default", 5)
+    stopped = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    stopped.send_signal(signal.SIGINT)
+    stopped.communicate(timeout=60)
+    assert stopped.returncode == 130
+    before = lab.scoreboard().reboots
+    ended = rollout(lab, "operate", "--once")
+    assert ended.code == 0, ended.stderr
+    assert "what a person began is left to persons" in ended.stdout
+    assert "rollout resume" in ended.stdout
+    assert lab.scoreboard().reboots == before
+    old = rollout(lab, "resume", "--yes")
+    assert old.code == 0, old.stderr
+    assert lab.scoreboard().reboots["cp-1"] == 1
+
+
+def test_what_a_person_aborted_is_left_to_persons_until_one_acts(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "draining", *ONCE, "--lease-duration", "1s"):
+        aborted = rollout(lab, "abort", "--yes")
+        assert aborted.code == 0, aborted.stderr
+        assert "rollout operate begins nothing until you do" in aborted.stdout
+        for _ in range(2):
+            ended = rollout(lab, "operate", "--once")
+            assert ended.code == 0, ended.stderr
+            assert ended.stdout.startswith("No node is started: rollout "), ended.stdout
+            assert "was aborted by" in ended.stdout
+            assert "rollout unpause --all" in ended.stdout
+        assert "No unattended pass begins anything" in rollout(lab, "status").stdout
+        assert_untouched(lab, evictions=True)
+        assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
+        ended = rollout(lab, *ONCE)
+        assert ended.code == 0, ended.stderr
+        assert_all_done(lab)
+
+
+def test_an_abort_is_over_where_a_person_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "cordoned", *ONCE, "--lease-duration", "1s"):
+        assert rollout(lab, "abort", "--yes").code == 0
+        said = rollout(lab, "unpause", "--all")
+        assert (said.code, "Unattended passes may begin again." in said.stdout) == (0, True)
+        assert rollout(lab, *ONCE).code == 0
+        assert_all_done(lab)
+
+
+def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, "draining", *APPLY, "--lease-duration", "1s") as node:
+        ended = rollout(lab, "operate", "--once")
+        assert ended.code == 0, ended.stderr
+        assert "what a person began is left to persons: `rollout resume` continues it" in ended.stdout
+        assert node in lab.scoreboard().annotations_left
+        assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
+
+
+def test_beside_somebody_elses_rollout_it_says_so(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("drain-hangs", 4)
+    other = command(lab, tmp_path, *APPLY, "--lease-duration", "3s")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    ended = rollout(lab, "operate", "--once")
+    assert ended.code == 0, ended.stderr
+    assert ended.stdout.startswith("No node is started: another rollout is under way: ")
+    assert "holds the lock" in ended.stdout
+    other.kill()
+    other.communicate()
+
+
+@pytest.mark.parametrize("phase", ["cordoned", "drained", "rebooting", "ready"])
+def test_what_a_killed_pass_left_the_next_one_goes_on_with(
+    started: Start, rollout: Rollout, tmp_path: Path, phase: str
+) -> None:
+    lab = started("default", 4)
+    with killed_at(lab, tmp_path, phase, *ONCE, "--lease-duration", "1s"):
+        left = record(lab)
+        assert left is not None
+        assert left["metadata"]["annotations"][ORIGIN] == "operate"
+        ended = rollout(lab, *ONCE)
+        assert ended.code == 0, ended.stderr
+        assert_all_done(lab)
+
+
+def test_what_a_person_took_over_is_theirs(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    with killed_at(lab, tmp_path, "draining", *ONCE, "--max-unavailable", "1", "--lease-duration", "1s"):
+        taken_over = command(lab, tmp_path, "resume", "--yes", "-o", "json")
+        wait_until(lambda: lease_of(lab)["spec"]["holderIdentity"].endswith(f"/{taken_over.pid}"))
+        wait_until(lambda: any(lab.scoreboard().reboots.values()))
+        taken_over.send_signal(signal.SIGTERM)
+        taken_over.communicate(timeout=60)
+        assert taken_over.returncode == 130
+        ended = rollout(lab, "operate", "--once")
+        assert "is left to persons" in ended.stdout
+        assert ended.code == 0
+
+
+def test_it_goes_on_under_todays_rules_where_they_are_stricter(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 6)
+    with killed_at(lab, tmp_path, "draining", *ONCE, "--lease-duration", "1s"):
+        strict = ("--control-plane", "exclude", "--max-unavailable", "1", "--exclude", "worker-1")
+        begun = set(lab.scoreboard().annotations_left)
+        ended = rollout(lab, *ONCE, *strict)
+        assert ended.code == 0, ended.stderr
+        plan = ended.plan
+        assert plan["policy"]["max_unavailable"] == "1"
+        assert plan["policy"]["control_plane"] == "exclude"
+        rebooted = {name for name, count in lab.scoreboard().reboots.items() if count}
+        assert begun <= rebooted
+        assert "cp-1" not in rebooted
+        assert "worker-1" not in rebooted - begun
+        assert record(lab) is None
+
+
+def test_begun_nodes_are_finished_outside_the_window_and_no_others(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 5)
+    with killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--lease-duration", "1s") as node:
+        ended = rollout(lab, *ONCE, "--window", open_now(hours=6))
+        assert ended.code == 0, ended.stderr
+        score = lab.scoreboard()
+        assert {name for name, count in score.reboots.items() if count} == {node}
+        assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+        inside = rollout(lab, *ONCE, "--window", open_now())
+        assert inside.code == 0, inside.stderr
+        assert_all_done(lab)
+
+
+def test_sigterm_finishes_what_is_in_flight_and_the_next_pass_the_rest(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 5)
+    process = command(lab, tmp_path, *ONCE, "--max-unavailable", "1")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    process.terminate()
+    _stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    score = lab.scoreboard()
+    assert sum(score.reboots.values()) == 1
+    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert_all_done(lab)
+
+
+def test_nothing_is_begun_that_cannot_end_before_the_deadline(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    ended = rollout(lab, *ONCE, "--active-deadline", "10s")
+    assert ended.code == 0, ended.stderr
+    assert all("left until --active-deadline, and it is estimated to take" in why for why in reasons(ended).values())
+    assert len(reasons(ended)) == 4
+    assert_untouched(lab)
+    assert rollout(lab, *ONCE, "--active-deadline", "2h").code == 0
+    assert_all_done(lab)
+
+
+def reasons(ended: object) -> dict[str, str]:
+    found: dict[str, str] = ended.summary["reasons"]  # type: ignore[attr-defined]
+    return found
+
+
+def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwise(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("budget-never", 4)
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert ended.summary["left_out"]["blocked"] >= 1
+    settings = tmp_path / "strict.toml"
+    settings.write_text("[operate]\nskip-blocked = false\n")
+    refused = rollout(lab, "operate", "--once", "--config", str(settings))
+    assert refused.code == 6
+    assert "blocked by" in refused.stderr
+
+
+def test_failures_of_nodes_are_told_by_the_exit_code(started: Start, rollout: Rollout) -> None:
+    lab = started("rollback", 4)
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 4, ended.stderr
+    assert ended.summary["failed"]
+
+
+def test_a_holder_that_died_is_outlived(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 2}
+    lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
+    lab.call(lambda: lab.store.create(LEASES, lease))
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert "dead@elsewhere/1 holds the lock: watching it" in ended.stderr
+    assert_all_done(lab)

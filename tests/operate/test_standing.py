@@ -1,0 +1,189 @@
+"""The standing process: pass after pass, by the settings of now, whatever goes wrong; and who takes over."""
+
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import LEASES
+from rollout.lab.lab import Lab
+from tests.apply.conftest import command
+from tests.apply.test_resume import wait_until
+from tests.operate.conftest import assert_all_done, assert_untouched, lease_of, open_now
+
+Start = Callable[[str, int], Lab]
+CALM = ("--every", "1s", "--max-unavailable", "2", "--health-checks", "1")
+
+
+@dataclass
+class Standing:
+    """A standing process, and what it has said so far on both of its streams."""
+
+    process: "subprocess.Popen[str]"
+    said: list[str] = field(default_factory=list)
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            thread = threading.Thread(target=self.said.extend, args=(stream,), daemon=True)
+            thread.start()
+            self.threads.append(thread)
+
+    def has_said(self, words: str, since: int = 0) -> bool:
+        return any(words in line for line in self.said[since:])
+
+    def await_words(self, words: str, since: int = 0) -> None:
+        wait_until(lambda: self.has_said(words, since) or self.process.poll() is not None, 60)
+        assert self.has_said(words, since), self.said
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(60)
+        for thread, stream in zip(self.threads, (self.process.stdout, self.process.stderr), strict=True):
+            thread.join(10)
+            assert stream is not None
+            stream.close()
+        assert not self.has_said("Traceback"), self.said
+        return self.process.returncode
+
+
+Begin = Callable[..., Standing]
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    running: list[Standing] = []
+
+    def start(lab: Lab, *arguments: str) -> Standing:
+        running.append(Standing(command(lab, tmp_path, "operate", *CALM, *arguments)))
+        return running[-1]
+
+    yield start
+    for standing in running:
+        standing.end(signal.SIGKILL)
+
+
+def test_it_makes_pass_after_pass_and_ends_well_while_it_is_idle(started: Start, begin: Begin) -> None:
+    lab = started("default", 4)
+    standing = begin(lab)
+    standing.await_words("Nothing to do")
+    assert_all_done(lab)
+    standing.await_words("Nothing to do", len(standing.said))
+    assert standing.end() == 0
+    assert standing.said[-1] == "stopped on request: no further pass is made\n"
+    assert lease_of(lab)["spec"]["holderIdentity"] == ""
+
+
+def test_sigterm_finishes_what_is_in_flight_and_ends_well(started: Start, begin: Begin) -> None:
+    lab = started("default", 5)
+    standing = begin(lab, "--max-unavailable", "1")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    assert standing.end() == 0
+    score = lab.scoreboard()
+    assert sum(score.reboots.values()) == 1
+    assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+
+
+def test_an_api_server_that_is_away_costs_a_pass_and_no_more(started: Start, begin: Begin) -> None:
+    lab = started("default", 4)
+    standing = begin(lab, "--window", open_now(hours=6))
+    standing.await_words("outside the maintenance window")
+    before = len(standing.said)
+    lab.run(lambda: lab.api.outage(120))
+    standing.await_words("error: ", before)
+    standing.await_words("outside the maintenance window", len(standing.said))
+    assert standing.end() == 0
+    assert_untouched(lab)
+
+
+def test_settings_are_read_anew_and_broken_ones_are_not_obeyed(started: Start, begin: Begin, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'window = ["{open_now(hours=6)}"]\n')
+    standing = begin(lab, "--config", str(settings))
+    standing.await_words("outside the maintenance window")
+    for broken, words in (("window = [", "is not TOML"), ('window = ["noon"]', "'noon' is not a window")):
+        before = len(standing.said)
+        settings.write_text(broken)
+        standing.await_words(words, before)
+        standing.await_words("the settings of the last pass stay in force", before)
+        standing.await_words("outside the maintenance window", len(standing.said))
+    settings.unlink()
+    standing.await_words("cannot read")
+    assert_untouched(lab)
+    settings.write_text(f'window = ["{open_now()}"]\n')
+    standing.await_words("the settings have changed: the new ones are in force")
+    standing.await_words("Nothing to do")
+    assert standing.end() == 0
+    assert_all_done(lab)
+
+
+def test_a_found_file_that_vanishes_does_not_take_its_rules_with_it(
+    started: Start, begin: Begin, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    settings = tmp_path / "rollout.toml"
+    settings.write_text(f'window = ["{open_now(hours=6)}"]\n')
+    standing = begin(lab)
+    standing.await_words("outside the maintenance window")
+    settings.unlink()
+    standing.await_words("is gone")
+    standing.await_words("outside the maintenance window", len(standing.said))
+    assert standing.end() == 0
+    assert_untouched(lab)
+
+
+def test_one_works_and_the_other_stands_by_and_takes_over(started: Start, begin: Begin) -> None:
+    """Within the duration of the Lease, and though its own next pass is an hour away."""
+    lab = started("default", 5)
+    other = begin(lab, "--every", "1h", "--lease-duration", "4s", "--window", open_now(hours=6))
+    other.await_words("outside the maintenance window")
+    other.end()
+    leader = begin(lab, "--every", "1h", "--lease-duration", "4s", "--max-unavailable", "1")
+    wait_until(lambda: bool(lab.scoreboard().cordons_left))
+    follower = begin(lab, "--every", "1h", "--lease-duration", "4s", "--max-unavailable", "1")
+    follower.await_words("another rollout is under way")
+    leader.end(signal.SIGKILL)
+    died = time.monotonic()
+    wait_until(lambda: lease_of(lab)["spec"]["holderIdentity"].endswith(f"/{follower.process.pid}"), 60)
+    took = time.monotonic() - died
+    wait_until(lambda: set(lab.scoreboard().reboots.values()) == {1}, 60)
+    assert follower.end() == 0
+    assert_all_done(lab)
+    assert took < 4 + 2 + 2, took
+
+
+def test_a_dead_holder_that_leaves_nothing_to_go_on_with_is_no_reason_to_spin(started: Start, begin: Begin) -> None:
+    lab = started("default", 4)
+    spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 1}
+    lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
+    lab.call(lambda: lab.store.create(LEASES, lease))
+    standing = begin(lab, "--every", "1h", "--window", open_now(hours=6))
+    standing.await_words("outside the maintenance window")
+    time.sleep(6)
+    assert sum("outside the maintenance window" in line for line in standing.said) == 1
+    assert standing.end() == 0
+
+
+def test_it_keeps_nothing_open_from_pass_to_pass(started: Start, begin: Begin) -> None:
+    lab = started("default", 4)
+    standing = begin(lab)
+    standing.await_words("Nothing to do")
+    counts: list[tuple[int, int]] = []
+    for _ in range(6):
+        standing.await_words("Nothing to do", len(standing.said))
+        counts.append(open_things(standing.process.pid))
+    assert standing.end() == 0
+    assert max(counts[3:]) <= max(counts[:3]), counts
+
+
+def open_things(pid: int) -> tuple[int, int]:
+    """Descriptors and threads."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir())), len(list(Path(f"/proc/{pid}/task").iterdir()))

@@ -1,0 +1,103 @@
+"""Which of two policies' rules hold for a rollout that an operating process goes on with."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
+from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
+from rollout.model.quantity import Count, Duration
+from rollout.planning.stricter import is_regrouped, stricter
+
+LOOSE = Policy(
+    max_unavailable=Count(50, percent=True),
+    include_cordoned=True,
+    reboot_idle=True,
+    drain=DrainPolicy(
+        grace_period=5, force=True, disable_eviction=True, pod_selector="a=b", skip_wait_for_delete_timeout=9
+    ),
+    settle_timeout=Duration(0),
+    max_failures=Count(9),
+    gates=GatePolicy(health_checks=1, ignored_rivals=("kured", "fluo")),
+)
+STRICT = Policy(
+    max_unavailable=Count(2),
+    canary=2,
+    spread_by="zone",
+    control_plane=ControlPlaneOrder.EXCLUDE,
+    sharing=Sharing.EXCLUSIVE,
+    drain=DrainPolicy(delete_emptydir_data=False),
+    settle_timeout=Duration(900),
+    max_failures=Count(1),
+    reboot_command="digest",
+    ramp=(Count(1), Count(10, percent=True)),
+    exclude_from_load_balancers=Duration(30),
+    gates=GatePolicy(
+        windows=WindowPolicy(("01:00 1h",), fit=True),
+        hooks=HookPolicy(before=("a/b",), after=("c/d",), prefix="p/"),
+        alerts=AlertPolicy("http://a"),
+        blocking_pods=("x=y",),
+        health_checks=5,
+        soak=Duration(60),
+    ),
+)
+
+
+def test_of_loose_and_strict_rules_the_strict_hold_whichever_were_first() -> None:
+    assert stricter(LOOSE, STRICT, 20) == STRICT
+    # what runs on hosts is today's alone
+    assert stricter(STRICT, LOOSE, 20) == replace(STRICT, reboot_command="")
+
+
+def test_every_rule_was_thought_of() -> None:
+    """A rule that is neither here nor in the table of the test above came later."""
+    neutral = {"skip_blocked", "reboot_timeout", "ready_timeout", "prefer_no_schedule_taint", "strategy", "pools"}
+    differing = {item.name for item in fields(Policy) if getattr(LOOSE, item.name) != getattr(STRICT, item.name)}
+    assert differing | neutral == {item.name for item in fields(Policy)}
+
+
+def test_times_to_wait_and_the_strategy_stay_as_they_were() -> None:
+    standing = Policy(reboot_timeout=Duration(60), strategy=Strategy.ROLLING, drain=DrainPolicy(timeout=Duration(5)))
+    assert stricter(standing, Policy(), 3) == standing
+
+
+@pytest.mark.parametrize(("nodes", "limit"), [(4, Count(50, percent=True)), (20, Count(3))])
+def test_percentages_are_compared_as_numbers(nodes: int, limit: Count) -> None:
+    rules = stricter(Policy(Count(3)), Policy(Count(50, percent=True)), nodes)
+    assert rules.max_unavailable == limit
+
+
+def test_of_two_ramps_each_step_is_the_smaller() -> None:
+    standing, today = Policy(ramp=(Count(1), Count(9))), Policy(ramp=(Count(2), Count(3), Count(20)))
+    assert stricter(standing, today, 50).ramp == (Count(1), Count(3), Count(9))
+
+
+def test_windows_are_those_of_today_where_it_has_any() -> None:
+    night, noon = (Policy(gates=GatePolicy(windows=WindowPolicy((text,)))) for text in ("01:00 1h", "12:00 1h"))
+    assert stricter(night, noon, 3).gates.windows.windows == ("12:00 1h",)
+    assert stricter(night, Policy(), 3).gates.windows.windows == ("01:00 1h",)
+
+
+def test_alerts_that_either_counts_count() -> None:
+    one = AlertPolicy("http://a", pattern="Noise", firing_only=True)
+    other = AlertPolicy("http://b", pattern="Other", firing_only=False)
+    rules = stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=other)), 3)
+    assert rules.gates.alerts == AlertPolicy("http://b")
+    alike = AlertPolicy("http://b", pattern="Noise")
+    assert stricter(Policy(gates=GatePolicy(alerts=one)), Policy(gates=GatePolicy(alerts=alike)), 3).gates.alerts == (
+        alike
+    )
+
+
+def test_pools_of_one_name_are_joined_and_their_gaps_are_the_rollouts_rules() -> None:
+    standing = Policy(canary=1, pools=(Pool("web", "a=b", max_unavailable=Count(5), reboot_idle=True),))
+    today = Policy(canary=3, reboot_idle=True, pools=(Pool("web", "a=b", max_unavailable=Count(2), canary=0),))
+    (pool,) = stricter(standing, today, 10).pools
+    assert (pool.max_unavailable, pool.canary, pool.reboot_idle) == (Count(2), 1, True)
+
+
+def test_pools_of_other_nodes_cannot_be_compared() -> None:
+    one, other = Policy(pools=(Pool("web", "a=b"),)), Policy(pools=(Pool("web", "a=c"),))
+    assert is_regrouped(one, other)
+    assert is_regrouped(one, Policy())
+    assert not is_regrouped(one, replace(one, canary=4))

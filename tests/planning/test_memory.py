@@ -1,0 +1,159 @@
+"""The memory of earlier rollouts, changed and judged."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.model.memory import (
+    MOST_NODES,
+    MOST_NODES_OF_VERSION,
+    MOST_VERSIONS,
+    NO_MEMORY,
+    Memory,
+    Pause,
+)
+from rollout.model.plan import ExclusionReason
+from rollout.model.progress import Outcome, Phase
+from rollout.planning.memory import (
+    Ended,
+    Rules,
+    noted,
+    objection,
+    pause_after,
+    released,
+    resting_until,
+    why_held,
+    with_pause,
+)
+from tests.planning.builders import NOW
+
+BAD = "4152.2.0"
+HOUR = timedelta(hours=1)
+FAILED = (Outcome.ROLLED_BACK, Phase.READY)
+
+
+def end(node: str, run: str = "run-1", outcome: Outcome = Outcome.ROLLED_BACK, **more: object) -> Ended:
+    ended = Ended(node, BAD, outcome, Phase.READY, run, 2)
+    return replace(ended, **more)  # type: ignore[arg-type]
+
+
+def after(*ends: Ended, memory: Memory = NO_MEMORY) -> Memory:
+    for number, ended in enumerate(ends):
+        memory = noted(memory, ended, NOW + timedelta(minutes=number))
+    return memory
+
+
+@pytest.mark.parametrize(("failures", "hours"), [(0, 0), (1, 1), (2, 4), (3, 24), (4, 24), (50, 24)])
+def test_rests_grow(failures: int, hours: int) -> None:
+    assert pause_after(failures) == timedelta(hours=hours)
+
+
+@given(st.lists(st.sampled_from((Outcome.DRAIN_FAILED, Outcome.SUCCEEDED)), max_size=8), st.integers(0, 100_000))
+def test_a_node_rests_as_long_as_its_failures_in_a_row_say(outcomes: list[Outcome], seconds: int) -> None:
+    memory, failures, last = NO_MEMORY, 0, NOW
+    for number, outcome in enumerate(outcomes):
+        last = NOW + timedelta(days=number)
+        memory = noted(memory, end("w-1", f"run-{number}", outcome), last)
+        failures = 0 if outcome is Outcome.SUCCEEDED else failures + 1
+    now = last + timedelta(seconds=seconds)
+    is_resting = seconds < pause_after(failures).total_seconds()
+    assert bool(resting_until(memory, "w-1", BAD, now)) is is_resting
+    found = objection(memory, "w-1", BAD, Rules(now, unattended=True))
+    assert (found is not None and found[0] is ExclusionReason.FAILED_RECENTLY) is is_resting
+    assert objection(memory, "w-1", BAD, Rules(now)) is None
+
+
+def test_the_same_end_told_twice_counts_once() -> None:
+    once = noted(NO_MEMORY, end("w-1"), NOW)
+    assert noted(once, end("w-1"), NOW + HOUR) == once
+    assert noted(once, end("w-1", "run-2"), NOW + HOUR).nodes["w-1"].failures == 2
+
+
+def test_a_version_is_held_once_it_failed_on_as_many_nodes_as_may_over_all_rollouts() -> None:
+    one = after(end("w-1"), end("w-1", "run-2"))
+    assert why_held(one, BAD) == ""
+    assert why_held(one, BAD, 1)
+    two = after(end("w-2", "run-3"), memory=one)
+    assert why_held(two, BAD).startswith(f"version {BAD} is held: it failed on 2 nodes, w-1, w-2")
+    found = objection(two, "w-9", BAD, Rules(NOW))
+    assert found is not None
+    assert found[0] is ExclusionReason.VERSION_HELD
+    assert objection(two, "w-9", "4152.2.1", Rules(NOW)) is None
+    assert objection(two, "w-9", BAD, Rules(NOW, include_held=True)) is None
+    assert objection(two, "w-9", BAD, Rules(NOW, retried=frozenset({"w-9"}))) is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "phase", "is_blamed"),
+    [
+        (Outcome.ROLLED_BACK, Phase.READY, True),
+        (Outcome.NOT_BACK, Phase.REBOOTING, True),
+        (Outcome.NOT_READY, Phase.BOOTED, True),
+        (Outcome.CHECK_FAILED, Phase.READY, True),
+        (Outcome.CHECK_FAILED, Phase.CORDONED, False),
+        (Outcome.DRAIN_FAILED, Phase.DRAINING, False),
+        (Outcome.REBOOT_REFUSED, Phase.DRAINED, False),
+        (Outcome.NOT_REBOOTED, Phase.REBOOTING, False),
+    ],
+)
+def test_only_what_the_update_may_have_done_is_held_against_it(
+    outcome: Outcome, phase: Phase, *, is_blamed: bool
+) -> None:
+    memory = noted(NO_MEMORY, end("w-1", outcome=outcome, phase=phase), NOW)
+    assert (BAD in memory.versions) is is_blamed
+    assert memory.nodes["w-1"].version == (BAD if is_blamed else "")
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.ABORTED, Outcome.FENCED, Outcome.STRANDED])
+def test_what_was_not_tried_is_not_remembered(outcome: Outcome) -> None:
+    assert noted(NO_MEMORY, end("w-1", outcome=outcome), NOW) is NO_MEMORY
+
+
+def test_a_success_ends_a_hold_only_where_the_node_was_taken_in_spite_of_it() -> None:
+    """One that was in flight beside the failures says nothing that they did not."""
+    held = after(end("w-1"), end("w-2"))
+    beside = after(end("w-3", outcome=Outcome.SUCCEEDED), memory=held)
+    assert why_held(beside, BAD)
+    by_hand = after(end("w-3", outcome=Outcome.SUCCEEDED, despite_hold=True), memory=held)
+    assert not why_held(by_hand, BAD)
+
+
+def test_another_version_is_tried_at_once() -> None:
+    memory = after(end("w-1"))
+    assert resting_until(memory, "w-1", BAD, NOW)
+    assert resting_until(memory, "w-1", "4152.2.1", NOW) == ""
+
+
+def test_a_failure_of_a_wrong_clock_holds_nothing_for_long() -> None:
+    memory = noted(NO_MEMORY, end("w-1"), NOW + timedelta(days=400))
+    assert resting_until(memory, "w-1", BAD, NOW) == ""
+
+
+def test_releases() -> None:
+    memory = with_pause(after(end("w-1"), end("w-2")), pause=Pause("ada"))
+    assert released(memory, versions=[BAD], nodes=(), everything=False) == with_pause(NO_MEMORY, pause=Pause("ada"))
+    assert set(released(memory, versions=(), nodes=["w-1"], everything=False).nodes) == {"w-2"}
+    assert released(memory, versions=(), nodes=(), everything=True) == with_pause(NO_MEMORY, pause=Pause("ada"))
+
+
+def test_a_pause_of_all_goes_before_everything_and_ends_by_itself() -> None:
+    memory = with_pause(NO_MEMORY, pause=Pause("ada", until=(NOW + HOUR).isoformat()))
+    found = objection(memory, "w-1", BAD, Rules(NOW, include_held=True))
+    assert found is not None
+    assert found[0] is ExclusionReason.PAUSED
+    assert objection(memory, "w-1", BAD, Rules(NOW + HOUR)) is None
+
+
+def test_it_stays_small() -> None:
+    memory = NO_MEMORY
+    for number in range(MOST_NODES + 5):
+        memory = noted(memory, end(f"w-{number}", version=f"{number % 12}"), NOW + timedelta(seconds=number))
+    assert (len(memory.nodes), len(memory.versions)) == (MOST_NODES, MOST_VERSIONS)
+    assert "w-4" not in memory.nodes
+    for number in range(MOST_NODES_OF_VERSION + 5):
+        memory = noted(memory, end(f"v-{number}", limit=10_000), NOW + timedelta(hours=number))
+    assert len(memory.versions[BAD].nodes) == MOST_NODES_OF_VERSION
+    assert why_held(memory, BAD, 10_000)

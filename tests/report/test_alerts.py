@@ -1,0 +1,133 @@
+"""Alert rules and dashboard: every expression is PromQL, of metrics and labels that there are; and alerts fire."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rollout.cli.main import run
+from rollout.model.progress import Outcome, Phase
+from rollout.report.metrics.state import NO_FAILURES, PassResult
+from tests.report.promql import answered, selected
+
+PROMTOOL = shutil.which("promtool")
+FIRING = Path(__file__).with_name("alerts.yaml")
+# Grafana puts them in.
+VARIABLES = {"$cluster": ".*", "$__rate_interval": "5m"}
+WORDS: Mapping[str, set[str]] = {"outcome": set(Outcome), "phase": set(Phase), "result": set(PassResult)}
+
+
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Any:
+    def command(*words: str) -> str:
+        assert run(["metrics", *words]) == 0
+        return capsys.readouterr().out
+
+    return command
+
+
+def rules(printed: Any) -> list[dict[str, Any]]:
+    (group,) = yaml.safe_load(printed("rules"))["groups"]
+    return list(group["rules"])
+
+
+def expressions(content: Any) -> Iterator[tuple[str, str]]:
+    """Every expression of a dashboard, with the legend that shows its labels."""
+    match content:
+        case {"expr": str(expression), **others}:
+            for variable, text in VARIABLES.items():
+                expression = expression.replace(variable, text)
+            yield expression, str(others.get("legendFormat", ""))
+        case dict():
+            for value in content.values():
+                yield from expressions(value)
+        case list():
+            for value in content:
+                yield from expressions(value)
+        case _:
+            return
+
+
+def test_each_alert_asks_for_what_there_is_and_shows_labels_that_it_has(printed: Any) -> None:
+    alerts = rules(printed)
+    assert len(alerts) == 7
+    for alert in alerts:
+        labels = answered(alert["expr"])
+        texts = " ".join(alert["annotations"].values())
+        shown = set(re.findall(r"\$labels\.(\w+)", texts))
+        assert shown <= labels, alert["alert"]
+        assert "cluster" in labels
+
+
+def test_each_picture_asks_for_what_there_is(printed: Any) -> None:
+    dashboard = json.loads(printed("dashboard"))
+    pictures = list(expressions(dashboard["panels"]))
+    assert len(pictures) >= len(dashboard["panels"]) > 10
+    for expression, legend in [*pictures, *expressions(dashboard["annotations"])]:
+        labels = answered(expression)
+        assert set(re.findall(r"{{(\w+)}}", legend)) <= labels, expression
+    (clusters,) = [item["query"]["query"] for item in dashboard["templating"]["list"] if item["name"] == "cluster"]
+    metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", clusters).groups()  # type: ignore[union-attr]
+    assert label in answered(metric)
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_values_of_labels_are_words_that_there_are(printed: Any) -> None:
+    texts = [alert["expr"] for alert in rules(printed)]
+    texts += [expression for expression, _ in expressions(json.loads(printed("dashboard"))["panels"])]
+    matchers = [match for text in texts for match in re.findall(r'(outcome|phase|result)!?[=~]+"([^"]+)"', text)]
+    assert matchers
+    for label, pattern in matchers:
+        assert set(pattern.split("|")) <= WORDS[label], (label, pattern)
+
+
+def test_what_counts_as_a_failure_is_what_alerts_count(printed: Any) -> None:
+    (failed,) = [alert["expr"] for alert in rules(printed) if alert["alert"] == "NodeRolloutNodesFailed"]
+    (excepted,) = re.findall(r'outcome!~"([^"]+)"', failed)
+    assert set(excepted.split("|")) == set(NO_FAILURES)
+
+
+def test_everything_worth_an_alert_has_one(printed: Any) -> None:
+    read = {name for alert in rules(printed) for name in selected(alert["expr"])}
+    assert read == {
+        "node_rollout_node_phase_start_timestamp_seconds",
+        "node_rollout_finished_nodes",
+        "node_rollout_version_held",
+        "node_rollout_held_evictions",
+        "node_rollout_last_pass_result",
+        "node_rollout_last_success_timestamp_seconds",
+        "node_rollout_reboot_required",
+    }
+
+
+def test_the_checks_see_what_they_look_for() -> None:
+    for wrong in ("node_rollout_no_such", 'node_rollout_nodes{node="a"}', "sum by (node) (node_rollout_nodes)"):
+        with pytest.raises(AssertionError):
+            answered(wrong)
+
+
+def test_the_operator_gets_the_same_rules_as_a_resource(printed: Any) -> None:
+    resource = yaml.safe_load(printed("rules", "--format", "operator"))
+    assert (resource["apiVersion"], resource["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert resource["spec"] == yaml.safe_load(printed("rules"))
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="needs promtool, of Debian's package prometheus")
+def test_promtool_takes_the_rules_and_sees_each_alert_fire(printed: Any, tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").write_text(printed("rules"))
+    shutil.copy(FIRING, tmp_path)
+    for words in (("check", "rules", "rules.yaml"), ("test", "rules", FIRING.name)):
+        ended = subprocess.run([str(PROMTOOL), *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+    fired = {alert["alertname"] for test in yaml.safe_load(FIRING.read_text())["tests"] for alert in alerting(test)}
+    assert fired == {alert["alert"] for alert in rules(printed)}
+
+
+def alerting(test: dict[str, Any]) -> list[dict[str, Any]]:
+    return [alert for alert in test["alert_rule_test"] if alert.get("exp_alerts")]

@@ -1,0 +1,81 @@
+"""Plans as Markdown, read by GitHub's own parser: whatever a cluster or a host wrote is text, and stays in its cell."""
+
+import html
+import re
+from dataclasses import replace
+
+import pytest
+from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.model.plan import Exclusion, ExclusionReason, PlanSummary, PlanWarning, RolloutPlan
+from rollout.model.text import printable
+from rollout.report.markdown import plan_markdown
+from tests.report.builders import blocker, plan
+
+HOSTILE = [
+    "<script>alert(1)</script><img src=x>",
+    "[here](https://evil.example) https://evil.example www.evil.example",
+    "@everyone #1 !1 ~label owner/repo#1",
+    "a | b \\| c \\\\| d \\\\\\| e",
+    "`code` ``more`` and `",
+    "```\n\n# heading\n\n- item\n\n---\n",
+    "&lt;b&gt; &#64;all",
+    "\x1b[31mred\x07 \u202eright to left",
+]
+
+
+def rendered(text: str) -> str:
+    page: str = github_flavored_markdown_to_html(plan_markdown(plan_with(text), zones={"node-1": text}))
+    return page
+
+
+def plan_with(text: str) -> RolloutPlan:
+    excluded = (Exclusion("node-4", ExclusionReason.UNREACHABLE, text), Exclusion(text, ExclusionReason.PAUSED, "x"))
+    warnings = (PlanWarning("node-1", text, text),)
+    return replace(plan(blockers=(blocker(),), warnings=warnings), excluded=excluded, plan_id=text or "0")
+
+
+def test_a_plan_has_its_sum_its_waves_and_what_is_wrong() -> None:
+    text = plan_markdown(
+        plan(blockers=(blocker(),), warnings=(PlanWarning("node-1", "pod/a/b", "loses its data"),)),
+        zones={"node-1": "a", "node-2": "b", "node-3": "b"},
+    )
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[:3] == ["## Rollout plan", "", "3 nodes in 2 waves; 1 node left out."]
+    wave = "| `2` | - | `node-2, node-3` | `b` | `10` | `4` | `3975.2.0 → 4081.2.1` | `up to 2 at once` |"
+    assert wave in lines
+    assert "| `node-4` | `paused` | `paused by an annotation` |" in lines
+    assert "- `budget-never: node-2, pdb/shop/cart never allows an eviction: mend its selector`" in lines
+    assert "- `loses its data: pod/a/b on node-1`" in lines
+    assert lines[-1].startswith("Plan `0123456789abcdef` for `https://127.0.0.1:6443`, made")
+
+
+def test_an_empty_plan_has_no_table_of_waves() -> None:
+    text = plan_markdown(replace(plan(), waves=(), summary=PlanSummary(0, 0, 0)), zones={})
+    assert "Nothing to do: no node is planned; left out: 1 paused." in text
+    assert "Wave" not in text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_shown_and_nothing_else(text: str) -> None:
+    assert_harmless(text)
+
+
+@given(st.text(alphabet="ab|\\`<>&@#*_[]()!~-\n \x1b:/.", max_size=30))
+def test_any_text_is_shown_and_nothing_else(text: str) -> None:
+    assert_harmless(text)
+
+
+def assert_harmless(text: str) -> None:
+    page = rendered(text)
+    # outside of code, what was written into the plan is nowhere
+    outside = re.sub(r"<code>.*?</code>", "", page, flags=re.DOTALL)
+    tags = set(re.findall(r"<(\w+)", page))
+    assert tags <= {"h2", "p", "table", "thead", "tbody", "tr", "th", "td", "strong", "ul", "li", "code"}, page
+    assert not re.search(r"[@#`|\\]", re.sub(r"<[^>]*>", "", html.unescape(outside))), page
+    assert all(row.count("<td") in {8, 3} for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL) if "<td" in row)
+    shown = [html.unescape(code) for code in re.findall(r"<code>(.*?)</code>", page, re.DOTALL)]
+    expected = printable(text).strip()
+    assert expected in {*shown, "", "-"}

@@ -1,0 +1,244 @@
+"""What events make of the metrics, and that a place which fails or hangs is nobody's trouble."""
+
+import threading
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from rollout.model.plan import Exclusion, ExclusionReason, RolloutPlan, Wave
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Outcome,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    PodReleased,
+    RunFinished,
+    RunResult,
+)
+from rollout.report.metrics.delivery import Delivery
+from rollout.report.metrics.exposition import Metrics
+from rollout.report.metrics.families import FAMILIES
+from rollout.report.metrics.state import PassResult
+from tests.report.builders import AT, plan, planned
+
+
+def after(seconds: float) -> datetime:
+    return AT + timedelta(seconds=seconds)
+
+
+def begun(rollout: RolloutPlan | None = None) -> Metrics:
+    metrics = Metrics("here")
+    metrics.notify(PlanReady(AT, rollout or plan()))
+    return metrics
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return registry.get_sample_value(f"node_rollout_{name}", {"cluster": "here", **labels})
+
+
+def step(metrics: Metrics, seconds: float, phase: Phase, detail: str = "") -> None:
+    metrics.notify(NodeStep(after(seconds), "node-1", phase, detail))
+
+
+def finish(metrics: Metrics, outcome: Outcome, phase: Phase) -> None:
+    metrics.notify(NodeFinished(after(500), NodeResult("node-1", outcome, phase, 1.0)))
+
+
+def blocked(metrics: Metrics, budget: str, pod: str = "shop/cart-1") -> None:
+    metrics.notify(PodBlocked(AT, "node-1", pod, budget, AT, "no", 60.0))
+
+
+def test_a_phase_begins_once_however_much_is_told_in_it() -> None:
+    metrics = begun()
+    step(metrics, 10, Phase.DRAINING)
+    step(metrics, 20, Phase.DRAINING, "3 pods left")
+    start = value(metrics, "node_phase_start_timestamp_seconds", node="node-1", phase="draining")
+    assert start == after(10).timestamp()
+    assert value(metrics, "nodes", phase="draining", pool="") == 1
+    assert value(metrics, "nodes", phase="pending", pool="") == 2
+
+
+def test_drains_and_reboots_are_measured_from_their_beginning() -> None:
+    metrics = begun()
+    for seconds, phase in enumerate((Phase.CORDONED, Phase.DRAINING)):
+        step(metrics, seconds, phase)
+    for seconds, phase in ((21, Phase.DRAINED), (30, Phase.REBOOTING), (80, Phase.BOOTED), (100, Phase.READY)):
+        step(metrics, seconds, phase)
+    assert value(metrics, "drain_duration_seconds_sum", pool="") == 20
+    assert value(metrics, "reboot_duration_seconds_sum", pool="") == 70
+    assert value(metrics, "reboot_duration_seconds_bucket", pool="", le="60.0") == 0
+    assert value(metrics, "reboot_duration_seconds_bucket", pool="", le="90.0") == 1
+    assert value(metrics, "reboot_duration_seconds_bucket", pool="", le="+Inf") == 1
+
+
+def test_a_reboot_that_an_earlier_process_began_is_not_measured() -> None:
+    metrics = begun()
+    step(metrics, 1, Phase.REBOOTING)
+    step(metrics, 2, Phase.READY)
+    assert value(metrics, "reboot_duration_seconds_count", pool="") == 0
+
+
+def test_a_clock_that_was_set_back_makes_no_negative_time() -> None:
+    metrics = begun()
+    step(metrics, 50, Phase.DRAINING)
+    step(metrics, 20, Phase.DRAINED)
+    assert value(metrics, "drain_duration_seconds_sum", pool="") == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "phase", "stands", "failures"),
+    [
+        (Outcome.SUCCEEDED, Phase.DONE, "done", 0),
+        (Outcome.ROLLED_BACK, Phase.READY, "failed", 1),
+        (Outcome.SKIPPED, Phase.PENDING, "pending", 0),
+        (Outcome.ABORTED, Phase.DRAINING, "pending", 0),
+    ],
+)
+def test_a_node_that_has_ended_is_in_flight_no_more(outcome: Outcome, phase: Phase, stands: str, failures: int) -> None:
+    metrics = begun()
+    step(metrics, 1, Phase.DRAINING)
+    finish(metrics, outcome, phase)
+    assert value(metrics, "nodes", phase="draining", pool="") == 0
+    assert value(metrics, "nodes", phase=stands, pool="") == (3 if stands == "pending" else 1)
+    assert value(metrics, "finished_nodes", outcome=outcome, pool="") == 1
+    assert b"node_phase_start_timestamp_seconds{" not in metrics.text()
+    counted = value(metrics, "node_failures_total", phase=phase, pool="")
+    assert (counted or 0) == failures
+
+
+def test_only_a_success_ends_the_wait_for_a_reboot() -> None:
+    metrics = begun()
+    metrics.observe_nodes({"node-1": True, "node-9": False})
+    finish(metrics, Outcome.ROLLED_BACK, Phase.READY)
+    assert value(metrics, "reboot_required", node="node-1") == 1
+    finish(metrics, Outcome.SUCCEEDED, Phase.DONE)
+    assert value(metrics, "reboot_required", node="node-1") == 0
+    assert value(metrics, "reboot_required", node="node-9") == 0
+
+
+def test_pools_are_told_apart() -> None:
+    first = plan()
+    nodes = (replace(planned("node-1"), pool="gpu"), replace(planned("node-2"), pool="web"))
+    excluded = (Exclusion("node-3", ExclusionReason.PAUSED, "", pool="web"),)
+    metrics = begun(replace(first, waves=(Wave(1, nodes, ""),), excluded=excluded))
+    finish(metrics, Outcome.NOT_BACK, Phase.REBOOTING)
+    assert value(metrics, "nodes", phase="failed", pool="gpu") == 1
+    assert value(metrics, "nodes", phase="failed", pool="web") == 0
+    assert value(metrics, "excluded_nodes", reason="paused", pool="web") == 1
+    assert value(metrics, "node_failures_total", phase="rebooting", pool="gpu") == 1
+
+
+def test_an_eviction_that_is_held_counts_once_until_it_may_go() -> None:
+    metrics = begun()
+    for _ in range(3):
+        blocked(metrics, "shop/cart")
+    assert value(metrics, "held_evictions", budget="shop/cart") == 1
+    metrics.notify(PodReleased(AT, "node-1", "shop/cart-1", "shop/cart", AT))
+    assert value(metrics, "held_evictions", budget="shop/cart") is None
+    assert value(metrics, "eviction_holds_total", budget="shop/cart") == 1
+
+
+@pytest.mark.parametrize("ends", ["node", "run"])
+def test_nothing_is_held_once_its_drain_has_ended(ends: str) -> None:
+    metrics = begun()
+    blocked(metrics, "shop/cart")
+    if ends == "node":
+        finish(metrics, Outcome.DRAIN_FAILED, Phase.DRAINING)
+    else:
+        metrics.notify(RunFinished(AT, RunResult(())))
+    assert value(metrics, "held_evictions", budget="shop/cart") is None
+
+
+def test_budgets_without_end_share_a_series() -> None:
+    metrics = begun()
+    for number in range(300):
+        blocked(metrics, f"shop-{number}/cart", f"shop-{number}/cart-1")
+    text = metrics.text().decode()
+    assert text.count("\nnode_rollout_eviction_holds_total{") == 101
+    assert value(metrics, "eviction_holds_total", budget="(others)") == 200
+
+
+def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays() -> None:
+    metrics = begun()
+    step(metrics, 1, Phase.DRAINING)
+    finish(metrics, Outcome.DRAIN_FAILED, Phase.DRAINING)
+    metrics.notify(RunFinished(AT, RunResult(())))
+    metrics.end_pass(PassResult.PARTIAL, after(600))
+    metrics.notify(PlanReady(after(700), replace(plan(), waves=())))
+    assert value(metrics, "running") == 1
+    assert value(metrics, "nodes", phase="failed", pool="") == 0
+    assert value(metrics, "finished_nodes", outcome="drain-failed", pool="") == 0
+    assert value(metrics, "node_failures_total", phase="draining", pool="") == 1
+    metrics.end_pass(PassResult.OK, after(701))
+    assert value(metrics, "running") == 0
+    assert value(metrics, "passes_total", result="partial") == 1
+    assert value(metrics, "last_pass_result", result="ok") == 1
+    assert value(metrics, "last_pass_result", result="partial") == 0
+    assert value(metrics, "last_success_timestamp_seconds") == after(701).timestamp()
+
+
+def test_versions_that_are_held_are_those_that_were_last_told() -> None:
+    metrics = begun()
+    metrics.observe_held(["4152.2.0"])
+    assert value(metrics, "version_held", version="4152.2.0") == 1
+    metrics.observe_held([])
+    assert value(metrics, "version_held", version="4152.2.0") is None
+
+
+def test_every_family_is_exposed_and_no_other() -> None:
+    metrics = begun()
+    metrics.end_pass(PassResult.OK, AT)
+    exposed = {metric.name: metric.documentation for metric in metrics.collect()}
+    assert exposed == {family.name.removesuffix("_total"): family.help for family in FAMILIES}
+
+
+def test_only_the_success_of_this_cluster_is_remembered_and_never_in_place_of_its_own() -> None:
+    metrics, name = Metrics("here"), "node_rollout_last_success_timestamp_seconds"
+    metrics.remember(f'{name}{{cluster="there"}} 5\n{name}{{cluster="here"}} 7\n')
+    assert value(metrics, "last_success_timestamp_seconds") == 7
+    metrics.end_pass(PassResult.OK, AT)
+    metrics.remember(f'{name}{{cluster="here"}} 7\n')
+    assert value(metrics, "last_success_timestamp_seconds") == AT.timestamp()
+    with pytest.raises(ValueError, match="could not convert"):
+        metrics.remember("x{")
+
+
+def test_what_is_new_is_delivered_and_nothing_twice() -> None:
+    delivered, generation = list[int](), [0]
+    with Delivery("there", lambda: delivered.append(generation[0]), lambda: generation[0], pytest.fail, every=0.01):
+        generation[0] = 4
+        while not delivered:
+            pass
+    assert delivered == [4]
+
+
+def test_a_failure_is_told_once_and_tried_again() -> None:
+    told, tries = list[str](), list[int]()
+
+    def fail() -> None:
+        tries.append(1)
+        raise OSError("no room")
+
+    with Delivery("there", fail, lambda: 1, told.append, every=0.01):
+        while len(tries) < 3:
+            pass
+    assert told == ["the metrics do not reach there: no room"]
+
+
+def test_a_delivery_that_hangs_ends_with_the_patience_for_it() -> None:
+    told, released = list[str](), threading.Event()
+
+    def hang() -> None:
+        released.wait()
+
+    with Delivery("there", hang, lambda: 1, told.append, every=0.01, last=0.1):
+        pass
+    released.set()
+    assert told == ["the metrics do not reach there: no answer within 0.1s"]

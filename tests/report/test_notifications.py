@@ -1,0 +1,293 @@
+"""Which events of a run are worth a notification, and in which words."""
+
+from dataclasses import fields, replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from rollout.errors import BlockedError, InterruptedRunError, LockedError, UsageError
+from rollout.execution.gates.gates import Later
+from rollout.model.notification import (
+    NOTES,
+    AnyNote,
+    FinishedNote,
+    Level,
+    NodeFailedNote,
+    NotifyEvent,
+    RolloutState,
+    StartedNote,
+    VersionHeldNote,
+    WaveDoneNote,
+)
+from rollout.model.plan import ExclusionReason
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    NotDone,
+    Notice,
+    NotStarted,
+    Outcome,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    RunFinished,
+    RunResult,
+    StepEvent,
+    VersionHeld,
+    WaveStarted,
+)
+from rollout.report.notification_texts import Templates, worded
+from rollout.report.notifications import Noteworthy
+from tests.report.builders import AT, plan
+
+
+def ended(name: str, outcome: Outcome = Outcome.SUCCEEDED) -> NodeFinished:
+    message = "" if outcome is Outcome.SUCCEEDED else "it went wrong"
+    return NodeFinished(AT, NodeResult(name, outcome, Phase.DONE, 9.0, message))
+
+
+def wave(index: int, *nodes: str, in_flight: int | None = None) -> WaveStarted:
+    return WaveStarted(AT, index, 2, nodes, "full wave", in_flight)
+
+
+def blocked(pod: str, seconds: float, budget: str = "shop/cart", node: str = "node-1") -> PodBlocked:
+    return PodBlocked(AT, node, pod, budget, AT - timedelta(seconds=seconds), "not now", 100.0, 2, 2, "ReplicaSet/cart")
+
+
+def notes(*events: StepEvent, held_after: float = 600.0, stopped: bool = False) -> list[AnyNote]:
+    noteworthy = Noteworthy(plan(), "prod", held_after)
+    return [note for event in events for note in noteworthy.take(event, stopped=stopped)]
+
+
+def done(*events: StepEvent) -> list[tuple[int, int, int]]:
+    """Of each notification of waves: the wave, its nodes that ended, and those of the whole."""
+    return [(note.wave, note.wave_ended, note.ended) for note in notes(*events) if isinstance(note, WaveDoneNote)]
+
+
+def test_every_event_has_its_notification_and_its_word() -> None:
+    assert set(NOTES) == set(NotifyEvent)
+    for event, kind in NOTES.items():
+        assert next(item.default for item in fields(kind) if item.name == "event") == event
+
+
+def test_each_names_when_where_and_which_rollout() -> None:
+    (note,) = notes(PlanReady(AT, plan()))
+    assert (note.at, note.run) == ("2026-03-04T05:06:07.089Z", "0123456789abcdef")
+    assert (note.cluster, note.server) == ("prod", "https://127.0.0.1:6443")
+    (unnamed,) = Noteworthy(plan(), "", 600.0).take(PlanReady(AT, plan()))
+    assert unnamed.cluster == "https://127.0.0.1:6443"
+
+
+def test_a_wave_is_done_when_its_nodes_have_ended() -> None:
+    first, second = wave(1, "node-1"), wave(2, "node-2", "node-3")
+    assert done(first) == []
+    assert done(first, ended("node-1")) == [(1, 1, 1)]
+    assert done(first, ended("node-1"), second, ended("node-3"), ended("node-2")) == [(1, 1, 1), (2, 2, 3)]
+
+
+def test_a_wave_of_which_nodes_were_left_is_done_when_the_next_begins() -> None:
+    first, second = wave(1, "node-1", "node-2"), wave(2, "node-3")
+    assert done(first, ended("node-1")) == []
+    assert done(first, ended("node-1"), second) == [(1, 1, 1)]
+    # of one in which nothing was done, and of the last, which the end tells of, there is none
+    assert done(first, second) == []
+    assert done(first, ended("node-1"), RunFinished(AT, RunResult(()))) == []
+
+
+def test_nodes_of_no_wave_are_counted() -> None:
+    """As those that an interruption has stranded: they end before any wave begins."""
+    assert done(ended("node-9", Outcome.STRANDED), wave(1, "node-1"), ended("node-1")) == [(1, 1, 2)]
+
+
+def test_of_nodes_that_follow_one_another_each_quarter_is_told() -> None:
+    names = [f"node-{number}" for number in range(1, 101)]
+    events: list[StepEvent] = [wave(1, *names, in_flight=3), *(ended(name) for name in names)]
+    assert done(*events) == [(1, 25, 25), (1, 50, 50), (1, 75, 75), (1, 100, 100)]
+    small: list[StepEvent] = [wave(1, *"abcdef", in_flight=2), *(ended(name) for name in "abcdef")]
+    assert [wave_ended for _, wave_ended, _ in done(*small)] == [2, 3, 5, 6]
+
+
+def test_failures_are_told_at_once_and_counted() -> None:
+    events = (wave(1, "node-1", "node-2"), ended("node-1", Outcome.DRAIN_FAILED), ended("node-2"))
+    failed, last = notes(*events)
+    assert isinstance(failed, NodeFailedNote)
+    assert (failed.node, failed.outcome, failed.level) == ("node-1", Outcome.DRAIN_FAILED, Level.FAILURE)
+    assert isinstance(last, WaveDoneNote)
+    assert (last.wave_failed, last.failed, last.level) == (1, 1, Level.WARNING)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SKIPPED, Outcome.ABORTED])
+def test_a_node_that_was_not_touched_or_given_back_on_request_has_not_failed(outcome: Outcome) -> None:
+    (note,) = notes(wave(1, "node-1"), ended("node-1", outcome))
+    assert isinstance(note, WaveDoneNote)
+    assert (note.wave_failed, note.level) == (0, Level.INFO)
+
+
+def test_a_hold_is_told_once_for_a_node_and_a_budget_and_not_before_its_time() -> None:
+    early, late = blocked("shop/cart-1", 599), blocked("shop/cart-1", 600)
+    assert notes(early) == []
+    assert len(notes(early, late, late, blocked("shop/cart-2", 700))) == 1
+    assert len(notes(late, blocked("shop/cart-1", 600, node="node-2"), blocked("shop/db-1", 600, "shop/db"))) == 3
+    assert len(notes(blocked("shop/a", 600, ""), blocked("shop/b", 600, ""))) == 2
+
+
+@pytest.mark.parametrize(
+    ("budget", "command"),
+    [
+        ("shop/cart", "kubectl describe pdb -n shop cart"),
+        ("shop/cart, shop/all", "kubectl describe pod -n shop cart-1"),
+        ("", "kubectl describe pod -n shop cart-1"),
+    ],
+)
+def test_a_hold_names_the_command_that_shows_its_reason(budget: str, command: str) -> None:
+    (note,) = notes(blocked("shop/cart-1", 600, budget))
+    assert note.next == command
+
+
+FAILED = NodeResult("node-1", Outcome.NOT_BACK, Phase.REBOOTING, 9.0, "no answer")
+GOOD = NodeResult("node-2", Outcome.SUCCEEDED, Phase.DONE, 9.0)
+NEXT_PASS = "The next pass takes up what is left."
+LEFT = NotStarted("node-3", "stopped on request")
+
+
+@pytest.mark.parametrize(
+    ("result", "stopped", "state", "level", "next_command"),
+    [
+        (RunResult((GOOD,)), False, RolloutState.COMPLETED, Level.SUCCESS, ""),
+        # asked for when all was done already
+        (RunResult((GOOD,)), True, RolloutState.COMPLETED, Level.SUCCESS, ""),
+        (RunResult((FAILED,)), False, RolloutState.FAILED, Level.FAILURE, "rollout resume --retry-failed"),
+        (RunResult((GOOD,), not_started=(LEFT,)), True, RolloutState.INTERRUPTED, Level.WARNING, "rollout resume"),
+        (RunResult((GOOD,), not_started=(LEFT,)), False, RolloutState.FAILED, Level.FAILURE, "rollout resume"),
+        (
+            RunResult((), failed_before=(NotDone("node-1", ExclusionReason.UNREACHABLE, "gone"),)),
+            False,
+            RolloutState.FAILED,
+            Level.FAILURE,
+            "rollout resume --retry-failed",
+        ),
+    ],
+)
+def test_how_it_ended(
+    result: RunResult,
+    stopped: bool,  # noqa: FBT001 - as pytest hands it over
+    state: RolloutState,
+    level: Level,
+    next_command: str,
+) -> None:
+    (note,) = notes(RunFinished(AT, result), stopped=stopped)
+    assert isinstance(note, FinishedNote)
+    assert (note.state, note.level, note.next) == (state, level, next_command)
+
+
+def test_a_run_that_an_error_ends_has_an_end_all_the_same_and_only_one() -> None:
+    noteworthy = Noteworthy(plan(), "prod", 600.0)
+    (note,) = noteworthy.broken_off(BlockedError("locked by another"), AT)
+    assert isinstance(note, FinishedNote)
+    assert (note.state, note.message) == (RolloutState.FAILED, "locked by another")
+    assert list(noteworthy.broken_off(BlockedError("again"), AT)) == []
+    (stopped,) = Noteworthy(plan(), "prod", 600.0).broken_off(InterruptedRunError("stopped"), AT)
+    assert isinstance(stopped, FinishedNote)
+    assert stopped.state is RolloutState.INTERRUPTED
+    over = Noteworthy(plan(), "prod", 600.0)
+    assert len(list(over.take(RunFinished(AT, RunResult(()))))) == 1
+    assert list(over.broken_off(OSError("later"), AT)) == []
+
+
+def test_of_a_rollout_that_is_under_way_its_own_process_tells() -> None:
+    assert list(Noteworthy(plan(), "prod", 600.0).broken_off(LockedError("locked"), AT)) == []
+
+
+def test_what_an_unattended_pass_leaves_for_another_time_is_no_failure() -> None:
+    later = RunResult((GOOD,), not_started=(NotStarted("node-3", Later("the window has closed")),))
+    mixed = RunResult((GOOD,), not_started=(*later.not_started, LEFT))
+    wanted = {
+        (True, RolloutState.INTERRUPTED, Level.INFO, NEXT_PASS): later,
+        (False, RolloutState.FAILED, Level.FAILURE, "rollout resume"): later,
+        (True, RolloutState.FAILED, Level.FAILURE, NEXT_PASS): mixed,
+    }
+    for (unattended, *expected), result in wanted.items():
+        noteworthy = Noteworthy(plan(), "prod", 600.0, unattended=unattended)
+        (note,) = noteworthy.take(RunFinished(AT, result))
+        assert isinstance(note, FinishedNote)
+        assert [note.state, note.level, note.next] == expected
+        assert "the window has closed" in worded(note).body
+
+
+def test_of_an_error_that_nobody_expected_only_the_type_is_told() -> None:
+    (note,) = Noteworthy(plan(), "prod", 600.0).broken_off(ValueError("https://user:secret@host"), AT)
+    assert isinstance(note, FinishedNote)
+    assert note.message == "ValueError"
+
+
+def test_nothing_begins_where_nothing_is_planned() -> None:
+    empty = replace(plan(), waves=())
+    assert list(Noteworthy(empty, "prod", 600.0).take(PlanReady(AT, empty))) == []
+
+
+def test_the_words_of_a_start_and_of_a_hold() -> None:
+    start, hold = map(worded, notes(PlanReady(AT, plan()), blocked("shop/cart-1", 600)))
+    assert start.title == "prod: rollout started: 3 nodes to 4081.2.1"
+    assert start.body == ("3 nodes in 2 waves.\nNext: rollout status --run\nCluster prod, rollout 0123456789abcdef")
+    assert hold.title == "prod: node-1 is held by shop/cart for 10m00s"
+    assert hold.body == (
+        "Pod shop/cart-1 (ReplicaSet/cart) cannot be evicted: needs 2 healthy pods, has 2.\n"
+        "The drain fails in 1m40s.\n"
+        "Next: kubectl describe pdb -n shop cart\nCluster prod, rollout 0123456789abcdef"
+    )
+
+
+def test_a_version_that_is_held() -> None:
+    why = "version 4081.2.1 is held: it failed on 2 nodes, a, b"
+    assert notes(Notice(AT, why)) == []
+    (note,) = notes(VersionHeld(AT, "4081.2.1", ("a", "b"), why))
+    assert isinstance(note, VersionHeldNote)
+    assert (note.version, note.failed_nodes, note.level) == ("4081.2.1", ("a", "b"), Level.WARNING)
+    assert worded(note).title == "prod: version 4081.2.1 is held"
+    assert worded(note).body.startswith(f"{why}.\nNext: rollout release 4081.2.1\n")
+    (strange,) = notes(VersionHeld(AT, "1; reboot", ("a",), why))
+    assert strange.next == "rollout release '1; reboot'"
+
+
+def test_text_of_others_is_made_safe_in_titles_bodies_and_templates() -> None:
+    failed = NodeFinished(AT, replace(FAILED, message="\x1b[2Jgone\nfor good"))
+    (note,) = notes(failed)
+    own = Templates.read({"node-failed": {"title": "$message"}}).worded(note)
+    assert "\x1b" not in worded(note).body
+    assert own.title == "\\x1b[2Jgone\nfor good"
+    assert msgspec.json.decode(msgspec.json.encode(note))["message"] == "\x1b[2Jgone\nfor good"
+
+
+def test_a_template_of_all_events_and_one_of_its_own() -> None:
+    templates = Templates.read({"title": "[$cluster] $title", "started": {"body": "$versions, $resumed, $nodes"}})
+    start, hold = map(templates.worded, notes(PlanReady(AT, plan()), blocked("shop/cart-1", 600)))
+    assert (start.title, start.body) == ("[prod] prod: rollout started: 3 nodes to 4081.2.1", "4081.2.1, False, 3")
+    assert hold.title.startswith("[prod] prod: node-1 is held")
+    assert hold.body == worded(hold).body
+
+
+@pytest.mark.parametrize("event", list(NotifyEvent))
+def test_a_template_may_name_every_field_of_its_event_and_no_other(event: NotifyEvent) -> None:
+    names = [item.name for item in fields(NOTES[event])]
+    Templates.read({event: {"body": " ".join(f"${name}" for name in names)}})
+    with pytest.raises(UsageError, match="unknown field"):
+        Templates.read({event: {"body": "$nothing"}})
+
+
+def test_a_template_fills_every_field_of_each_event() -> None:
+    known: dict[NotifyEvent, AnyNote] = {
+        NotifyEvent(note.event): note
+        for note in (
+            *notes(PlanReady(AT, plan()), wave(1, "node-1"), ended("node-1"), blocked("shop/cart-1", 600)),
+            *notes(ended("node-1", Outcome.FAILED), RunFinished(AT, RunResult((FAILED,)))),
+            VersionHeldNote(version="1", failed_nodes=("a",), message="so"),
+        )
+    }
+    assert set(known) == set(NotifyEvent)
+    assert isinstance(known[NotifyEvent.STARTED], StartedNote)
+    for event, note in known.items():
+        names = [item.name for item in fields(note)]
+        body = Templates.read({event: {"body": "|".join(f"${name}" for name in names)}}).worded(note).body
+        assert "$" not in body
+        assert body.count("|") == len(names) - 1

@@ -1,0 +1,131 @@
+"""The rights that `rollout manifests` prints are those that the program uses: each of them, and no other.
+
+The attack: an account whose roles have grown beyond what it is for; and the mishap: a right that some option needs and
+that nobody printed. The real program runs every command on a lab that judges by the printed roles; what it asked for
+stands in the lab's log, and is compared with them both ways.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from rollout.adapters.kube.api import connect
+from rollout.cli.main import app
+from rollout.errors import ExitCode
+from rollout.lab.api.access import Grant, grants_of
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.conftest import StartLab
+from tests.ended import Ended, end_of, start
+from tests.used_rights import single, unprinted, used
+
+SCENARIO = Path(__file__).with_name("rights.yaml")
+Run = Callable[..., Ended]
+QUICK = ("--lease-duration", "3s")
+GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
+# What reboots nothing. A pause of all nodes is written where the memory is.
+QUIET = (
+    *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list"), ("check-update",)),
+    *(("pause", "worker-1"), ("unpause", "worker-1"), ("pause", "--all"), ("unpause", "--all")),
+    *(("release", "--all"), ("status", "--run"), ("history",), ("resume", "--yes"), ("abort", "--yes")),
+)
+
+
+def printed(run: Run, *arguments: str) -> tuple[Grant, ...]:
+    ended = run("manifests", "roles", "-o", "json", *arguments)
+    assert ended.code == ExitCode.OK, ended.stderr
+    return grants_of(json.loads(ended.stdout)["items"])
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab(load_scenario(str(SCENARIO)), speed=30)
+
+
+@pytest.fixture
+def run(lab: Lab, tmp_path: Path) -> Run:
+    return lambda *arguments: end_of(start(tmp_path, lab.environment, arguments))
+
+
+def kill_once(lab: Lab, home: Path, phase: str, *arguments: str) -> None:
+    """Start the program, and kill it once a node is in this phase."""
+    process = start(home, lab.environment, arguments)
+    assert process.stdout is not None
+    for line in map(json.loads, process.stdout):
+        if line.get("phase") == phase:
+            break
+    process.kill()
+    process.communicate()
+
+
+def assert_used_is_printed(lab: Lab, grants: tuple[Grant, ...]) -> None:
+    acts = used(lab)
+    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
+    assert [right for right in single(grants) if not any(right.covers(act) for act in acts)] == []
+
+
+def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: Path) -> None:
+    """Two rollouts, one of an operating process and one of a person, both killed: one is gone on with, one undone."""
+    grants = printed(run)
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    for arguments in QUIET:
+        ended = run(*arguments)
+        assert ended.code == ExitCode.OK, (arguments, ended.stdout, ended.stderr)
+    kill_once(lab, tmp_path, "draining", "operate", "--once", "-o", "json", *GATES, *QUICK)
+    assert run("operate", "--once", *QUICK).code == ExitCode.OK
+    assert sum(lab.scoreboard().reboots.values()) == 4
+    kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", *QUICK)
+    assert run("status", "--run").code == ExitCode.OK
+    assert run("abort", "--yes", *QUICK).code == ExitCode.OK
+    assert_used_is_printed(lab, grants)
+
+
+def test_pods_are_deleted_only_where_that_was_asked_for(lab: Lab, run: Run) -> None:
+    """With --disable-eviction the right to evict is another one."""
+    plain, deleting = set(single(printed(run))), set(single(printed(run, "--disable-eviction")))
+    assert {(grant.verbs, grant.resources) for grant in deleting - plain} == {(("delete",), ("pods",))}
+    assert {(grant.verbs, grant.resources) for grant in plain - deleting} == {(("create",), ("pods/eviction",))}
+    lab.call(lambda: setattr(lab.api.access, "grants", tuple(deleting)))
+    ended = run("apply", "--yes", "--disable-eviction", "-o", "json", "--node", "worker-1")
+    assert ended.code == ExitCode.OK, ended.stderr
+    acts = used(lab)
+    assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
+    assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
+
+
+def test_what_is_not_printed_is_found(lab: Lab) -> None:
+    """By the look that every test takes at its lab when it is over."""
+    api = connect(lab.kubeconfig, None)
+    api.get("/api/v1/nodes")
+    assert unprinted(lab) == []
+    api.get("/api/v1/namespaces/kube-system/secrets")
+    api.get("/apis/apps/v1/namespaces/shop/deployments/frontend")
+    assert [(act.verb, act.resource) for act in unprinted(lab)] == [("list", "secrets"), ("get", "deployments")]
+    lab.call(lab.requests.clear)
+
+
+def test_the_lock_may_be_elsewhere(run: Run) -> None:
+    """Then nothing is written in kube-system; Events about Nodes stay in `default`, where the API server wants them."""
+    places = {grant.namespace for grant in printed(run, "--lease-namespace", "ops")}
+    assert places == {"", "ops", "default"}
+
+
+def test_every_command_is_among_them() -> None:
+    """Or asks no API server, or makes one of its own."""
+    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    played = {arguments[0] for arguments in QUIET} | {"operate", "apply"}
+    assert commands - played == {"manifests", "demo", "lab", "version"}
+
+
+def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:
+    """One source: each check of `doctor` is a printed right, and each printed right is checked."""
+    grants = printed(run)
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    checks: list[dict[str, Any]] = json.loads(run("doctor", "-o", "json").stdout)["checks"]
+    rights = [check for check in checks if check["check"] == "right"]
+    assert {check["verdict"] for check in rights} == {"pass"}
+    assert len(rights) == len(list(single(grants)))

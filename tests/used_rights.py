@@ -1,0 +1,54 @@
+"""What the program asked a lab's API server for, as rights, and whether `rollout manifests` prints each of them."""
+
+import re
+from collections.abc import Iterator
+
+from rollout.adapters.kube.api import USER_AGENT
+from rollout.lab.api.access import Act, Grant, grants_of
+from rollout.lab.api.requests import Target
+from rollout.lab.lab import Lab
+from rollout.manifests.installation import Access
+from rollout.manifests.roles import roles
+from rollout.model.marks import LEASE_NAMESPACE
+
+# What every account may do on a real server: system:discovery and system:basic-user.
+_EVERYBODYS = re.compile(r"/version|/api(/v1)?|/apis(/[a-z0-9.]+(/v[a-z0-9]+)?)?")
+_OWN_REVIEW = "selfsubjectaccessreviews"
+# Whom the lab knows nothing of: like a real server, it says so only to those who may ask.
+_UNSERVED = re.compile(r"/apis/(?P<group>[a-z0-9.]+)/v[a-z0-9]+/(?P<plural>[a-z]+)")
+
+
+def used(lab: Lab) -> list[Act]:
+    """What the program asked for that not every account may, each once."""
+    log = lab.call(lambda: [record.target for record in lab.requests if record.user_agent == USER_AGENT])
+    acts = (_act(target) for target in dict.fromkeys(log))
+    return [act for act in dict.fromkeys(acts) if act is not None]
+
+
+def _act(target: Target) -> Act | None:
+    if target.resource is not None:
+        act = Act(target.verb, target.resource.group, target.plural, target.namespace, target.name)
+        return None if act.resource == _OWN_REVIEW else act
+    if unserved := _UNSERVED.fullmatch(target.path):
+        return Act("list" if target.verb == "get" else target.verb, unserved["group"], unserved["plural"])
+    return None if _EVERYBODYS.fullmatch(target.path) else Act(target.verb, "", target.path)
+
+
+def unprinted(lab: Lab) -> list[Act]:
+    """Those that no printed role allows, wherever the lock is, and whether pods are evicted or deleted."""
+    return [
+        act for act in used(lab) if not any(grant.covers(act) for grant in _printed(act.namespace or LEASE_NAMESPACE))
+    ]
+
+
+def _printed(lease_namespace: str) -> Iterator[Grant]:
+    for deletes in (False, True):
+        yield from grants_of(roles(Access(lease_namespace=lease_namespace, disable_eviction=deletes)))
+
+
+def single(grants: tuple[Grant, ...]) -> Iterator[Grant]:
+    """One verb on one resource each."""
+    for grant in grants:
+        for verb in grant.verbs:
+            for resource in grant.resources:
+                yield Grant((verb,), grant.api_groups, (resource,), grant.resource_names, grant.namespace)
