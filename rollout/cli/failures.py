@@ -18,6 +18,7 @@ from rollout.model.text import printable
 
 PROGRAM = "rollout"
 _CLICK_USAGE = 2
+_HELP = "NoArgsIsHelpError"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -71,6 +72,9 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield from (f"  {line}" for line in error.details)
         if error.hint:
             yield f"hint: {printable(error.hint)}"
+    elif type(error).__name__ == _HELP:
+        # a group alone: its help is all that is to be said, line by line
+        yield from str(error.format_message()).splitlines()
     elif isinstance(error, typer.TyperException):
         # pydantic's words for a ValueError of ours
         yield f"{PROGRAM}: error: {printable(_complaint(error).replace('Value error, ', ''))}"

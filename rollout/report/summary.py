@@ -9,7 +9,7 @@ from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, N
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.report.columns import Column, table_text, wrapped
 
-_COLUMNS = (Column("NODE"), Column("OUTCOME"), Column("VERSION", leaves=2), Column("TOOK", leaves=3))
+_COLUMNS = (Column("NODE", wraps=True), Column("OUTCOME"), Column("VERSION", leaves=2), Column("TOOK", leaves=3))
 _POOL = Column("POOL", leaves=1)
 _MOST_NODES, _MOST_ROWS = 5, 10
 CANNOT_BE_REBOOTED = "cannot be rebooted"
@@ -227,4 +227,4 @@ def _absences(result: RunResult) -> Iterable[str]:
         if node.node in in_ending:
             continue
         by_reason.setdefault(node.message, []).append(node.node)
-    return (f"Not started, {printable(reason)}: {shortened(names, _MOST_ROWS)}" for reason, names in by_reason.items())
+    return (f"Not started, {printable(reason)}: {shortened(names)}" for reason, names in by_reason.items())

@@ -80,6 +80,12 @@ def test_the_lab_alone_says_what_there_is(command: Command) -> None:
     assert "scenarios" in ended.stdout
 
 
+def test_a_group_alone_shows_its_help_line_by_line(command: Command) -> None:
+    ended = command("metrics")
+    assert ended.stderr.splitlines()[0].startswith("Usage: rollout metrics")
+    assert "error" not in ended.stderr
+
+
 def test_version(command: Command) -> None:
     assert command("version").stdout == command("--version").stdout == f"rollout {__version__}\n"
 
