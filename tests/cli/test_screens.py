@@ -5,15 +5,19 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from rollout.errors import ExitCode
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.cli.screens import Screen, shown
+from tests.conftest import StartLab
 
 PICTURES = Path(__file__).with_name("pictures")
 WIDTHS = (80, 120, 200)
@@ -84,3 +88,19 @@ def test_wide_shows_every_column_on_any_terminal(name: str, mixed: Lab, tmp_path
     for column in {"status": ("SCHEDULABLE", "OPERATION", "NOTE"), "plan": ("TAKES", "ZONE", "STAY", "WHY")}[name]:
         assert re.search(rf"^.*\b{column}\b", words, re.MULTILINE)
     assert max(map(len, words.splitlines())) > 80
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start_lab: StartLab, tmp_path: Path) -> None:
+    lab, sent = start_lab(str(Path(__file__).with_name("tiny.yaml")), nodes=3, speed=5), list[int]()
+
+    def stop_once(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        if not sent and any("rebooting" in line for line in lines):
+            process.send_signal(signal.SIGINT)
+            sent.append(process.pid)
+
+    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), width, heed=stop_once)
+    assert screen.code == ExitCode.INTERRUPTED
+    assert any("Ctrl-C again: quit now" in line for lines in screen.moments for line in lines)
+    assert "1 node succeeded, 2 not started." in screen.text
+    assert "Ctrl-C again" not in screen.text
