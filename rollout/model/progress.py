@@ -260,7 +260,7 @@ class NodeFinished:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about the whole run: a lost connection to the API, a stop request, a lost Lease, a version held."""
+    """Something about the whole run: a lost connection to the API, a stop request, a lost Lease."""
 
     at: datetime
     message: str

@@ -88,7 +88,8 @@ def test_settings_that_lie_here_count_as_for_every_command(command: Command, kno
 def test_a_deployment_is_probed_where_its_settings_have_it_listen(
     command: Command, known_hosts: Path, home: Path
 ) -> None:
-    (home / "cluster.toml").write_text('[operate]\nmetrics-listen = ":9732"\nevery = "20m"\n')
+    gateway = 'metrics-pushgateway = "http://pushgateway.monitoring:9091"'
+    (home / "cluster.toml").write_text(f'[operate]\n{gateway}\nmetrics-listen = ":9732"\nevery = "20m"\n')
     arguments = (*IMAGE, "--known-hosts", "known_hosts", "--config", "cluster.toml")
     deployment = printed(command("manifests", "deployment", *arguments))["Deployment"]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
@@ -111,6 +112,8 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
         ("journal = '/var/log/rollout'", "journal (the pod can write in /tmp alone)"),
         ("prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:1 may hold a secret"),
         ("notify = 'slack://one/two/three'", "cluster.toml:1 may hold a secret"),
+        ("metrics-pushgateway = 'https://me:hunter22@pushgateway'", "cluster.toml:1 may hold a secret"),
+        ("metrics-pushgateway = 'me:hunter22@pushgateway'", "metrics-pushgateway: 'pushgateway' is not the address"),
         ("notify-file = 'urls'", "notify-file = 'urls' (a file of this machine"),
         ("metrics-textfile = '/var/lib/node.prom'", "metrics-textfile (the pod can write in /tmp alone)"),
         ("gate-command = 'check --token abc'\n# token=abc", "cluster.toml:2 may hold a secret"),

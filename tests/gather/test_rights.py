@@ -66,5 +66,5 @@ def test_applying_takes_all_that_planning_takes() -> None:
     assert str(Right("get", "", "configmaps", "", "ns", "one")) == "get configmaps one in namespace ns"
     ours = [right for right in apply_rights("ns") if right.resource in ("leases", "configmaps")]
     assert {right.namespace for right in ours} == {"ns"}
-    assert {right.name for right in ours if right.verb != "create"} == {"node-rollout"}
+    assert {right.name for right in ours if right.verb != "create"} == {"node-rollout", "node-rollout-memory"}
     assert {right.name for right in ours if right.verb == "create"} == {""}

@@ -19,6 +19,7 @@ from rollout.model.progress import (
     PodReleased,
     RunFinished,
     RunResult,
+    VersionHeld,
 )
 from rollout.report.metrics.delivery import Delivery
 from rollout.report.metrics.exposition import Metrics
@@ -186,6 +187,10 @@ def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays()
 
 def test_versions_that_are_held_are_those_that_were_last_told() -> None:
     metrics = begun()
+    metrics.notify(VersionHeld(AT, "4152.2.0", ("node-1",), "it failed"))
+    assert value(metrics, "version_held", version="4152.2.0") == 1
+    metrics.observe_held(["4152.3.0"])
+    assert value(metrics, "version_held", version="4152.2.0") is None
     metrics.observe_held(["4152.2.0"])
     assert value(metrics, "version_held", version="4152.2.0") == 1
     metrics.observe_held([])

@@ -32,6 +32,7 @@ QUIET = (
     *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list"), ("check-update",)),
     *(("pause", "worker-1"), ("unpause", "worker-1"), ("pause", "--all"), ("unpause", "--all")),
     *(("release", "--all"), ("status", "--run"), ("history",), ("resume", "--yes"), ("abort", "--yes")),
+    ("known-hosts", "--out", "known_hosts", "--yes"),
 )
 
 
@@ -118,7 +119,7 @@ def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
     commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     played = {arguments[0] for arguments in QUIET} | {"operate", "apply"}
-    assert commands - played == {"manifests", "demo", "lab", "version"}
+    assert commands - played == {"manifests", "metrics", "demo", "lab", "version"}
 
 
 def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:

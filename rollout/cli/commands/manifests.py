@@ -93,7 +93,7 @@ def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Fi
     if size > _MOST_BYTES:
         raise InputError(
             f"settings and known_hosts have {size} bytes, and a ConfigMap holds {_MOST_BYTES}",
-            hint="Leave one key a host (ssh-keyscan -t ed25519), or trust an authority: a line @cert-authority.",
+            hint="Leave one key a host (ssh-ed25519), or trust an authority: a line @cert-authority.",
         )
     return Files(settings.text, known_hosts, options.ssh_secret, options.env_secret)
 
@@ -105,7 +105,7 @@ def _known_hosts(file: Path | None) -> str:
     if file is None:
         raise UsageError(
             "no --known-hosts: the pod would trust no host",
-            hint="Name a file with the hosts' keys, or with a line @cert-authority.",
+            hint="Fill a file with `rollout known-hosts --out known_hosts`, or write a line @cert-authority into one.",
         )
     try:
         text = file.read_text(encoding="utf-8")
@@ -114,7 +114,10 @@ def _known_hosts(file: Path | None) -> str:
     if "PRIVATE KEY" in text:
         raise InputError(f"{file} holds a private key", hint="Name the file with the hosts' public keys: known_hosts.")
     if not vouches(text):
-        raise InputError(f"{file} knows no host", hint="Each line is: NAME[,NAME] TYPE KEY. ssh-keyscan prints them.")
+        raise InputError(
+            f"{file} knows no host",
+            hint="Fill it with `rollout known-hosts --out FILE`, or write a line @cert-authority into it.",
+        )
     return text
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from rollout.cli.settings.reserved import SECRETS
+from rollout.cli.settings.reserved import HIDDEN
 
 CLUSTER = "Cluster"
 NODES = "Nodes"
@@ -60,7 +60,7 @@ class Flag:
             envvar=self.variable or variable_of(name),
             show_envvar=False,
             # the default of a settings file, where there is one, may be a secret
-            show_default=default != "" and name.replace("_", "-") not in SECRETS,
+            show_default=default != "" and name.replace("_", "-") not in HIDDEN,
             metavar=self.metavar,
             min=self.least,
             max=self.most,

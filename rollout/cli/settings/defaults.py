@@ -18,7 +18,7 @@ from typing import Any
 import typer
 
 from rollout.cli.settings.file import SettingsFile, file_here, named_file
-from rollout.cli.settings.reserved import SECRETS, refuse_reserved
+from rollout.cli.settings.reserved import HIDDEN, refuse_reserved
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 
@@ -124,7 +124,7 @@ def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
         )
     values = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in values):
-        written = "what is written" if key in SECRETS else f"{key} = {value!r}"
+        written = "what is written" if key in HIDDEN else f"{key} = {value!r}"
         raise UsageError(f"{origin}: {written} cannot be a value of --{key}")
     if flag.multiple:
         return [str(item) for item in values]

@@ -89,8 +89,11 @@ TUNING = frozenset(
 )
 
 
-SECRETS = frozenset({"notify", "metrics-pushgateway"})
-"""Flags whose values are secrets: neither complaints nor helps show them, whatever layer they come from."""
+SECRETS = frozenset({"notify"})
+"""Flags whose values are secrets: whoever has one can act by it."""
+
+HIDDEN = SECRETS | {"metrics-pushgateway"}
+"""Flags whose values are secrets or may hold one: neither complaints nor helps show them, of whatever layer."""
 
 
 def refuse_reserved(settings: Mapping[str, Any], origin: str) -> None:

@@ -16,7 +16,7 @@ from rollout.cli.options.flattening import group
 from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.settings.defaults import SETTINGS_FILE, SETTINGS_TEXT, settings_of_other
-from rollout.cli.settings.reserved import SECRETS
+from rollout.cli.settings.reserved import HIDDEN, SECRETS
 from rollout.errors import UsageError
 from rollout.model.policy import Policy
 
@@ -36,10 +36,10 @@ _READ = frozenset(
 )
 # What the pod has from its Secret and its ConfigMap, whatever the file says.
 _OWN = frozenset({"ssh_key", "known_hosts"})
+# also within a table that stands in one line
+_NAME = re.compile(r"([\w-]+)['\"]?\s*=")
 _SECRET = re.compile(
-    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S"
-    # who has one of its URLs may write there
-    r"|(?<![\w-])notify['\"]?\s*=",
+    r"://[^/\s@]*:[^/\s]+@|-----BEGIN|\bbearer\s+\S|(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*['\"]?\s*[=:]\s*\S",
     re.IGNORECASE,
 )
 
@@ -81,7 +81,10 @@ def _value(option: Any, context: typer.Context, written: Mapping[str, Any], orig
         return option.process_value(context, value)
     except typer.BadParameter as error:
         # pydantic's words for a ValueError of ours
-        reason, shown = error.message.replace("Value error, ", ""), "" if option.name in SECRETS else f" = {value!r}"
+        reason, shown = (
+            error.message.replace("Value error, ", ""),
+            "" if _key(option.name) in HIDDEN else f" = {value!r}",
+        )
         raise UsageError(f"{origin}: {_key(option.name)}{shown}: {reason}") from error
 
 
@@ -107,10 +110,10 @@ def _refuse(unfit: Iterator[str], origin: str) -> None:
 def _refuse_secrets(text: str, origin: str) -> None:
     """Everybody who may read the ConfigMap would read them, in whatever table or comment they stand."""
     for number, line in enumerate(text.splitlines(), 1):
-        if _SECRET.search(line) or line.partition("=")[0].strip(" \t'\"") in SECRETS:
+        if _SECRET.search(line) or any(name in SECRETS for name in _NAME.findall(line)):
             raise UsageError(
                 f"{origin}:{number} may hold a secret, and would stand in a ConfigMap",
-                hint="Put it into a Secret as the setting's variable (ROLLOUT_NOTIFY), and name that Secret "
+                hint="Put it into a Secret as the setting's variable (ROLLOUT_PROMETHEUS_URL), and name that Secret "
                 "with --env-secret.",
             )
 

@@ -34,7 +34,7 @@ def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_na
         raise ApiError(
             f"this user may not: {rights}",
             status=_FORBIDDEN,
-            hint="Get these rights granted: `rollout manifests roles` prints the roles that hold them all.",
+            hint="Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all.",
         )
 
 

@@ -10,7 +10,7 @@ from rollout.model.cluster import ClusterIdentity
 # policy/v1 came with 1.21, its Eviction with 1.22; before, policy/v1beta1 does the same, back to what was tried.
 _CURRENT, _OLDEST = (1, 22), (1, 20)
 _RELEASE = re.compile(r"v?(\d+)\.(\d+)")
-_RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints the roles that hold every right."
+_RIGHTS_FIX = "Get it granted: `rollout manifests roles` prints a ClusterRole and Roles that hold every right."
 
 
 def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
