@@ -74,7 +74,7 @@ def _lines(error: BaseException) -> Iterator[str]:
             yield f"hint: {printable(error.hint)}"
     elif type(error).__name__ == _HELP:
         # a group alone: its help is all that is to be said, line by line
-        yield from str(error.format_message()).splitlines()
+        yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
         # pydantic's words for a ValueError of ours
         yield f"{PROGRAM}: error: {printable(_complaint(error).replace('Value error, ', ''))}"
