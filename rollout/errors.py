@@ -35,6 +35,7 @@ ends with. Adapters map foreign exceptions to this tree at exactly one place eac
     └── InterruptedRunError           130 stopped by a signal before anything was begun
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -54,14 +55,15 @@ class ExitCode(IntEnum):
 
 
 class RolloutError(Exception):
-    """A failure told in one sentence, with a hint."""
+    """A failure told in one sentence, with a hint. `details` are lines of their own, safe to print."""
 
     exit_code = ExitCode.ERROR
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", details: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.details = details
 
 
 class UsageError(RolloutError):

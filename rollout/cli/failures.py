@@ -12,11 +12,13 @@ from typing import Any
 import typer
 
 from rollout.cli.settings.defaults import SETTINGS_FILE
+from rollout.cli.terminal import fitted
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
 
 PROGRAM = "rollout"
 _CLICK_USAGE = 2
+_HELP = "NoArgsIsHelpError"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -27,7 +29,7 @@ def report(error: BaseException, *, verbose: bool) -> ExitCode:
         lines += [f"caused by: {printable(cause)}" for cause in causes(error)]
     if verbose and _is_bug(error):
         lines += "".join(traceback.format_exception(error)).splitlines()
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    sys.stderr.write("".join(f"{fitted(line)}\n" for line in lines))
     return exit_code(error)
 
 
@@ -67,8 +69,12 @@ def _is_lack_of_a_folder(error: BaseException) -> bool:
 def _lines(error: BaseException) -> Iterator[str]:
     if isinstance(error, RolloutError):
         yield f"{PROGRAM}: error: {printable(error.message)}"
+        yield from (f"  {line}" for line in error.details)
         if error.hint:
             yield f"hint: {printable(error.hint)}"
+    elif type(error).__name__ == _HELP:
+        # a group alone: its help is all that is to be said, line by line
+        yield from str(error).splitlines()
     elif isinstance(error, typer.TyperException):
         # pydantic's words for a ValueError of ours
         yield f"{PROGRAM}: error: {printable(_complaint(error).replace('Value error, ', ''))}"

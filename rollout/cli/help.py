@@ -1,10 +1,10 @@
-"""`--help` in sections, one a group of options, as plain text.
+"""`--help` in sections, one a group of options, as plain text; of many options those first that people use first.
 
 typer's own boxes cut long flags short in a terminal of 80 columns, and cost more to draw than everything else that
 `rollout --help` does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
@@ -13,6 +13,11 @@ from typer.core import TyperCommand
 from rollout.cli.settings.rereading import remember
 
 _LAST = "Options"
+ALL = "--help-all"
+# Commands with so few options show them all at once.
+_FEW = 20
+# Beside those that only one command or two have.
+_FIRST = frozenset({"selector", "node", "max_unavailable", "window", "context", "inventory", "output", "help"})
 
 
 class SectionedCommand(TyperCommand):
@@ -22,16 +27,30 @@ class SectionedCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """The same as ever."""
+        """As any command's; `--help-all` shows every option, and ends it."""
+        if ALL in args[: args.index("--")] if "--" in args else ALL in args:
+            ctx.meta[ALL] = True
+            typer.echo(ctx.get_help())
+            ctx.exit()
         remember(ctx, args)
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Arguments first, then the groups in the order of their first option, then what has no group."""
-        sections = _sections(self.get_params(ctx), ctx)
+        parameters = self.get_params(ctx)
+        shown = parameters if len(parameters) <= _FEW or ctx.meta.get(ALL) else _first(parameters)
+        sections = _sections(shown, ctx)
+        if len(parameters) > _FEW:
+            text = f"Show all {len(parameters)} options and exit."
+            sections.setdefault(_LAST, []).append((ALL, text))
         for title in sorted(sections, key=lambda title: (title != "Arguments", title == _LAST)):
             with formatter.section(title):
                 formatter.write_dl(sections[title])
+
+
+def _first(parameters: Sequence[Any]) -> list[Any]:
+    """Arguments, options that only this command has, and those of the others that are used most."""
+    return [item for item in parameters if item.name in _FIRST or _title(item) in ("Arguments", _LAST)]
 
 
 def _sections(parameters: Iterable[Any], context: typer.Context) -> dict[str, list[tuple[str, str]]]:

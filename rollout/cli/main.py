@@ -24,6 +24,7 @@ from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.known_hosts import known_hosts
 from rollout.cli.commands.lab import lab_app
+from rollout.cli.commands.leads import drain, help_of, reboot
 from rollout.cli.commands.manifests import manifests
 from rollout.cli.commands.metrics import metrics_app
 from rollout.cli.commands.operate import operate
@@ -31,6 +32,7 @@ from rollout.cli.commands.pause import pause, unpause
 from rollout.cli.commands.plan import plan
 from rollout.cli.commands.release import release
 from rollout.cli.commands.resume import resume
+from rollout.cli.commands.show import show
 from rollout.cli.commands.status import status
 from rollout.cli.help import SectionedCommand
 from rollout.cli.invocation import invoke
@@ -92,6 +94,7 @@ def version() -> None:
 _COMMANDS: Mapping[Callable[..., None], str | None] = {
     status: "Show which nodes wait for a reboot, and why the others do not.",
     plan: None,
+    show: "Show a saved plan; ask neither cluster nor hosts.",
     apply: None,
     resume: None,
     operate: "Reboot what waits, unattended: once, or pass after pass.",
@@ -112,6 +115,10 @@ app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")
 app.command(cls=SectionedCommand)(version)
+app.command(name="help", hidden=True)(help_of)
+_ANYTHING = {"ignore_unknown_options": True}
+for _command in (drain, reboot):
+    app.command(hidden=True, context_settings=_ANYTHING, add_help_option=False)(_command)
 
 
 def run(arguments: Sequence[str]) -> int:

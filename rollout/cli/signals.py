@@ -31,11 +31,14 @@ _LEFT = "stopped at once; nodes in flight are left as they are. To go on: rollou
 
 
 @contextmanager
-def stopped_by_signals(stop: StopRequest) -> Iterator[None]:
-    """Within this context SIGINT and SIGTERM are requests to `stop`. For the main thread only."""
+def stopped_by_signals(stop: StopRequest, *, shown: bool = False) -> Iterator[None]:
+    """Within this context SIGINT and SIGTERM are requests to `stop`. For the main thread only.
+
+    `shown` is whether a board says that it stops: lines between its own would be drawn over.
+    """
     ear, mouth = os.pipe()
     os.set_blocking(mouth, False)
-    listener = threading.Thread(target=_listen, args=(ear, stop), name="signals", daemon=True)
+    listener = threading.Thread(target=_listen, args=(ear, stop, shown), name="signals", daemon=True)
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     handlers = {number: signal.signal(number, _heard) for number in numbers}
     before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
@@ -75,7 +78,7 @@ def _heard(_number: int, _frame: FrameType | None) -> None:
     """A handler there must be, or the interpreter would not write to the descriptor; the listener does the work."""
 
 
-def _listen(ear: int, stop: StopRequest) -> None:
+def _listen(ear: int, stop: StopRequest, shown: bool) -> None:
     asked = False
     while numbers := os.read(ear, 1):
         if numbers[0] not in _SIGNALS:
@@ -86,7 +89,8 @@ def _listen(ear: int, stop: StopRequest) -> None:
             continue
         asked = True
         stop.request()
-        _say(_REVERTING if stop.revert else _FINISHING)
+        if not shown:
+            _say(_REVERTING if stop.revert else _FINISHING)
 
 
 def _leave_at_once() -> None:

@@ -14,19 +14,41 @@ _WIDTH_OF_PIPES = 160
 
 def say(text: str) -> None:
     """A line for the operator, beside the data."""
-    sys.stderr.write(f"{printable(text)}\n")
+    sys.stderr.write(f"{fitted(printable(text))}\n")
     sys.stderr.flush()
 
 
+def fitted(line: str) -> str:
+    """A line for standard error: a terminal gets it broken between words."""
+    if not sys.stderr.isatty():
+        return line
+    from rollout.report.columns import wrapped
+
+    return wrapped(line, shutil.get_terminal_size().columns)
+
+
 def show(text: str) -> None:
-    """Data for the operator. It was made safe piece by piece, and keeps its lines."""
+    """Data for the operator. It was made safe piece by piece, and keeps its lines; a terminal gets colours."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        from rollout.report.painting import THEME, has_colours, painted
+
+        console = Console(theme=THEME, highlight=False, markup=False)
+        if has_colours(console):
+            console.print(painted(text), soft_wrap=True)
+            return
+    _write(text)
+
+
+def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def show_bytes(data: bytes) -> None:
     """Data for programs."""
-    show(data.decode().rstrip("\n"))
+    _write(data.decode().rstrip("\n"))
 
 
 def width() -> int:

@@ -35,6 +35,19 @@ def cluster_api(options: ClusterOptions) -> ClusterApi:
     return connect(options.kubeconfig, options.context)
 
 
+def context_of(options: ClusterOptions) -> str:
+    """The context of the kubeconfig that is used; empty where there is no kubeconfig, as in a pod."""
+    from rollout.adapters.kube.kubeconfig import find_login
+    from rollout.errors import KubeconfigError
+
+    if options.context:
+        return options.context
+    try:
+        return find_login(options.kubeconfig, None, os.environ).context
+    except KubeconfigError:
+        return ""
+
+
 def host_shell(options: SshOptions) -> HostExecutor:
     """What carries commands to the hosts."""
     if options.executor is Executor.ANSIBLE:

@@ -8,6 +8,7 @@ from typing import TypedDict
 from rollout.gather.doctor.checks import Check, Verdict, tally
 from rollout.model.json_text import json_document
 from rollout.model.text import counted, printable, shortened
+from rollout.report.columns import wrapped
 
 _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
@@ -25,10 +26,13 @@ class DoctorReport(TypedDict):
     summary: Mapping[Verdict, int]
 
 
-def doctor_text(checks: Sequence[Check], *, every: bool = False) -> str:
-    """A line for each kind of check that passed, and one for each finding with its fix; `every` folds nothing."""
+def doctor_text(checks: Sequence[Check], *, every: bool = False, width: int | None = None) -> str:
+    """A line for each kind of check that passed, and one for each finding with its fix; `every` folds nothing.
+
+    `width` in columns, None for no limit.
+    """
     lines = [line for _, group in groupby(checks, key=lambda check: check.check) for line in _group(list(group), every)]
-    return "\n".join((*lines, "", _sum(checks)))
+    return "\n".join((*(wrapped(line, width, hang=_NAME_WIDTH + 3) for line in lines), "", _sum(checks)))
 
 
 def _group(checks: Sequence[Check], every: bool) -> Iterator[str]:  # noqa: FBT001 - passed through as it came

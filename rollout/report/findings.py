@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from rollout.model.plan import Blocker, BlockerKind, PlanWarning
 from rollout.model.text import counted, printable, shortened
+from rollout.report.columns import wrapped
 
 Finding = TypeVar("Finding", Blocker, PlanWarning)
 
@@ -26,16 +27,17 @@ def lists_of_findings(
     start = [finding for finding in blockers if finding.kind in _OF_THE_START]
     of_nodes = [finding for finding in blockers if finding.kind not in _OF_THE_START]
     if start:
-        yield "Nothing can start (apply refuses):", _sentences(start)
+        yield "Nothing can start (apply refuses):", blocker_sentences(start)
     if of_nodes:
         nodes = counted(len({finding.node for finding in of_nodes}), "node")
         heading = f"Blockers on {nodes} (apply refuses to start; --skip-blocked leaves these nodes out):"
-        yield heading, _sentences(of_nodes)
+        yield heading, blocker_sentences(of_nodes)
     if warnings:
         yield "Warnings:", map(_of_many, _alike(warnings))
 
 
-def _sentences(blockers: Sequence[Blocker]) -> Iterable[str]:
+def blocker_sentences(blockers: Sequence[Blocker]) -> Iterable[str]:
+    """A sentence a cause, whatever the number of pods and nodes."""
     for kind in dict.fromkeys(blocker.kind for blocker in blockers):
         for said_of in _alike([blocker for blocker in blockers if blocker.kind is kind]):
             yield f"{kind}: {_about(said_of[0]) if len(said_of) == 1 else _of_many(said_of)}"
@@ -65,4 +67,4 @@ def _about(blocker: Blocker) -> str:
 
 def _paragraphs(heading: str, sentences: Iterable[str], width: int | None) -> str:
     wrap = TextWrapper(width or sys.maxsize, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join((heading, *(wrap.fill(sentence) for sentence in sentences)))
+    return "\n".join((wrapped(heading, width), *(wrap.fill(sentence) for sentence in sentences)))

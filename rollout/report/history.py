@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rollout.model.progress import Findings
-from rollout.model.text import elapsed
+from rollout.model.text import elapsed, shortened
 from rollout.report.summary import findings_text
 
 Record = Mapping[str, Any]
@@ -34,6 +34,7 @@ class Moment:
 class RunHistory:
     """A run as its journal has it. `ended` is when its last command came to its own end, empty where it did not.
 
+    `aborted` is when it was undone, empty where it was not.
     `policy`, `version` and `cluster` are those of the command that began it; `outcomes` are by node, the last one each;
     `planned` counts the nodes of all its plans; `heard_at` is the time of the last record. As the last summary has
     them: `not_started` and `not_done` are by node, with the reason; `left_out` counts nodes by reason. `evictions`, and
@@ -60,6 +61,7 @@ class RunHistory:
     evictions: int = 0
     moved_twice: int = 0
     moments: tuple[Moment, ...] = ()
+    aborted: str = ""
 
 
 def replay(records: Iterable[Record]) -> RunHistory:
@@ -81,6 +83,8 @@ def _after(history: RunHistory, record: Record) -> RunHistory:
             return replace(history, outcomes=tuple(outcomes.items()))
         case "summary":
             return _ended(history, record)
+        case "aborted":
+            return replace(history, aborted=_text(record, "at"), commands=(*history.commands, "abort"))
         case _:
             return history
 
@@ -100,7 +104,7 @@ def _ended(history: RunHistory, record: Record) -> RunHistory:
 def _begun(history: RunHistory, record: Record) -> RunHistory:
     commands = (*history.commands, _text(record, "command"))
     if history.run:
-        return replace(history, commands=commands, ended="", not_started={}, not_done={}, left_out={})
+        return replace(history, commands=commands, ended="", aborted="", not_started={}, not_done={}, left_out={})
     cluster = record.get("cluster")
     return replace(
         history,
@@ -214,7 +218,13 @@ def _prepared(record: Record) -> Record:
         "took": f" after {elapsed(seconds)}" if isinstance(seconds, int | float) else "",
         "now_on": f", now on {record.get('version')}" if record.get("outcome") == "succeeded" else "",
         "counts": ", ".join(counts),
+        "given_back": _given_back(record),
     }
+
+
+def _given_back(record: Record) -> str:
+    groups = ((record.get("reverted"), "given back"), (record.get("left"), "left as they are"))
+    return "; ".join(f"{shortened(nodes)} {word}" for nodes, word in groups if isinstance(nodes, list) and nodes)
 
 
 def _further(record: Record) -> tuple[str, ...]:
@@ -254,6 +264,7 @@ _WORDS: Mapping[str, Sequence[str]] = {
     "node_finished": ("{outcome}{took}{now_on}", "{message}"),
     "version_held": ("{message}",),
     "notice": ("{message}",),
+    "aborted": ("aborted by {by}", "{given_back}"),
     "summary": ("the end", "{counts}"),
 }
 _ENDS = ("succeeded", "failed", "not_done", "not_started")

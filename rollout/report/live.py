@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from rollout.execution.base.stop import StopRequest
 from rollout.model.progress import (
     NodeFinished,
     NodeStep,
@@ -40,6 +43,18 @@ _BAR_WIDTH = 30
 _MOST_HELD = 5
 # The line of the whole, that of nodes left out, and the cursor's.
 _OTHER_LINES = 3
+_HELD = "yellow"
+_NARROW = 100
+_STOPPING = (
+    "stopping: no further node is started, those in flight are finished · Ctrl-C again: quit now",
+    "stopping after the nodes in flight · Ctrl-C again: quit now",
+    "Ctrl-C again: quit now",
+)
+_REVERTING = (
+    "stopping: no further node is started, those not yet rebooting are given back · Ctrl-C again: quit now",
+    "stopping, giving nodes back · Ctrl-C again: quit now",
+    "Ctrl-C again: quit now",
+)
 _STYLES = {
     Phase.PENDING: "dim",
     Phase.CORDONED: "cyan",
@@ -71,12 +86,34 @@ class Board:
     started: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """A line that is said at whatever length there is room for: the longest first, the last of them in any case."""
+
+    lines: Sequence[str]
+    style: str
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        line = next((line for line in self.lines if cell_len(line) <= options.max_width), self.lines[-1])
+        yield Text(line, style=self.style, no_wrap=True, overflow="ellipsis")
+
+    def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
+        widths = [cell_len(line) for line in self.lines]
+        return Measurement(min(*widths, options.max_width), min(max(widths), options.max_width))
+
+
 class LiveProgress:
     """Shows a run on a terminal while the context is open. Safe to call from many threads."""
 
-    def __init__(self, console: Console, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        console: Console,
+        monotonic: Callable[[], float] = time.monotonic,
+        stop: StopRequest | None = None,
+    ) -> None:
         self._console = console
         self._monotonic = monotonic
+        self._stop = stop or StopRequest()
         self._lock = threading.Lock()
         self._board = Board(started=monotonic())
         self._spinner = Spinner("dots")
@@ -142,7 +179,9 @@ class LiveProgress:
 
     def _render(self) -> RenderableType:
         with self._lock:
-            return Group(self._table(), self._total())
+            lines = _REVERTING if self._stop.revert else _STOPPING
+            stopping = [Fitting(lines, "bold yellow")] if self._stop.requested else []
+            return Group(self._table(), self._total(), *stopping)
 
     def _table(self) -> Table:
         """As many rows as the terminal is high; the others as figures."""
@@ -172,11 +211,11 @@ class LiveProgress:
             Text(printable(row.detail)),
         )
         for line in self._held(row.node):
-            table.add_row("", "", "", "", Text(line, style="yellow"))
+            table.add_row("", "", "", "", line)
 
     def _fitting(self, rows: Sequence[InFlight]) -> list[InFlight]:
         """All rows where they fit; else those that are held back first, then those longest in their phase."""
-        room = max(1, self._console.height - _OTHER_LINES)
+        room = max(1, self._console.height - _OTHER_LINES - self._stop.requested)
         lines = {row.node: 1 + min(len(self._board.held.get(row.node, {})), _MOST_HELD + 1) for row in rows}
         if sum(lines.values()) <= room:
             return list(rows)
@@ -186,31 +225,48 @@ class LiveProgress:
                 chosen.add(row.node)
         return [row for row in rows if row.node in chosen]
 
-    def _held(self, node: str) -> Iterator[str]:
+    def _held(self, node: str) -> Iterator[RenderableType]:
         """A line for each pod that keeps this node waiting, the longest waiting first."""
         held = list(self._board.held.get(node, {}).values())
         for hold in held[:_MOST_HELD]:
             waited = (hold.event.at - hold.event.since).total_seconds() + self._monotonic() - hold.heard
-            yield sentences.blocked(hold.event, waited)
+            yield Fitting(
+                (sentences.blocked(hold.event, waited), *sentences.blocked_briefly(hold.event, waited)), _HELD
+            )
         if len(held) > _MOST_HELD:
-            yield f"and {len(held) - _MOST_HELD} more are held back"
+            yield Text(f"and {len(held) - _MOST_HELD} more are held back", style=_HELD)
 
     def _total(self) -> Table:
         board, state = self._board, self._board.state
         total = Table.grid(padding=(0, 2, 0, 0))
         style = "red" if state.failed else "green"
         failed = f", {state.failed} failed" if state.failed else ""
-        estimate = f" of about {elapsed(state.estimate)}" if state.estimate else ""
-        total.add_row(
-            ProgressBar(
-                total=max(1, state.planned),
-                completed=state.finished,
-                width=_BAR_WIDTH,
-                complete_style=style,
-                finished_style=style,
-            ),
-            Text(f"{state.finished} of {state.planned} nodes{failed}", style="red" if state.failed else ""),
-            Text(elapsed(self._monotonic() - board.started) + estimate, style="dim"),
-            Text(printable(board.wave), style="dim", no_wrap=True, overflow="ellipsis"),
+        bar = ProgressBar(
+            total=max(1, state.planned),
+            completed=state.finished,
+            width=_BAR_WIDTH if self._console.width >= _NARROW else _BAR_WIDTH // 3,
+            complete_style=style,
+            finished_style=style,
         )
+        figures = Text(f"{state.finished} of {state.planned} nodes{failed}", style="red" if state.failed else "")
+        total.add_column()
+        total.add_column(no_wrap=True)
+        total.add_column(no_wrap=True)
+        took = self._monotonic() - board.started
+        total.add_row(bar, figures, Text(_against(took, state.estimate), style="dim"), Fitting(self._waves(), "dim"))
         return total
+
+    def _waves(self) -> Sequence[str]:
+        wave = printable(self._board.wave)
+        return (wave, wave.partition(":")[0], wave.partition(",")[0])
+
+
+def _against(took: float, estimate: float) -> str:
+    """How long it has taken, against the estimate while that holds."""
+    if not estimate:
+        return elapsed(took)
+    return (
+        f"{elapsed(took)} of about {elapsed(estimate)}"
+        if took <= estimate
+        else f"{elapsed(took)}, longer than estimated"
+    )

@@ -1,5 +1,6 @@
 """Each event as one sentence: the same words on a terminal and in a CI log."""
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from rollout.model.plan import RolloutPlan
@@ -72,6 +73,20 @@ def blocked(event: PodBlocked, waited: float) -> str:
     passed = waited - (event.at - event.since).total_seconds()
     times = f"waits {elapsed(waited)}, {elapsed(max(0.0, event.seconds_left - passed))} left"
     return f"{printable(event.pod)}{owner} is held back by {budget}: {_demand(event)}; {times}"
+
+
+def blocked_briefly(event: PodBlocked, waited: float) -> Sequence[str]:
+    """The same for lines that may be too short for it, the longest first; none loses how much time is left."""
+    passed = waited - (event.at - event.since).total_seconds()
+    left = f"{elapsed(max(0.0, event.seconds_left - passed))} left"
+    pod, budget = printable(event.pod), printable(event.budget) or "the API server"
+    name = pod.rpartition("/")[2]
+    return (
+        f"{pod} is held back by {budget} · {left}",
+        f"{name} held by {budget} · {left}",
+        f"held by {budget} · {left}",
+        left,
+    )
 
 
 def _demand(event: PodBlocked) -> str:

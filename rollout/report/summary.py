@@ -2,38 +2,73 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-
-from tabulate import tabulate
+from dataclasses import dataclass, replace
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
 from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
-from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, version_step
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
+from rollout.report.columns import Column, table_text, wrapped
 
-_HEADERS = ("NODE", "OUTCOME", "VERSION", "TOOK")
-_MOST_NODES = 5
+_COLUMNS = (Column("NODE", wraps=True), Column("OUTCOME"), Column("VERSION", leaves=2), Column("TOOK", leaves=3))
+_POOL = Column("POOL", leaves=1)
+_MOST_NODES, _MOST_ROWS = 5, 10
 CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
-def summary_text(plan: RolloutPlan, result: RunResult, *, operating: bool = False) -> str:
-    """The table, the failures with their hints, and the ending; `operating`: a next pass goes on by itself."""
+def summary_text(plan: RolloutPlan, result: RunResult, *, width: int | None = None, operating: bool = False) -> str:
+    """The failures with their hints, the table, and the ending; `operating`: a next pass goes on by itself.
+
+    `width` in columns; None: no limit, and every node.
+    """
+    table = [_table(plan, result, width)] if result.finished or result.skipped or result.not_started else []
+    ending = wrapped("\n".join(_ending(result, operating=operating)), width)
+    failures, absences = (
+        (wrapped(text, width) for text in part) for part in (_failures(result.failed), _absences(result))
+    )
+    return "\n\n".join((*failures, *table, *absences, ending))
+
+
+def _table(plan: RolloutPlan, result: RunResult, width: int | None) -> str:
+    """What did not succeed first; of many nodes that ended alike, one row."""
     planned = {node.name: node for node in plan.nodes}
-    rows = [_finished_row(node, planned) for node in result.finished]
-    rows += [_absent_row(node, "skipped") for node in result.skipped]
-    rows += [_absent_row(node, "not started") for node in result.not_started]
-    headers: Sequence[str] = _HEADERS
-    if any(node.pool for node in plan.nodes):
-        headers, rows = _with_pools(rows, plan)
-    table = [tabulate(rows, headers=headers, tablefmt="plain", disable_numparse=True)] if rows else []
-    parts = [*table, *_failures(result.failed), *_absences(result)]
-    return "\n\n".join((*parts, "\n".join(_ending(result, operating=operating))))
+    ends = [_end(node, planned) for node in sorted(result.finished, key=lambda node: node.succeeded)]
+    ends += [_absence(node, "skipped", planned) for node in result.skipped]
+    ends += [_absence(node, "not started", planned) for node in result.not_started]
+    rows = [row for alike in _folded(ends, every=width is None) for row in alike]
+    has_pools = any(node.pool for node in plan.nodes)
+    columns = (_COLUMNS[0], _POOL, *_COLUMNS[1:]) if has_pools else _COLUMNS
+    return table_text(columns, rows if has_pools else [(row[0], *row[2:]) for row in rows], width)
 
 
-def _with_pools(rows: Sequence[tuple[str, ...]], plan: RolloutPlan) -> tuple[Sequence[str], list[tuple[str, ...]]]:
-    """Headers and rows with the nodes' pools."""
-    pools = {printable(node.name): printable(node.pool) for node in plan.nodes}
-    named = [(node, or_nothing(pools.get(node, "")), *rest) for node, *rest in rows]
-    return (_HEADERS[0], "POOL", *_HEADERS[1:]), named
+def _folded(ends: Sequence["_End"], *, every: bool) -> Iterable[Sequence[tuple[str, ...]]]:
+    alike: dict[tuple[str, str, str], list[_End]] = {}
+    for end in ends:
+        alike.setdefault((end.outcome, end.version, end.pool), []).append(end)
+    for (outcome, version, pool), group in alike.items():
+        if every or len(group) <= _MOST_ROWS:
+            yield [(printable(end.node), pool, outcome, version, _took([end])) for end in group]
+        else:
+            names = f"{len(group)} nodes: {shortened([end.node for end in group], most=3)}"
+            yield [(names, pool, outcome, version, _took(group))]
+
+
+def _took(ends: Sequence["_End"]) -> str:
+    """How long it took, or from the shortest to the longest."""
+    seconds = [end.seconds for end in ends if end.seconds is not None]
+    if not seconds:
+        return NOTHING
+    return " to ".join(dict.fromkeys((elapsed(min(seconds)), elapsed(max(seconds)))))
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How a planned node ended; `seconds` is None where it was not begun."""
+
+    node: str
+    pool: str
+    outcome: str
+    version: str
+    seconds: float | None = None
 
 
 def _ending(result: RunResult, *, operating: bool) -> Iterable[str]:
@@ -121,9 +156,17 @@ def _next_step(result: RunResult) -> str:
     return "" if result.complete else f"Go on: {go_on}"
 
 
-def _finished_row(result: NodeResult, planned: Mapping[str, PlannedNode]) -> tuple[str, ...]:
-    node = planned.get(result.node)
-    return (printable(result.node), result.outcome, _version(result, node), elapsed(result.seconds))
+def _end(result: NodeResult, planned: Mapping[str, PlannedNode]) -> _End:
+    version = _version(result, planned.get(result.node))
+    return _End(result.node, _pool(result.node, planned), result.outcome, version, result.seconds)
+
+
+def _absence(node: NotStarted, word: str, planned: Mapping[str, PlannedNode]) -> _End:
+    return _End(node.node, _pool(node.node, planned), word, NOTHING)
+
+
+def _pool(name: str, planned: Mapping[str, PlannedNode]) -> str:
+    return or_nothing(planned[name].pool) if name in planned else NOTHING
 
 
 def _version(result: NodeResult, planned: PlannedNode | None) -> str:
@@ -131,10 +174,6 @@ def _version(result: NodeResult, planned: PlannedNode | None) -> str:
     if result.version and before and result.version != before:
         return version_step(before, result.version)
     return or_nothing(result.version or before)
-
-
-def _absent_row(node: NotStarted, word: str) -> tuple[str, ...]:
-    return (printable(node.node), word, NOTHING, NOTHING)
 
 
 def _failures(failed: Iterable[NodeResult]) -> Iterable[str]:
@@ -187,5 +226,5 @@ def _absences(result: RunResult) -> Iterable[str]:
     for node in (*result.skipped, *result.not_started):
         if node.node in in_ending:
             continue
-        by_reason.setdefault(node.message, []).append(printable(node.node))
-    return (f"Not started, {printable(reason)}: {', '.join(names)}" for reason, names in by_reason.items())
+        by_reason.setdefault(node.message, []).append(node.node)
+    return (f"Not started, {printable(reason)}: {shortened(names)}" for reason, names in by_reason.items())

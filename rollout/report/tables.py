@@ -2,54 +2,68 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from itertools import groupby
-from textwrap import fill
-
-from tabulate import tabulate
+from types import MappingProxyType
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.planning.status import NodeStatus
+from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.findings import findings
+from rollout.report.rules import rules_text
 from rollout.report.sentences import extent
 from rollout.report.summary import CANNOT_BE_REBOOTED, not_done_count, tallied
 
 _OPERATION_PREFIX = "UPDATE_STATUS_"
-_STATUS_HEADERS = ("NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE")
-_WAVE_HEADERS = ("WAVE", "TAKES", "NODES", "ZONE", "EVICT", "STAY", "VERSION", "WHY")
-_PART_HEADERS = ("PART", "BEGINS", *_WAVE_HEADERS[2:])
+_STATUS_COLUMNS = (
+    Column("NODE"),
+    Column("READY", leaves=4),
+    Column("SCHEDULABLE", leaves=3),
+    Column("OPERATION", leaves=1),
+    Column("VERSION"),
+    Column("REBOOT"),
+    Column("NOTE", note=True),
+)
+_STATUS_POOL = Column("POOL", leaves=2)
+_OF_NODES = (
+    Column("NODES", wraps=True),
+    Column("ZONE", leaves=1),
+    Column("EVICT", leaves=4, right=True),
+    Column("STAY", leaves=2, right=True),
+    Column("VERSION"),
+    Column("WHY", note=True),
+)
+_WAVE_COLUMNS = (Column("WAVE", right=True), Column("TAKES", leaves=3, right=True), *_OF_NODES)
+_PART_COLUMNS = (Column("PART", right=True), Column("BEGINS", right=True), *_OF_NODES)
 # Where pools differ: how long a wave takes, and with a plus when nodes begin that follow one another.
-_MIXED_HEADERS = ("PART", "TIME", *_WAVE_HEADERS[2:])
-_LEFT_OUT_HEADERS = ("LEFT OUT", "REASON", "BECAUSE")
-_NARROWEST = 40
+_MIXED_COLUMNS = (Column("PART", right=True), Column("TIME", right=True), *_OF_NODES)
+_LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
 _COUNTABLE = 8
-# tabulate's: between columns, and beside a heading
-_GAP, _HEADING_PADDING = 2, 2
-_NODES, _WHY = _WAVE_HEADERS.index("NODES"), _WAVE_HEADERS.index("WHY")
 
 
-def status_text(statuses: Sequence[NodeStatus], *, width: int | None = None) -> str:
-    """One row a node, and how many wait for a reboot. `width` in columns, None for no limit."""
-    rows, headers = [_status_row(status) for status in statuses], list(_STATUS_HEADERS)
-    note_width = max(24, width - 76) if width else None
+def status_text(
+    statuses: Sequence[NodeStatus], *, width: int | None = None, under_way: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
+
+    `under_way` is how far a rollout has come with its nodes, by name.
+    """
+    rows = [_status_row(status, under_way.get(status.node, "")) for status in statuses]
+    columns = list(_STATUS_COLUMNS)
     if any(status.pool for status in statuses):
-        headers.insert(1, "POOL")
+        columns.insert(1, _STATUS_POOL)
         rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
-    table = tabulate(
-        rows,
-        headers=headers,
-        tablefmt="plain",
-        disable_numparse=True,
-        maxcolwidths=[None] * (len(headers) - 1) + [note_width],
-        break_on_hyphens=False,
-    )
+    table = table_text(columns, rows, width)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
-    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot."
+    unknown = sum(not status.operation for status in statuses)
+    rest = f", {unknown} unknown" if unknown else ""
+    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}."
 
 
-def _status_row(status: NodeStatus) -> tuple[str, ...]:
+def _status_row(status: NodeStatus, under_way: str) -> tuple[str, ...]:
     return (
         printable(status.node),
         _yes(status.ready),
@@ -57,13 +71,17 @@ def _status_row(status: NodeStatus) -> tuple[str, ...]:
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _status_version(status),
         _yes(status.needs_reboot) if status.operation else "?",
-        printable(status.error or _worth_telling(status)),
+        printable("; ".join(filter(None, (under_way, status.error or _worth_telling(status, under_way))))),
     )
 
 
-def _worth_telling(status: NodeStatus) -> str:
-    """Why it would be left out, or was; that nothing is staged stands in the columns already."""
-    if status.reason and not status.reason.startswith(ExclusionReason.NO_UPDATE):
+def _worth_telling(status: NodeStatus, under_way: str) -> str:
+    """Why it would be left out, or was; what stands in the columns already, or is our own doing, is not told again."""
+    known = (
+        ExclusionReason.NO_UPDATE,
+        *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if under_way else ()),
+    )
+    if status.reason and not status.reason.startswith(known):
         return status.reason
     return f"{ExclusionReason.DEFERRED}: {status.deferred}" if status.deferred else ""
 
@@ -78,19 +96,29 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
     return "yes" if value else "no"
 
 
-def plan_text(plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None = None) -> str:
-    """Waves, who is left out, what stands in the way, and the sum of it. `zones` are by Node name."""
+def plan_text(
+    plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None = None, now: datetime | None = None
+) -> str:
+    """Waves, who is left out, what stands in the way, the rules as they stand `now`, and the sum of it.
+
+    `zones` are by Node name; where none is known, the column is left out. Without `now` the rules are not told.
+    """
     parts = [_heading(plan)]
     parts += [_waves(plan, zones, width)] if plan.waves else []
     parts += [_left_out(plan, width)] if plan.excluded else []
     parts += findings(plan.blockers, plan.warnings, width)
-    parts += [_wrapped(plan_sum(plan), width)]
+    parts += [rules_text(plan.policy, now, width=width)] if now else []
+    parts += [wrapped(plan_sum(plan), width)]
     return "\n\n".join(parts)
 
 
-def plan_heading(plan: RolloutPlan, *, width: int | None = None) -> str:
-    """A plan that was seen before, in a few lines."""
-    return f"{_heading(plan)}\n{_wrapped(plan_sum(plan), width)}"
+def blocked_text(plan: RolloutPlan) -> Sequence[str]:
+    """The last line of a plan that apply refuses; none of any other."""
+    if not plan.blockers:
+        return ()
+    nodes = {blocker.node for blocker in plan.blockers if blocker.node}
+    count = f"{counted(len(nodes), 'node')}, " if nodes else ""
+    return (f"BLOCKED: apply refuses, {count}see above",)
 
 
 def _heading(plan: RolloutPlan) -> str:
@@ -98,38 +126,28 @@ def _heading(plan: RolloutPlan) -> str:
     return f"Plan {printable(plan.plan_id)} for {server}, made {printable(plan.created_at)}"
 
 
-def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+def wave_rows(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Row]]:
     """The headings, and a row a wave, or part of one; a cell may have several lines."""
+    columns, rows = _wave_table(plan, zones)
+    return [column.title for column in columns], rows
+
+
+def _wave_table(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[Column], Sequence[Row]]:
+    rows = [row for wave in plan.waves for row in _rows(wave, zones)]
     kinds = {wave.rolling is not None for wave in plan.waves}
-    headers = _MIXED_HEADERS if len(kinds) > 1 else _PART_HEADERS if True in kinds else _WAVE_HEADERS
-    return headers, [row for wave in plan.waves for row in _rows(wave, zones)]
+    return _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS, rows
 
 
 def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
-    headers, rows = wave_rows(plan, zones)
-    return tabulate(
-        rows,
-        headers=headers,
-        tablefmt="plain",
-        disable_numparse=True,
-        colalign=("right", "right", "left", "left", "right", "right", "left", "left"),
-        maxcolwidths=_limits(rows, width) if width else None,
-        break_on_hyphens=False,
-    )
+    columns, rows = _wave_table(plan, zones)
+    if not zones:
+        columns, rows = _without_zones(columns, rows)
+    return table_text(columns, rows, width)
 
 
-def _limits(rows: Sequence[tuple[str, ...]], width: int) -> list[int | None]:
-    """Nodes and reasons share what the other columns leave; neither gets more than it needs."""
-    needed = [
-        max(len(heading) + _HEADING_PADDING, *(len(line) for row in rows for line in row[column].splitlines()))
-        for column, heading in enumerate(_WAVE_HEADERS)
-    ]
-    others = sum(needed) - needed[_NODES] - needed[_WHY] + _GAP * (len(needed) - 1)
-    room = max(_NARROWEST, width - others)
-    nodes = min(needed[_NODES], max(room // 2, room - needed[_WHY]))
-    limits: list[int | None] = [None] * len(needed)
-    limits[_NODES], limits[_WHY] = nodes, room - nodes
-    return limits
+def _without_zones(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Sequence[Column], Sequence[Row]]:
+    kept = [place for place, column in enumerate(columns) if column.title != "ZONE"]
+    return [columns[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def _rows(wave: Wave, zones: Mapping[str, str]) -> Iterable[tuple[str, ...]]:
@@ -181,24 +199,11 @@ def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str,
     rows: list[tuple[str, ...]] = [
         (shortened(nodes), reason, printable(message)) for (reason, message), nodes in alike.items()
     ]
-    return _LEFT_OUT_HEADERS, rows
+    return [column.title for column in _LEFT_OUT_COLUMNS], rows
 
 
 def _left_out(plan: RolloutPlan, width: int | None) -> str:
-    headers, rows = left_out_rows(plan)
-    narrow = max(_NARROWEST, (width - 16) // 2) if width else None
-    return tabulate(
-        rows,
-        headers=headers,
-        tablefmt="plain",
-        disable_numparse=True,
-        maxcolwidths=[narrow, None, narrow],
-        break_on_hyphens=False,
-    )
-
-
-def _wrapped(text: str, width: int | None) -> str:
-    return "\n".join(fill(line, width, subsequent_indent="  ") for line in text.splitlines()) if width else text
+    return table_text(_LEFT_OUT_COLUMNS, left_out_rows(plan)[1], width)
 
 
 def plan_sum(plan: RolloutPlan) -> str:
@@ -233,8 +238,10 @@ def _left_out_count(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:
     return ", ".join([*parts, f"{counted(left_out, 'node')} left out"] if left_out or not missing else parts)
 
 
-def saved_note(path: str) -> str:
+def saved_note(path: str, *, blocked: bool = False) -> str:
     """What to do with a plan that was saved."""
+    if blocked:
+        return f"Saved to {printable(path)}. Apply refuses it while it is blocked."
     return f"Saved to {printable(path)}. To run exactly this: rollout apply {printable(path)}"
 
 

@@ -9,18 +9,30 @@ from rollout.model.policy import Policy
 from rollout.model.progress import Moves
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
 from rollout.planning.document import policy_document
+from rollout.report.columns import Column, table_text
 from rollout.report.history import Moment, Record, RunHistory
 from rollout.report.summary import moves_text, tallied
 
-_HEADERS = ("RUN", "STARTED", "TOOK", "BY", "COMMANDS", "NODES", "SUCCEEDED", "FAILED", "END")
+_COLUMNS = (
+    Column("RUN"),
+    Column("STARTED"),
+    Column("TOOK", leaves=4),
+    Column("BY", leaves=1),
+    Column("COMMANDS", leaves=2, wraps=True),
+    Column("NODES", leaves=6),
+    Column("SUCCEEDED", leaves=5),
+    Column("FAILED", leaves=7),
+    Column("CLUSTER", leaves=3),
+    Column("END", note=True),
+)
 _SUCCEEDED = "succeeded"
 
 
-def history_text(histories: Sequence[RunHistory]) -> str:
-    """One row a run."""
+def history_text(histories: Sequence[RunHistory], *, width: int | None = None) -> str:
+    """One row a run. `width` in columns, None for no limit."""
     if not histories:
         return "No run is recorded here."
-    return tabulate([_row(history) for history in histories], headers=_HEADERS, tablefmt="plain", disable_numparse=True)
+    return table_text(_COLUMNS, [_row(history) for history in histories], width)
 
 
 def _row(history: RunHistory) -> tuple[str, ...]:
@@ -34,6 +46,7 @@ def _row(history: RunHistory) -> tuple[str, ...]:
         str(len(history.planned)) if history.planned else NOTHING,
         str(len(history.outcomes) - len(failed)),
         str(len(failed)),
+        or_nothing(history.cluster.removeprefix("https://")),
         _end(history),
     )
 
@@ -43,6 +56,8 @@ def _failed(history: RunHistory) -> tuple[str, ...]:
 
 
 def _end(history: RunHistory) -> str:
+    if history.aborted:
+        return "aborted"
     if not history.ended:
         return "running or interrupted"
     left = len(history.not_started) + len(history.not_done)

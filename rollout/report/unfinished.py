@@ -28,6 +28,17 @@ def heading(unfinished: Unfinished) -> str:
     return f"{name}{who}{since} {state}: {_counts(unfinished)}"
 
 
+def under_way(unfinished: Unfinished) -> Mapping[str, str]:
+    """How far it has come with each node that is not done, by name: `rebooting, wave 3 of 6`."""
+    plan = unfinished.record.plan
+    waves = plan.waves if plan else ()
+    turns = {node.name: f"wave {wave.index} of {len(waves)}" for wave in waves for node in wave.nodes}
+    states = {begun.node.name: begun.phase.value for begun in (*unfinished.begun, *unfinished.failed)}
+    if unfinished.blocks:
+        states |= dict.fromkeys((node.name for node in unfinished.untouched), "its turn comes")
+    return {name: ", ".join(filter(None, (word, turns.get(name, "")))) for name, word in states.items()}
+
+
 def ways_out(unfinished: Unfinished) -> str:
     """What can be done about it, in half a sentence."""
     if unfinished.is_only_taints:

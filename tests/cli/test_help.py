@@ -13,6 +13,8 @@ from rollout.errors import ExitCode
 from tests.cli.conftest import Command
 from tests.docs import reference
 
+# Commands of so many options that `--help` shows but the first of them.
+LONG = ("status", "plan", "apply")
 CLIENTS = (
     *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client"),
     *("ansible", "ansible_runner", "aiohttp", "asyncssh", "jsonpatch"),
@@ -21,7 +23,7 @@ CLIENTS = (
 
 @pytest.mark.parametrize("name", ["status", "plan", "apply", "demo", "lab up", "lab scenarios", "version"])
 def test_help_of_a_command_lists_each_of_its_flags(name: str, command: Command) -> None:
-    ended = command(*name.split(), "--help")
+    ended = command(*name.split(), "--help-all" if name in LONG else "--help")
     assert ended.code == ExitCode.OK
     flags = [flag for path, option in reference.options() if path == name for flag in option.opts]
     shown = set(re.findall(r"(?<!\S)-{1,2}[a-z][a-z-]*", ended.stdout))
@@ -37,8 +39,52 @@ def test_without_words_the_help_is_shown(command: Command) -> None:
 
 def test_the_list_of_commands_fits_on_a_terminal(command: Command) -> None:
     listed = command("--help", variables={"COLUMNS": "80"}).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
-    assert len(listed.splitlines()) == len(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    commands = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
+    assert len(listed.splitlines()) == sum(not command.hidden for command in commands)
     assert "..." not in listed
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_people_use_first_fits_where_all_options_do_not(name: str, command: Command) -> None:
+    short = command(name, "--help", variables={"COLUMNS": "80"}).stdout
+    full = command(name, "--help-all", variables={"COLUMNS": "80"}).stdout
+    assert len(short.splitlines()) < 55 < len(full.splitlines())
+    assert all(flag in short for flag in ("--selector", "--node", "--context", "--inventory", "--output", "--help-all"))
+    assert "--probe-timeout" in full
+    assert "--probe-timeout" not in short
+
+
+def test_the_value_of_an_option_is_no_wish_for_help(command: Command) -> None:
+    ended = command("show", "--", "--help-all")
+    assert ended.code == ExitCode.ERROR
+    assert "cannot read the plan --help-all" in ended.stderr
+
+
+def test_help_is_a_word_as_well(command: Command) -> None:
+    assert command("help").stdout == command("--help").stdout
+    assert command("help", "lab", "up").stdout == command("lab", "up", "--help").stdout
+    unknown = command("help", "frobnicate")
+    assert (unknown.code, unknown.stdout) == (ExitCode.USAGE, "")
+
+
+@pytest.mark.parametrize("word", ["reboot", "drain"])
+def test_what_people_type_first_leads_on(word: str, command: Command) -> None:
+    ended = command(word, "worker-1", "--force")
+    assert ended.code == ExitCode.USAGE
+    assert "rollout apply --node worker-1 does it" in ended.stderr
+
+
+def test_the_lab_alone_says_what_there_is(command: Command) -> None:
+    ended = command("lab")
+    assert (ended.code, ended.stderr) == (ExitCode.OK, "")
+    assert "rollout lab up" in ended.stdout
+    assert "scenarios" in ended.stdout
+
+
+def test_a_group_alone_shows_its_help_line_by_line(command: Command) -> None:
+    ended = command("metrics")
+    assert ended.stderr.splitlines()[0].startswith("Usage: rollout metrics")
+    assert "error" not in ended.stderr
 
 
 def test_version(command: Command) -> None:

@@ -230,6 +230,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "outcomes": "pairs: node and outcome, the last one each",
         "ended": "when its last command came to its own end; empty where it did not",
         "heard_at": "the time of the last record",
+        "aborted": "when it was undone, empty where it was not",
         "planned": "the nodes of all its plans",
         "waves": "of its first plan",
         "not_started": "by node: why not",

@@ -257,6 +257,8 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
 
     assert exports[0] == f"export KUBECONFIG='{tmp_path}/a lab/kubeconfig'\n"
     assert all(line.startswith("export ROLLOUT_") for line in exports[1:])
+    assert (tmp_path / "a lab" / "env").read_text(encoding="utf-8").splitlines(keepends=True)[:4] == exports
+    assert f". '{tmp_path}/a lab/env'" in err
     assert "Clean" in out
     assert "rollout apply" in err
     assert process.returncode == 0

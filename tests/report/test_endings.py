@@ -12,7 +12,7 @@ from rollout.report.json_lines import JsonLines, summary
 from rollout.report.summary import rehearsal_ending, summary_text
 from rollout.report.tables import plan_text
 from tests.docs import reference
-from tests.report.builders import AT, plan
+from tests.report.builders import AT, plan, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
@@ -171,3 +171,21 @@ def test_the_documented_reasons_say_how_a_run_ends() -> None:
     documented = {row[0].strip("| `"): row[2].strip(" |") for row in rows}
     not_done = dict.fromkeys(NOT_DONE, f"not done: {ExitCode.PARTIAL.value}")
     assert documented == not_done | dict.fromkeys(LEFT_OUT, "left out: 0")
+
+
+def test_two_hundred_nodes_fit_a_screen_failures_first() -> None:
+    nodes = tuple(planned(f"worker-{number}") for number in range(1, 201))
+    of_many = replace(plan(), waves=(replace(plan().waves[0], nodes=nodes),))
+    done = tuple(
+        NodeResult(node.name, Outcome.SUCCEEDED, Phase.DONE, 40 + place, version="4081.2.1")
+        for place, node in enumerate(nodes[:96])
+    )
+    failed = NodeResult("worker-97", Outcome.DRAIN_FAILED, Phase.DRAINING, 600, "1 pod left", "look at it")
+    rest = tuple(NotStarted(node.name, "1 node failed") for node in nodes[97:])
+    result = RunResult((*done, failed), (), rest)
+    lines = summary_text(of_many, result, width=80).splitlines()
+    assert lines[0].startswith("worker-97 failed (drain-failed")
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert lines[-2:] == ["96 nodes succeeded, 1 failed, 103 not started.", "Go on: rollout resume --retry-failed"]
+    assert len(summary_text(of_many, result).splitlines()) > 200

@@ -65,10 +65,10 @@ def rows(records: Iterable[Record], *, details: bool = False) -> list[str]:
 
 def test_a_row_says_how_far_it_came() -> None:
     header, row = history_text([replay(RUN)]).splitlines()
-    assert header.split() == ["RUN", "STARTED", "TOOK", "BY", "COMMANDS", "NODES", "SUCCEEDED", "FAILED", "END"]
+    assert " ".join(header.split()) == "RUN STARTED TOOK BY COMMANDS NODES SUCCEEDED FAILED CLUSTER END"
     assert row.split(maxsplit=7) == [
         *("0123456789abcdef", "2026-03-04", "05:06:07", "0s", "ann@laptop/12", "apply", "3"),
-        "1            1         ended, 2 nodes left",
+        "1            1         127.0.0.1:6443  ended, 2 nodes left",
     ]
     assert history_text([replay(RUN[:-1])]).endswith("running or interrupted")
     assert history_text([]) == "No run is recorded here."
@@ -182,3 +182,24 @@ def test_a_new_day_is_marked() -> None:
 def test_whatever_stands_in_a_journal_is_told_or_passed_over(odd: Record) -> None:
     told = "\n".join([history_text([replay((*RUN, odd))]), *rows((*RUN, odd), details=True)])
     assert "\x1b" not in told
+
+
+ABORTED = {
+    "type": "aborted",
+    "at": "2026-03-04T05:09:00Z",
+    "by": "bob@ops/7",
+    "reverted": ["node-1"],
+    "left": ["node-2"],
+}
+
+
+def test_a_run_that_was_undone_says_so() -> None:
+    history = replay((*RUN[:-1], ABORTED))
+    row = history_text([history]).splitlines()[-1]
+    assert row.endswith("aborted")
+    assert "apply, abort" in row
+    assert rows((*RUN[:-1], ABORTED))[-1].split(maxsplit=1)[1].strip() == (
+        "aborted by bob@ops/7: node-1 given back; node-2 left as they are"
+    )
+    resumed = replay((*RUN[:-1], ABORTED, BEGUN))
+    assert history_text([resumed]).endswith("running or interrupted")

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rollout.model.progress import NodeFinished, NodeStep, Notice, Phase, PodBlocked, PodReleased, StepEvent
+from rollout.execution.base.stop import StopRequest
+from rollout.model.plan import TimeEstimate
+from rollout.model.progress import NodeFinished, NodeStep, Notice, Phase, PlanReady, PodBlocked, PodReleased, StepEvent
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
@@ -184,3 +186,38 @@ def test_a_broken_observer_stops_nothing_and_is_left_alone() -> None:
     observer.notify(EVENTS[1])
     assert broken.calls == 1
     assert isinstance(observer.failure, BrokenPipeError)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_held_pod_never_loses_how_much_time_is_left(width: int) -> None:
+    held = EVENTS[3]
+    assert isinstance(held, PodBlocked)
+    named = replace(held, node="ip-10-20-30-40.eu-1.compute.internal", pod="a-long-namespace/cart-7d9f8b6c5-x2x4z")
+    assert "9m00s left" in screen(
+        EVENTS[0], NodeStep(AT, named.node, Phase.DRAINING, "7 pods left"), named, width=width
+    )
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("stop", [StopRequest(), StopRequest(revert=True)], ids=["finish", "revert"])
+def test_a_board_that_stops_says_what_another_ctrl_c_does(width: int, stop: StopRequest) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=width, height=12, color_system=None, highlight=False)
+    live = LiveProgress(console, stop=stop)
+    for event in EVENTS[:4]:
+        live.notify(event)
+    stop.request()
+    console.print(live._render())
+    assert "Ctrl-C again: quit now" in stream.getvalue().splitlines()[-1]
+
+
+def test_what_takes_longer_than_estimated_is_told_so() -> None:
+    stream, hands = io.StringIO(), Hands()
+    console = Console(file=stream, force_terminal=True, width=120, color_system=None, highlight=False)
+    live = LiveProgress(console, hands)
+    ready = EVENTS[0]
+    assert isinstance(ready, PlanReady)
+    live.notify(replace(ready, plan=replace(ready.plan, estimate=TimeEstimate(60))))
+    for hands.at, told in ((59.0, "59s of about 1m00s"), (61.0, "1m01s, longer than estimated")):
+        console.print(live._render())
+        assert told in stream.getvalue()

@@ -24,7 +24,7 @@ def test_status_has_a_row_a_node() -> None:
     assert header.split() == ["NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE"]
     assert first.split() == ["node-1", "yes", "yes", "updated-need-reboot", "3975.2.0", "→", "4081.2.1", "yes"]
     assert second.split() == ["node-2", "no", "no", "-", "-", "?", "\\x1b[31mrefused"]
-    assert total == "1 node of 2 waits for a reboot."
+    assert total == "1 node of 2 waits for a reboot, 1 unknown."
 
 
 def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
@@ -109,3 +109,10 @@ def test_a_rehearsal_counts_objections() -> None:
     rows = [line.split(maxsplit=2) for line in text.splitlines()[1:3]]
     assert rows == [["node-1", "4", "-"], ["node-2", "1", "shop/cart-1: not now"]]
     assert text.splitlines()[-1] == "Dry run: nothing was changed; 1 objection by the API server."
+
+
+def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
+    cordoned = replace(WAITING, schedulable=False, reason="left-cordoned: left cordoned by a rollout")
+    text = status_text([cordoned, WAITING], under_way={"node-1": "rebooting, wave 3 of 6"})
+    assert "rebooting, wave 3 of 6" in text
+    assert "left-cordoned" not in text

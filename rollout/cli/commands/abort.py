@@ -43,10 +43,12 @@ def abort(
       rollout abort
       rollout abort --yes --wait 5m
     """
-    from rollout.cli import consent
+    from rollout.cli import consent, wiring
     from rollout.cli.stages import gather
+    from rollout.cli.stages.journal import note_abort
     from rollout.cli.terminal import show
     from rollout.model.policy import Selection
+    from rollout.model.text import counted
     from rollout.report.unfinished import abort_text
 
     connections = gather.connect(cluster, Selection(), ssh)
@@ -58,8 +60,11 @@ def abort(
     if not general.as_json:
         show(abort_text(unfinished))
     if not yes:
-        consent.ask("Undo this rollout")
+        where = consent.place(connections.api.server, wiring.context_of(cluster))
+        nodes = counted(len(unfinished.begun) + len(unfinished.failed), "node")
+        consent.ask(f"Undo this rollout on {nodes} of {where}")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
+    note_abort(aborted)
     _show_undone(aborted, as_json=general.as_json)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
 

@@ -83,7 +83,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
         gathered = new_run.gathered_by(connections, intent, process)
         meter.observe_hosts(gathered.targets.observations)
         meter.observe_memory(gathered.snapshot.memory)
-        run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json)
+        run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)
         if require_all:
             refusals.refuse_excluded(run.plan, from_file=file is not None)
         refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
@@ -91,11 +91,14 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
             raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
         remembering.warn_of_held(run.plan)
         if run.plan.waves and not (yes or file):
+            where = consent.place(run.plan.cluster.server, wiring.context_of(cluster))
             despite = remembering.despite_hold(run.plan)
-            consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {run.plan.cluster.server}{despite}")
+            consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}{despite}")
         elif run.deferred and not (yes or file):
             consent.ask("Mark the node under this process for the next run")
-        raise typer.Exit(execute.execute(replace(run, observers=meter.observers), as_json=general.as_json))
+        raise typer.Exit(
+            execute.execute(replace(run, observers=meter.observers, width=general.width), as_json=general.as_json)
+        )
 
 
 def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions, own_url: str) -> None:

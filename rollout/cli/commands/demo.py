@@ -11,9 +11,14 @@ from rollout.cli.options.lab import NodesOption, ScenarioOption, SpeedOption
 from rollout.errors import ExitCode
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rollout.lab.lab import Lab
 
 _AT_ONCE = "3"
+_STATE_HOME = "XDG_STATE_HOME"
+# In the lab's own seconds: what its nodes take to drain, to reboot, and until moved pods are well again.
+_DRAIN, _REBOOT, _SETTLE = 10.0, 32.0, 11.0
 
 
 def demo(
@@ -31,8 +36,10 @@ def demo(
     with _lab(scenario, nodes, speed) as lab:
         saved = str(lab.directory / "demo.plan")
         show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
+        show("So do the demo's time-outs and estimates: what earlier runs took is simulated, too.")
+        _write_earlier_run(lab, speed)
         _run_command(program, lab, ["status"])
-        _run_command(program, lab, ["plan", "--max-unavailable", _AT_ONCE, "--out", saved])
+        _run_command(program, lab, ["plan", "--max-unavailable", _AT_ONCE, "--out", saved], _timeouts(speed))
         code = _run_command(program, lab, ["apply", saved])
         _run_command(program, lab, ["status"])
         scores = lab.scoreboard()
@@ -67,13 +74,57 @@ def _lab(scenario: str, nodes: int | None, speed: float) -> "Iterator[Lab]":
         yield lab
 
 
-def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str]) -> int:
-    """Run one command line on the lab, as the shell would."""
+def _write_earlier_run(lab: "Lab", speed: float) -> None:
+    """A journal by which plans are estimated: one node, as long as the lab's take at this speed."""
+    from datetime import timedelta
+
+    from rollout.adapters.journal import SUFFIX, JournalFile
+    from rollout.cli import wiring
+    from rollout.lab.api.resources import NAMESPACES
+    from rollout.model.text import timestamp
+
+    begun, at = wiring.system_clock().now() - timedelta(days=7), 0.0
+    (uid,) = (
+        item["metadata"]["uid"] for item in lab.store.items(NAMESPACES) if item["metadata"]["name"] == "kube-system"
+    )
+    journal = JournalFile(_state(lab) / "rollout" / "runs" / f"earlier{SUFFIX}")
+    for seconds, record in (
+        (0.0, {"type": "run", "run": "earlier", "cluster": {"uid": uid}}),
+        (0.0, {"type": "step", "phase": "draining", "detail": "1 pod left", "node": "worker-1"}),
+        (_DRAIN, {"type": "step", "phase": "drained", "node": "worker-1"}),
+        (_REBOOT, {"type": "node_finished", "outcome": "succeeded", "node": "worker-1"}),
+        (_SETTLE, {"type": "summary"}),
+    ):
+        at += seconds / speed
+        journal.write({**record, "at": timestamp(begun + timedelta(seconds=at))})
+    journal.close()
+
+
+def _state(lab: "Lab") -> "Path":
+    """Where the demo's journals are: it is no run of the operator's."""
+    return lab.directory / "state"
+
+
+def _timeouts(speed: float) -> Sequence[str]:
+    """The time-outs of a plan, as much shorter as the lab is faster."""
+    from rollout.model.policy import Policy
+
+    rules = Policy()
+    limits = {
+        "--drain-timeout": rules.drain.timeout,
+        "--reboot-timeout": rules.reboot_timeout,
+        "--ready-timeout": rules.ready_timeout,
+    }
+    return [word for flag, usual in limits.items() for word in (flag, f"{max(1, round(usual / speed))}s")]
+
+
+def _run_command(program: Callable[..., Any], lab: "Lab", words: Sequence[str], further: Sequence[str] = ()) -> int:
+    """Run one command line on the lab, as the shell would; `further` words stand in its settings, so to speak."""
     from rollout.cli.invocation import invoke
 
     _heading(f"$ rollout {' '.join(words)}")
-    with _no_settings_of_the_user():
-        return invoke(program, [*words, *_flags(lab)])
+    with _no_settings_of_the_user(_state(lab)):
+        return invoke(program, [*words, *further, *_flags(lab)])
 
 
 def _flags(lab: "Lab") -> Sequence[str]:
@@ -84,14 +135,16 @@ def _flags(lab: "Lab") -> Sequence[str]:
 
 
 @contextmanager
-def _no_settings_of_the_user() -> Iterator[None]:
-    """A selector or an inventory meant for a real cluster would fit the lab badly."""
-    hidden = {name: value for name, value in os.environ.items() if name.startswith("ROLLOUT_")}
+def _no_settings_of_the_user(state: "Path") -> Iterator[None]:
+    """A selector or an inventory meant for a real cluster would fit the lab badly, and journals are the demo's own."""
+    hidden = {name: value for name, value in os.environ.items() if name.startswith(("ROLLOUT_", _STATE_HOME))}
     for name in hidden:
         del os.environ[name]
+    os.environ[_STATE_HOME] = str(state)
     try:
         yield
     finally:
+        del os.environ[_STATE_HOME]
         os.environ.update(hidden)
 
 

@@ -11,13 +11,12 @@ from rollout.cli.options.lab import NodesOption, ScenarioOption, SpeedOption
 if TYPE_CHECKING:
     from rollout.lab.scenario import Scenario
 
-lab_app = typer.Typer(
-    help="A simulated cluster to rehearse on.", no_args_is_help=True, rich_markup_mode=None, add_completion=False
-)
+lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _NEXT = """
-The lab serves until Ctrl-C. In another terminal, paste the lines above, and try
+The lab serves until Ctrl-C. In another terminal:
 
+    . {env}
     rollout status
     rollout plan --max-unavailable 3
     rollout apply --max-unavailable 3
@@ -28,12 +27,27 @@ Hosts answer SSH, too: ssh -i {key} -o UserKnownHostsFile={known_hosts} -p PORT 
 """
 
 
+@lab_app.callback(invoke_without_command=True)
+def lab(call: typer.Context) -> None:
+    """A simulated cluster to rehearse on.
+
+    \b
+    Examples:
+      rollout lab up                              serve one until Ctrl-C; then in another terminal:
+      . rollout-lab/env && rollout status
+      rollout lab up --scenario never-returns     with trouble; `rollout lab scenarios` lists what there is
+    """
+    if call.invoked_subcommand is None:
+        typer.echo(call.get_help())
+
+
 @lab_app.command()
 def up(
     nodes: NodesOption = None,
     scenario: ScenarioOption = "default",
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts and key are written.")
+        Path,
+        typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts, key and env are written."),
     ] = Path("rollout-lab"),
     speed: SpeedOption = 1.0,
 ) -> None:
@@ -54,11 +68,14 @@ def up(
     loaded = _scenario(scenario, nodes)
 
     def ready(environment: dict[str, str]) -> None:
-        for name, value in environment.items():
-            show(f"export {name}={shlex.quote(value)}")
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
         files = directory.resolve()
+        (files / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
+        show("\n".join(exports))
         known_hosts, inventory = files / "known_hosts", files / "inventory.yaml"
-        for line in _NEXT.format(key=files / "id_ed25519", known_hosts=known_hosts, inventory=inventory).splitlines():
+        for line in _NEXT.format(
+            env=shlex.quote(str(files / "env")), key=files / "id_ed25519", known_hosts=known_hosts, inventory=inventory
+        ).splitlines():
             say(line)
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")

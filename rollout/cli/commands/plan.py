@@ -69,7 +69,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.model.progress import excluded_by_trouble
     from rollout.planning.document import encode_plan
     from rollout.report.markdown import plan_markdown
-    from rollout.report.tables import UNSAVED_NOTE, saved_note
+    from rollout.report.tables import UNSAVED_NOTE, blocked_text, saved_note
 
     # rules that contradict each other are told before anything is asked
     intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
@@ -80,15 +80,18 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         _show_explanation(explain, intent, gathered, as_json=general.as_json)
         return
     planned = decide(intent, gathered.snapshot, gathered.targets)
-    show_bytes(encode_plan(planned)) if general.as_json else show(shown(planned, intent, gathered.snapshot))
+    if general.as_json:
+        show_bytes(encode_plan(planned))
+    else:
+        show("\n".join((shown(planned, gathered.snapshot, general.width), *blocked_text(planned))))
     if require_all:
         refusals.refuse_excluded(planned)
     if out is not None:
         write_whole(out, encode_plan(planned))
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
-    if planned.waves:
-        say(saved_note(str(out)) if out else UNSAVED_NOTE)
+    if planned.waves and (out or not planned.blockers):
+        say(saved_note(str(out), blocked=bool(planned.blockers)) if out else UNSAVED_NOTE)
     if detailed_exitcode:
         missing = excluded_by_trouble(planned.excluded)
         is_deferred = any(node.reason is ExclusionReason.DEFERRED for node in missing)

@@ -57,11 +57,14 @@ def resume(
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     api, namespace = connections.api, process.lease.lease_namespace
     with metered(process.metrics, api.server) as meter, meter.measured_pass(api, namespace):
-        run = remainder.planned_rest(unfinished, connections, process, gates, leftover, quiet=general.as_json)
+        run = remainder.planned_rest(
+            unfinished, connections, process, gates, leftover, quiet=general.as_json, width=general.width
+        )
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:
-            consent.ask("Resume this rollout")
-        code = execute.execute(replace(run, observers=meter.observers), as_json=general.as_json)
+            where = consent.place(api.server, wiring.context_of(cluster))
+            consent.ask(f"Resume this rollout of {where}")
+        code = execute.execute(replace(run, observers=meter.observers, width=general.width), as_json=general.as_json)
         _tell_standing_record(unfinished)
         raise typer.Exit(code)
 

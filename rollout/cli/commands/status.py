@@ -14,6 +14,7 @@ from rollout.cli.options.ssh import SshOptions
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
+    from rollout.execution.record.unfinished import Unfinished
     from rollout.model.cluster import Node
 
 RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, instead of the nodes.")]
@@ -37,12 +38,14 @@ def status(
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.stages.remembering import remembered
-    from rollout.cli.terminal import show, show_bytes, width
+    from rollout.cli.terminal import say, show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
+    from rollout.report.columns import wrapped
     from rollout.report.memory import memory_lines
     from rollout.report.tables import status_text
+    from rollout.report.unfinished import heading, under_way
 
     own_rules = pools.given(call)
     connections = connect(cluster, selection.selection, ssh)
@@ -58,11 +61,15 @@ def status(
     statuses = node_statuses(
         shown, targets.hosts, targets.observations, own_rules, memory, now, own_node=targets.own_node
     )
+    unfinished = _unfinished(connections, nodes, lease.lease_namespace)
     if general.as_json:
         show_bytes(json_document(statuses))
     else:
-        show("\n".join((status_text(statuses, width=width()), *memory_lines(memory, statuses, now))))
-    _mention_run(connections, nodes, lease.lease_namespace)
+        text = status_text(statuses, width=general.width, under_way=under_way(unfinished) if unfinished else {})
+        lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
+        show("\n".join((text, *lines)))
+    if unfinished is not None:
+        say(f"{heading(unfinished)}. See: rollout status --run")
 
 
 def _show_run(connections: "Connections", namespace: str, *, as_json: bool) -> None:
@@ -80,17 +87,13 @@ def _show_run(connections: "Connections", namespace: str, *, as_json: bool) -> N
         show(run_text(unfinished, renewed=renewed))
 
 
-def _mention_run(connections: "Connections", nodes: Sequence["Node"], namespace: str) -> None:
-    """Say that there is one, beside the nodes; a user who may not see it is told nothing."""
-    from rollout.cli.terminal import say
+def _unfinished(connections: "Connections", nodes: Sequence["Node"], namespace: str) -> "Unfinished | None":
+    """The rollout that is beside these nodes; a user who may not see it is told nothing."""
     from rollout.errors import ApiError
     from rollout.execution.record.record import read_record
     from rollout.execution.record.unfinished import assess
-    from rollout.report.unfinished import heading
 
     try:
-        unfinished = assess(read_record(connections.api, namespace), nodes)
+        return assess(read_record(connections.api, namespace), nodes)
     except ApiError:
-        return
-    if unfinished is not None:
-        say(f"{heading(unfinished)}. See: rollout status --run")
+        return None

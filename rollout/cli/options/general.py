@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+from rollout.cli import terminal
 from rollout.cli.options.declaration import GENERAL, Flag
 from rollout.cli.settings.defaults import load_defaults
 
@@ -14,13 +15,17 @@ class OutputFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    WIDE = "wide"
 
 
 @dataclass(frozen=True, slots=True)
 class GeneralOptions:
     """How to print, and where settings come from."""
 
-    output: Annotated[OutputFormat, Flag(GENERAL, "Output format.", short="-o")] = OutputFormat.TEXT
+    output: Annotated[
+        OutputFormat,
+        Flag(GENERAL, "Output format; wide: text with every column and row, however wide the terminal.", short="-o"),
+    ] = OutputFormat.TEXT
     config: Annotated[
         Path | None,
         Flag(
@@ -38,3 +43,8 @@ class GeneralOptions:
     def as_json(self) -> bool:
         """Whether programs read it."""
         return self.output is OutputFormat.JSON
+
+    @property
+    def width(self) -> int | None:
+        """Columns that text may take; None: no limit."""
+        return None if self.output is OutputFormat.WIDE else terminal.width()

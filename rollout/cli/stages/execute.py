@@ -15,7 +15,7 @@ from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
-from rollout.cli.terminal import error_console, show
+from rollout.cli.terminal import error_console, show, width
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
@@ -57,6 +57,7 @@ class Run:
     notify: NotifyOptions
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
+    width: int | None = field(default_factory=width)
     observers: tuple[Observer, ...] = ()
     news: News = field(default_factory=News)
 
@@ -106,13 +107,13 @@ def execute(run: Run, *, as_json: bool) -> ExitCode:
 
 def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
     """Run the plan and tell its end; what came of it."""
-    with watched(as_json=as_json, asked_between=run.gates.confirmation is not None) as observer:
+    with watched(as_json=as_json, asked_between=run.gates.confirmation is not None, stop=stop) as observer:
         if as_json:
             _notify_conceded(run, observer)
         anything = run.plan.waves or run.inherited is not None or run.deferred
         result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
     if not as_json and (run.plan.waves or result.not_done):
-        show(f"\n{summary_text(run.plan, result, operating=run.options.operating)}")
+        show(f"\n{summary_text(run.plan, result, width=run.width, operating=run.options.operating)}")
     return result
 
 
@@ -148,7 +149,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
     with (
         journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal) as journal,
-        stopped_by_signals(stop),
+        stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
         ports = Ports(api, shell, clock, observers, run.gates)
@@ -208,7 +209,7 @@ def tell_nothing(*why: str) -> None:
 
 
 @contextmanager
-def watched(*, as_json: bool, asked_between: bool = False) -> Iterator[Observer]:
+def watched(*, as_json: bool, asked_between: bool = False, stop: StopRequest | None = None) -> Iterator[Observer]:
     """Whoever shows the run: JSON lines, a live board on a terminal, plain lines elsewhere."""
     console = error_console()
     if as_json:
@@ -216,7 +217,7 @@ def watched(*, as_json: bool, asked_between: bool = False) -> Iterator[Observer]
         lines.begin(wiring.system_clock().now())
         yield lines
     elif console.is_terminal and not asked_between and not console.is_dumb_terminal:
-        with LiveProgress(console) as live:
+        with LiveProgress(console, stop=stop) as live:
             yield live
     else:
         with PlainLines(sys.stderr) as lines_for_people:

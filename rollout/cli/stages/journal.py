@@ -11,6 +11,7 @@ from rollout import __version__
 from rollout.adapters.journal import SUFFIX, JournalFile, journals, read_journal
 from rollout.cli import wiring
 from rollout.cli.terminal import say
+from rollout.execution.rollout.abort import Aborted
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
@@ -77,6 +78,21 @@ def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path |
         yield _Journalled(observer, journal)
     finally:
         journal.close()
+
+
+def note_abort(aborted: Aborted) -> None:
+    """Have the journal of a run that was begun on this machine say that it was undone; others know nothing of it."""
+    path = _journal_of(aborted.run) if is_run_id(aborted.run) else None
+    if path is None or not path.exists():
+        return
+    left = {**aborted.left_cordoned, **aborted.left_tainted}
+    record = {"type": "aborted", "at": timestamp(wiring.system_clock().now()), "by": wiring.lease_holder()}
+    try:
+        journal = JournalFile(path)
+        journal.write({**record, "run": aborted.run, "reverted": aborted.reverted, "left": sorted(left)})
+        journal.close()
+    except OSError as error:
+        say(f"warning: the journal {path} does not say that it was aborted: {error.strerror}")
 
 
 def _journal_of(run: str) -> Path:

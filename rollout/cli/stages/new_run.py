@@ -26,11 +26,19 @@ def gathered_by(connections: Connections, intent: Intent, process: ProcessOption
     return Gathered(connections, snapshot, targets)
 
 
-def planned_run(intent: Intent, gathered: Gathered, process: ProcessOptions, gates: GatePorts, *, quiet: bool) -> Run:
-    """What is to be run, after showing it."""
+def planned_run(
+    intent: Intent,
+    gathered: Gathered,
+    process: ProcessOptions,
+    gates: GatePorts,
+    *,
+    quiet: bool,
+    width: int | None = None,
+) -> Run:
+    """What is to be run, after showing it in `width` columns, None for no limit."""
     decided = plan.decide(intent, gathered.snapshot, gathered.targets)
     if not quiet:
-        show(plan.shown(decided, intent, gathered.snapshot))
+        show(plan.shown(decided, gathered.snapshot, width))
     conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
     selected, pods = gathered.targets.number_of(decided.selection), execute.pods_on(decided, gathered.snapshot.pods)
     return Run(

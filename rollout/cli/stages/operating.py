@@ -17,7 +17,7 @@ from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
-from rollout.cli.terminal import say, show
+from rollout.cli.terminal import say, show, width
 from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
@@ -201,6 +201,7 @@ class _Pass:
             settings.leftover,
             quiet=settings.as_json,
             unattended=True,
+            width=width(),
         )
         self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
@@ -227,7 +228,7 @@ class _Pass:
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
         if settings.as_json or run.plan.waves or run.deferred:
             if not settings.as_json:
-                show(plan.shown(run.plan, intent, gathered.snapshot))
+                show(plan.shown(run.plan, gathered.snapshot, width()))
             return self._carried_out(run)
         result = _nothing_to_do(run.plan)
         execute.notify_end(self._unattended(run), result, self.stop)
@@ -298,5 +299,5 @@ def _nothing_to_do(planned: RolloutPlan) -> RunResult:
     left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
     show(f"Nothing to do: no node waits for a reboot{left_out}.")
     if result.not_done:
-        show(summary_text(planned, result, operating=True))
+        show(summary_text(planned, result, width=width(), operating=True))
     return result

@@ -8,7 +8,7 @@ from rollout.cli import wiring
 from rollout.cli.stages.gather import Targets
 from rollout.cli.stages.journal import past_runs
 from rollout.cli.stages.selection import useless_control_plane, useless_spreading
-from rollout.cli.terminal import say, width
+from rollout.cli.terminal import say
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
@@ -19,7 +19,7 @@ from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.relaxed_rules import relaxed_rules
 from rollout.planning.staleness import changes
-from rollout.report.tables import plan_heading, plan_text
+from rollout.report.tables import plan_text
 
 _MOST_CHANGES = 10
 
@@ -93,11 +93,9 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
         )
 
 
-def shown(plan: RolloutPlan, intent: Intent, snapshot: ClusterSnapshot) -> str:
-    """The plan for the operator; of a saved one, which was looked at when it was made, the heading."""
-    if intent.saved:
-        return plan_heading(plan, width=width())
-    return plan_text(plan, zones=zones(snapshot), width=width())
+def shown(plan: RolloutPlan, snapshot: ClusterSnapshot, width: int | None) -> str:
+    """The plan for the operator, saved or not: what is going to be run, with the rules as they stand now."""
+    return plan_text(plan, zones=zones(snapshot), width=width, now=wiring.system_clock().now())
 
 
 def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:

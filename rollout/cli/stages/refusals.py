@@ -12,7 +12,8 @@ from rollout.model.cluster import Node
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NotDone, excluded_by_trouble
-from rollout.model.text import counted, listed
+from rollout.model.text import counted
+from rollout.report.findings import blocker_sentences
 from rollout.report.unfinished import heading, ways_out
 
 _MEND = "`rollout doctor` names the fix of each; --exclude NAME leaves a node out on purpose."
@@ -22,7 +23,6 @@ _MEND_RESUME = (
     " what it leaves is for `rollout apply`."
 )
 _FORBIDDEN = 403
-_MOST_BLOCKERS = 10
 
 
 def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_namespace: str) -> None:
@@ -72,9 +72,11 @@ def refuse_blocked(plan: RolloutPlan, *, only_rivals: bool = False) -> None:
     """`BlockedError` where something is bound to stop the run, all of it named at once."""
     blockers = [blocker for blocker in plan.blockers if not only_rivals or blocker.kind is BlockerKind.RIVAL]
     if blockers:
-        reasons = [f"{blocker.object} {blocker.message}" for blocker in blockers]
+        nodes = len({blocker.node for blocker in blockers if blocker.node})
+        where = f" on {counted(nodes, 'node')}" if nodes else ""
         raise BlockedError(
-            f"not started, blocked by: {listed(reasons, _MOST_BLOCKERS)}",
+            f"not started: blocked{where}",
+            details=tuple(blocker_sentences(blockers)),
             hint="Clear this, leave those nodes out (--skip-blocked, --exclude), or try them (--ignore-blockers).",
         )
 

@@ -8,7 +8,7 @@ from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import say, show, width
+from rollout.cli.terminal import say, show
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
@@ -26,8 +26,9 @@ def planned_rest(
     *,
     quiet: bool,
     unattended: bool = False,
+    width: int | None = None,
 ) -> Run:
-    """What is left to run, after showing it; `unattended` where nobody has decided to go on."""
+    """What is left to run, after showing it in `width` columns; `unattended` where nobody has decided to go on."""
     rules, retry = rules_of(unfinished), leftover.retry_failed
     snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
     refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
@@ -37,7 +38,7 @@ def planned_rest(
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
-    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet)
+    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet, width=width)
     remembering.warn_of_held(remainder.plan)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
@@ -66,11 +67,13 @@ def planned_rest(
     )
 
 
-def _show(unfinished: Unfinished, remainder: Continuation, zones: Mapping[str, str], *, quiet: bool) -> None:
+def _show(
+    unfinished: Unfinished, remainder: Continuation, zones: Mapping[str, str], *, quiet: bool, width: int | None
+) -> None:
     """What becomes of each node; where standard output is for programs, only what is not as it should be."""
     if quiet:
         for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
             say(f"warning: {line}")
         return
     show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
-    show("\n" + plan_text(remainder.plan, zones=zones, width=width()))
+    show("\n" + plan_text(remainder.plan, zones=zones, width=width))

@@ -11,7 +11,6 @@ from rollout.ports import Clock
 # A renewal takes a moment to arrive, on a busy machine more than one.
 _ON_ITS_WAY = 2.0
 _PAUSE = 0.5
-_LONG = 15.0
 
 
 def is_holder_alive(
@@ -23,11 +22,11 @@ def is_holder_alive(
 ) -> bool:
     """Whether a holder renews the Lease while we look on, for as long as it may take to.
 
-    `read` gives the Lease as it stands; `notice` hears of a long look.
+    `read` gives the Lease as it stands; `notice` hears of the look before it begins.
     """
     first = read()
     seconds = first.renewal + _ON_ITS_WAY
-    if first.holder and seconds > _LONG:
+    if first.holder:
         notice(f"watching up to {Duration(round(seconds))} for {first.holder} to renew the lock")
     current, end = first, clock.monotonic() + seconds
     while current.holder and clock.monotonic() < end:

@@ -1,0 +1,35 @@
+"""`rollout show`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rollout.cli.options.general import GeneralOptions
+
+PlanArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A plan saved with `rollout plan --out FILE`.", show_default=False)
+]
+
+
+def show(file: PlanArgument, general: GeneralOptions) -> None:
+    """Show a saved plan as it was made; ask neither cluster nor hosts.
+
+    \b
+    Examples:
+      rollout show web.plan
+      rollout show web.plan -o json
+    """
+    from rollout.cli import terminal, wiring
+    from rollout.cli.stages.plan import load_plan
+    from rollout.planning.document import encode_plan
+    from rollout.report.tables import blocked_text, plan_text, saved_note
+
+    plan = load_plan(file)
+    if general.as_json:
+        terminal.show_bytes(encode_plan(plan))
+        return
+    now = wiring.system_clock().now()
+    terminal.show("\n".join((plan_text(plan, zones={}, width=general.width, now=now), *blocked_text(plan))))
+    if plan.waves and not plan.blockers:
+        terminal.say(saved_note(str(file)))

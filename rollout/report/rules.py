@@ -1,0 +1,102 @@
+"""The rules of a plan in a few lines: limits, windows and when they open, gates, the reboot, what weakens safety."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import datetime
+
+from rollout.model.gates import GatePolicy, WindowPolicy
+from rollout.model.policy import Policy
+from rollout.model.text import elapsed, printable
+from rollout.planning.relaxed_rules import relaxed_rules
+from rollout.planning.windows import Window, current, following
+from rollout.report.columns import wrapped
+
+_LABEL = 10
+
+
+def rules_text(policy: Policy, now: datetime, *, width: int | None = None) -> str:
+    """A line a kind of rule; none for kinds that the operator left alone, but for limits and the reboot."""
+    lines = [
+        _line("limits", _limits(policy)),
+        *(_line("pool", text) for text in _pools(policy)),
+        *(_line("window", text) for text in _windows(policy.gates.windows, now)),
+        *(_line("gate", text) for text in _gates(policy.gates)),
+        _line("reboot", _reboot(policy)),
+        *(_line("! weaker", printable(text)) for text in _weakened(policy)),
+    ]
+    return "\n".join(("Rules:", *(wrapped(line, width, hang=_LABEL + 2) for line in lines)))
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:{_LABEL}}{text}"
+
+
+def _limits(policy: Policy) -> str:
+    parts = [f"{policy.max_unavailable} at once"]
+    parts += [f"canary {policy.canary}"] if policy.canary else []
+    parts += [f"ramp {', '.join(map(str, policy.ramp))}"] if policy.ramp else []
+    parts += [f"spread by {printable(policy.spread_by)}"] if policy.spread_by else []
+    parts += [f"{policy.strategy}", f"ends after {policy.max_failures} failed"]
+    parts += [f"drain {policy.drain.timeout}", f"back {policy.reboot_timeout}, Ready {policy.ready_timeout}"]
+    parts += [f"settle {policy.settle_timeout}"]
+    parts += [f"soak {policy.gates.soak}"] if policy.gates.soak else []
+    return ", ".join(parts)
+
+
+def _pools(policy: Policy) -> Iterator[str]:
+    for pool in policy.pools:
+        own = (item.name for item in fields(pool) if item.name not in ("name", "selector"))
+        rules = [f"{name.replace('_', '-')} {_said(value)}" for name in own if (value := getattr(pool, name))]
+        yield printable("; ".join((f"{pool.name}, {pool.selector}", *rules)))
+
+
+def _said(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _windows(policy: WindowPolicy, now: datetime) -> Iterator[str]:
+    if not policy.windows:
+        return
+    windows = [Window.parse(text) for text in policy.windows]
+    opening, upcoming = current(windows, now), following(windows, now)
+    if opening:
+        state = f"open for another {elapsed((opening.end - now).total_seconds())}"
+    elif upcoming:
+        state = f"closed, opens in {_far(upcoming.begin, now)} ({upcoming.begin.astimezone():%a %Y-%m-%d %H:%M %Z})"
+    else:
+        state = "closed"
+    otherwise = "; apply waits for it" if policy.wait and not opening else ""
+    yield f"{printable('; '.join(policy.windows))}: {state}{otherwise}"
+    if policy.fit:
+        yield "only nodes that are estimated to end inside are begun"
+
+
+def _far(then: datetime, now: datetime) -> str:
+    seconds = (then - now).total_seconds()
+    days, rest = divmod(seconds, 86400)
+    return f"{int(days)}d{int(rest // 3600):02}h" if days else elapsed(seconds)
+
+
+def _gates(gates: GatePolicy) -> Iterator[str]:
+    if gates.alerts.url:
+        yield f"alerts of {printable(gates.alerts.url)}"
+    for when, names in (("drain", gates.hooks.before), ("uncordon", gates.hooks.after)):
+        if names:
+            yield f"before the {when}: {printable(', '.join(names))}, {gates.hooks.timeout} at most"
+    if gates.blocking_pods:
+        yield f"no pod of {printable('; '.join(gates.blocking_pods))} on the node"
+
+
+def _reboot(policy: Policy) -> str:
+    """The command itself stands in no plan, only its digest does."""
+    return (
+        f"--reboot-command (digest {printable(policy.reboot_command[:12])})"
+        if policy.reboot_command
+        else "systemctl reboot"
+    )
+
+
+def _weakened(policy: Policy) -> Iterator[str]:
+    """Limits and addresses stand above already."""
+    above = ("--max-unavailable", "--prometheus-url", "--max-failures")
+    return (sentence for sentence in relaxed_rules(policy) if not sentence.startswith(above))

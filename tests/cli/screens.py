@@ -1,0 +1,100 @@
+"""What the real program shows on a real terminal: a pty of some size, and an emulator that is looked at."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyte
+
+ROWS = 24
+_LINES_KEPT = 5000
+# What differs from run to run, by something of the same width.
+_VARYING = (
+    (re.compile(r"127\.0\.0\.1:\d{5}"), "127.0.0.1:65432"),
+    (re.compile(r"\b[0-9a-f]{16}\b"), "0123456789abcdef"),
+    (re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d"), r"2026-03-04\g<1>05:06:07"),
+    (re.compile(r"(?<=-)[a-z0-9]{10}-[a-z0-9]{5}\b"), "x" * 16),
+)
+
+
+@dataclass(frozen=True)
+class Screen:
+    """A command that has ended on a terminal: all it showed, and the octets that did it."""
+
+    code: int
+    lines: Sequence[str]
+    octets: bytes
+    moments: Sequence[Sequence[str]] = field(default_factory=tuple)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    @property
+    def steady(self) -> str:
+        """The same, but for what differs from run to run."""
+        text = self.text
+        for pattern, same in _VARYING:
+            text = pattern.sub(same, text)
+        return text
+
+
+def shown(
+    home: Path,
+    environment: Mapping[str, str],
+    arguments: Sequence[str],
+    columns: int,
+    *,
+    typed: str = "",
+    heed: Callable[[Sequence[str], subprocess.Popen[bytes]], None] | None = None,
+) -> Screen:
+    """The real program on a terminal of so many columns.
+
+    `typed` is its answer where it asks for consent; `heed` looks at the screen whenever it has changed.
+    """
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
+    variables = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "TZ": "UTC", **environment}
+    command = [sys.executable, "-m", "rollout", *arguments]
+    # a session of its own: what is typed here is nobody else's
+    process = subprocess.Popen(
+        command, stdin=follower, stdout=follower, stderr=follower, env=variables, cwd=home, start_new_session=True
+    )
+    os.close(follower)
+    screen = pyte.HistoryScreen(columns, ROWS, history=_LINES_KEPT)
+    stream, octets, moments = pyte.ByteStream(screen), b"", list[list[str]]()
+    while data := _read(leader):
+        octets += data
+        stream.feed(data)
+        if typed and any("Type yes:" in line for line in screen.display):
+            os.write(leader, typed.encode())
+            typed = ""
+        if heed is not None:
+            moments.append([line.rstrip() for line in screen.display])
+            heed(moments[-1], process)
+    os.close(leader)
+    return Screen(process.wait(timeout=60), _lines(screen, columns), octets, moments)
+
+
+def _read(leader: int) -> bytes:
+    try:
+        return os.read(leader, 65536)
+    except OSError:
+        # the terminal of a process that has ended
+        return b""
+
+
+def _lines(screen: pyte.HistoryScreen, columns: int) -> list[str]:
+    lines = ["".join(row[column].data for column in range(columns)).rstrip() for row in screen.history.top]
+    lines += [line.rstrip() for line in screen.display]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines

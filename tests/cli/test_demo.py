@@ -1,0 +1,21 @@
+"""The demo at the demo's speed."""
+
+import re
+import time
+from pathlib import Path
+
+from rollout.errors import ExitCode
+from tests.cli.conftest import Command
+
+
+def test_estimates_and_time_outs_are_as_much_shorter_as_the_lab_is_faster(command: Command, home: Path) -> None:
+    began = time.monotonic()
+    ended = command("demo", "--scenario", "drain-hangs", "--speed", "60")
+    assert ended.code == ExitCode.PARTIAL
+    assert "drain 10s, back 15s, Ready 10s" in ended.stdout
+    (estimate,) = set(re.findall(r"It takes about (\S+?):", ended.stdout))
+    assert re.fullmatch(r"\d\ds|\ds", estimate)
+    assert "after --drain-timeout 10s" in ended.stdout
+    # ten minutes it would wait for the pod that never ends, at an operator's time-outs
+    assert time.monotonic() - began < 100
+    assert not list(home.rglob("*.jsonl"))

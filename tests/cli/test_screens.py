@@ -1,0 +1,106 @@
+"""Every screen at three widths, from the real program on a real pty, held against the pictures in `pictures/`.
+
+`UPDATE_PICTURES=1 pytest tests/cli/test_screens.py` takes them anew: look at what changed.
+"""
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.cli.screens import Screen, shown
+from tests.conftest import StartLab
+
+PICTURES = Path(__file__).with_name("pictures")
+WIDTHS = (80, 120, 200)
+COLOUR = b"\x1b["
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "status": ("status",),
+    "plan": ("plan", "--max-unavailable", "3"),
+    "doctor": ("doctor",),
+    "apply-asks": ("apply",),
+    "history": ("history", "--journal", str(Path(__file__).with_name("journal.jsonl"))),
+}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(load_scenario("mixed"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def blocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    scenario = scale(load_scenario("budget-never"), 6)
+    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+
+
+def typed(name: str) -> str:
+    """What the operator answers."""
+    return "no\n" if name == "apply-asks" else ""
+
+
+def hold(name: str, width: int, screen: Screen) -> None:
+    """It looks as it did, and no line is broken by the terminal."""
+    picture = PICTURES / f"{name}-{width}.txt"
+    if os.environ.get("UPDATE_PICTURES"):
+        picture.parent.mkdir(exist_ok=True)
+        picture.write_text(screen.steady, encoding="utf-8")
+    assert screen.steady == picture.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_screen_looks_like_its_picture(name: str, width: int, mixed: Lab, tmp_path: Path) -> None:
+    hold(name, width, shown(tmp_path, mixed.environment, COMMANDS[name], width, typed=typed(name)))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["plan", "apply"])
+def test_what_blocks_looks_like_its_picture(name: str, width: int, blocked: Lab, tmp_path: Path) -> None:
+    hold(f"blocked-{name}", width, shown(tmp_path, blocked.environment, (name,), width))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_colours_say_nothing_that_the_words_do_not(name: str, mixed: Lab, tmp_path: Path) -> None:
+    plain = shown(tmp_path, {**mixed.environment, "NO_COLOR": "1"}, COMMANDS[name], 80, typed=typed(name))
+    coloured = shown(tmp_path, mixed.environment, COMMANDS[name], 80, typed=typed(name))
+    assert coloured.steady == plain.steady
+    assert re.search(rb"\x1b\[[\d;]+m", coloured.octets)
+    assert not re.search(rb"\x1b\[[\d;]+m", plain.octets)
+
+
+@pytest.mark.parametrize("name", ["status", "plan"])
+def test_wide_shows_every_column_on_any_terminal(name: str, mixed: Lab, tmp_path: Path) -> None:
+    """Lines that the terminal breaks are one line of the program."""
+    screen = shown(tmp_path, mixed.environment, (*COMMANDS[name], "-o", "wide"), 60)
+    heading = screen.octets.replace(b"\r", b"").decode()
+    words = re.sub(r"\x1b\[[\d;]*m", "", heading)
+    for column in {"status": ("SCHEDULABLE", "OPERATION", "NOTE"), "plan": ("TAKES", "ZONE", "STAY", "WHY")}[name]:
+        assert re.search(rf"^.*\b{column}\b", words, re.MULTILINE)
+    assert max(map(len, words.splitlines())) > 80
+
+
+@pytest.mark.parametrize("width", [60, 120])
+def test_a_board_that_is_stopped_says_what_another_ctrl_c_does(width: int, start_lab: StartLab, tmp_path: Path) -> None:
+    lab, sent = start_lab(str(Path(__file__).with_name("tiny.yaml")), nodes=3, speed=5), list[int]()
+
+    def stop_once(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        if not sent and any("rebooting" in line for line in lines):
+            process.send_signal(signal.SIGINT)
+            sent.append(process.pid)
+
+    screen = shown(tmp_path, lab.environment, ("apply", "--yes"), width, heed=stop_once)
+    assert screen.code == ExitCode.INTERRUPTED
+    assert any("Ctrl-C again: quit now" in line for lines in screen.moments for line in lines)
+    assert "1 node succeeded, 2 not started." in screen.text
+    assert "Ctrl-C again" not in screen.text
