@@ -33,6 +33,8 @@ STATUS_FIELDS = [
     "reason",
     "error",
     "pool",
+    "failures",
+    "retry_after",
     "deferred",
 ]
 

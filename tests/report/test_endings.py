@@ -155,8 +155,9 @@ NOT_DONE = {
     "rival",
     "deferred",
     "own-node",
+    "version-held",
 }
-LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked"}
+LEFT_OUT = {"deleting", "cordoned", "paused", "no-update", "excluded", "blocked", "failed-recently"}
 
 
 def test_every_reason_is_one_of_the_two_kinds() -> None:
