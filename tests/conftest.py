@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
@@ -32,6 +33,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # handled is the default again in them. pytest itself goes on without an interruption, as whoever started it wants.
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
 
+
+# The same examples each time, so that what fails has changed; new ones are hunted with --hypothesis-profile=default.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 # One rule at the one place where processes are started, `subprocess.run` included.
 subprocess.Popen = HeardProcess  # type: ignore[misc]

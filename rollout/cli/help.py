@@ -27,13 +27,12 @@ class SectionedCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """As any command's; `--help-all` shows every option, and ends it."""
-        if ALL in args[: args.index("--")] if "--" in args else ALL in args:
-            ctx.meta[ALL] = True
-            typer.echo(ctx.get_help())
-            ctx.exit()
+        """As any command's; `--help-all` is `--help` that shows every option."""
         remember(ctx, args)
-        return super().parse_args(ctx, args)
+        flags = args[: args.index("--")] if "--" in args else args
+        ctx.meta[ALL] = ALL in flags
+        words = ["--help" if word == ALL else word for word in flags]
+        return super().parse_args(ctx, [*words, *args[len(flags) :]])
 
     def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Arguments first, then the groups in the order of their first option, then what has no group."""

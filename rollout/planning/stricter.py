@@ -30,6 +30,7 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
         ramp=_slower(standing.ramp, today.ramp, nodes),
         spread_by=today.spread_by or standing.spread_by,
         control_plane=ControlPlaneOrder.EXCLUDE if excludes else standing.control_plane,
+        control_plane_selector=today.control_plane_selector or standing.control_plane_selector,
         include_held=standing.include_held and today.include_held,
         include_cordoned=standing.include_cordoned and today.include_cordoned,
         reboot_idle=standing.reboot_idle and today.reboot_idle,

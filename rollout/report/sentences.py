@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import Strategy
 from rollout.model.progress import (
     NodeFinished,
     NodeResult,
@@ -49,10 +48,11 @@ def sentence(event: StepEvent) -> str:  # noqa: PLR0911 - one return a type of e
 
 
 def extent(plan: RolloutPlan) -> str:
-    """How large a plan is: `12 nodes in 4 waves`, or, rolling, `12 nodes in 2 parts, rolling`."""
-    is_rolling = plan.policy.strategy is Strategy.ROLLING
-    parts = counted(plan.summary.waves, "part" if is_rolling else "wave")
-    return f"{counted(plan.summary.nodes, 'node')} in {parts}{', rolling' if is_rolling else ''}"
+    """How large a plan is: `12 nodes in 4 waves`, `12 nodes in 2 parts, rolling`, or both where pools differ."""
+    rolling = sum(wave.rolling is not None for wave in plan.waves)
+    waves = counted(len(plan.waves) - rolling, "wave") if rolling < len(plan.waves) or not rolling else ""
+    parts = f"{counted(rolling, 'part')}, rolling" if rolling else ""
+    return f"{counted(plan.summary.nodes, 'node')} in {' and '.join(filter(None, (waves, parts)))}"
 
 
 def wave_title(event: WaveStarted) -> str:

@@ -19,6 +19,8 @@ import pytest
 
 from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.snapshot import node_path, read_node, read_nodes
+from rollout.lab.api.resources import DAEMONSETS, DEPLOYMENTS, PODS
+from rollout.lab.api.store import Json
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
@@ -219,10 +221,10 @@ def test_a_signal_while_the_gate_command_runs_is_no_refusal(untouched: Lab, tmp_
 def test_a_pod_that_must_not_be_disturbed_keeps_its_node_from_being_begun(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
     pod = {
-        "metadata": {"name": "backup", "labels": {"job": "backup"}},
+        "metadata": {"name": "backup", "namespace": "default", "labels": {"job": "backup"}},
         "spec": {"nodeName": "worker-1", "containers": [{"name": "main", "image": "backup:1"}]},
     }
-    api_of(lab).create("/api/v1/namespaces/default/pods", pod)
+    lab.call(lambda: lab.store.create(PODS, pod))
     blocking = ("--blocking-pod-selector", "job in (backup)", "--gate-timeout", "2s", "--force")
     ended = rollout(lab, *QUICK, *blocking, "--node", "worker-1", "--node", "worker-2")
     assert ended.code == 4
@@ -286,21 +288,21 @@ def test_alerts_that_end_let_it_go_on(started: Started, rollout: Rollout) -> Non
     assert "DiskFull" in ended.stdout
 
 
-def deployment(name: str) -> dict[str, object]:
+def deployment(name: str, **annotations: str) -> Json:
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "operator:1"}]}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    return {"metadata": {"name": name}, "spec": spec}
+    return {"metadata": {"name": name, "namespace": "kube-system", "annotations": annotations}, "spec": spec}
 
 
 def test_another_reboot_coordinator_is_not_run_beside(started: Started, rollout: Rollout) -> None:
     lab = started("default", 7)
-    api = api_of(lab)
-    api.create("/apis/apps/v1/namespaces/kube-system/deployments", deployment("flatcar-linux-update-operator"))
-    daemon_set = deployment("kured")
     lock = json.dumps({"nodeID": "worker-3", "metadata": {}, "created": "2026-01-01T00:00:00Z", "TTL": 0})
-    daemon_set["metadata"] = {"name": "kured", "annotations": {"weave.works/kured-node-lock": lock}}
-    api.create("/apis/apps/v1/namespaces/kube-system/daemonsets", daemon_set)
+    operator, daemon_set = (
+        deployment("flatcar-linux-update-operator"),
+        deployment("kured", **{"weave.works/kured-node-lock": lock}),
+    )
+    lab.call(lambda: (lab.store.create(DEPLOYMENTS, operator), lab.store.create(DAEMONSETS, daemon_set)))
     planned = json.loads(rollout(lab, "plan", "-o", "json").stdout)
     assert [found["kind"] for found in planned["blockers"]] == ["rival", "rival"]
     for flags in ((), ("--ignore-rival", "fluo"), ("--ignore-blockers",)):

@@ -110,10 +110,10 @@ def test_the_file_is_written_while_it_runs_and_outlives_a_kill(started: Started,
     process.send_signal(signal.SIGKILL)
     end_of(process)
     assert scrape.value("node_rollout_running") == 1
-    assert (scrape.value("node_rollout_wave"), scrape.value("node_rollout_waves")) == (1, 4)
+    assert 1 <= scrape.value("node_rollout_wave") <= scrape.value("node_rollout_waves") == 4
     phases = scraped(file).values("node_rollout_node_phase_start_timestamp_seconds", "node")
-    assert list(phases) == ["worker-1"]
-    assert abs(phases["worker-1"] - time.time()) < 60
+    (since,) = phases.values()
+    assert abs(since - time.time()) < 60
 
 
 def test_what_failed_is_told_and_when_it_last_went_well_stays(

@@ -355,6 +355,6 @@ def test_what_cannot_be_is_refused_before_anything_is_asked(
 
 def test_no_help_shows_the_url_of_a_settings_file(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(f'notify = ["https://h/{TOKEN}"]\nnotify-held-after = "77s"\n')
-    ended = end_of(start(tmp_path, {}, ["apply", "--config", "own.toml", "--help"]))
+    ended = end_of(start(tmp_path, {}, ["apply", "--config", "own.toml", "--help-all"]))
     assert "[default: 77s]" in " ".join(ended.stdout.split())
     assert TOKEN not in ended.stdout

@@ -1,6 +1,7 @@
 """Pools through the real program: each node by the rules of its pool, in one plan, one record, whoever goes on."""
 
 import json
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -96,8 +97,8 @@ def test_each_node_has_its_pools_patience(started: Started, rollout: Rollout, se
     assert ended.code == 4
     assert "worker-1: succeeded" in ended.stderr
     assert "--reboot-timeout 4s" in ended.stdout
-    row = next(line.split() for line in ended.stdout.splitlines() if line.startswith("worker-2 "))
-    assert row[1:3] == ["rest", "not-back"]
+    rows = [line.split() for line in ended.stdout.splitlines() if line.startswith("worker-2 ")]
+    assert ["worker-2", "rest", "not-back"] in [row[:3] for row in rows]
 
 
 def test_killed_it_is_gone_on_with_by_the_pools_of_the_record(
@@ -152,6 +153,20 @@ def test_pools_that_roll_side_by_side_keep_to_their_own_limits(
     canaries = [line for line in ended.lines if pools.get(line.get("node", "")) == "canary"]
     assert (most_at_once(ended.lines), most_at_once(canaries)) == (3, 1)
     assert_clean(lab, *workers(1, 9), most=3)
+
+
+def test_a_plan_of_waves_and_of_nodes_that_follow_one_another_says_so(
+    started: Started, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab, mixed = started(roomy(6), 6), tmp_path / "mixed.toml"
+    mixed.write_text(POOLS.replace('name = "rest"\n', 'name = "rest"\nstrategy = "rolling"\n'))
+    ended = rollout(lab, "plan", "-c", str(mixed))
+    assert ended.code == 0, ended.stderr
+    heading = next(line.split() for line in ended.stdout.splitlines() if "NODES" in line)
+    assert heading[:3] == ["PART", "TIME", "NODES"]
+    times = [re.search(r"\+?\d+m\d\ds", line) for line in ended.stdout.splitlines() if "worker-" in line]
+    assert [time is not None and time[0].startswith("+") for time in times] == [False, False, True, True]
+    assert "6 nodes in 2 waves and 1 part, rolling" in ended.stdout
 
 
 def test_doctor_names_pools_without_nodes_and_nodes_without_a_pool(

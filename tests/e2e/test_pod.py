@@ -37,7 +37,9 @@ cp -a /etc /run/etc && mount --bind /run/etc /etc && mkdir -p /etc/rollout
 cp -a /run/pod/settings /run/pod/ssh /etc/rollout
 chown -R 0:65532 /etc/rollout && chmod 0440 /etc/rollout/ssh/*
 mount -o remount,ro,bind /etc
+mkdir -p /run/program && mount --rbind "$PROGRAM" /run/program
 mount -t tmpfs -o mode=1777 tmpfs /tmp
+case $PROGRAM in /tmp/*) mkdir -p "$PROGRAM" && mount --move /run/program "$PROGRAM"; esac
 mount -o remount,ro,bind /
 exec setpriv --reuid=65532 --regid=65532 --clear-groups --inh-caps=+dac_read_search --ambient-caps=+dac_read_search "$@"
 """
@@ -72,6 +74,7 @@ class Pod:
         self._environment = {
             "PATH": os.environ["PATH"],
             "POD_FILES": str(self._files),
+            "PROGRAM": str(ROOT),
             "ROLLOUT_SSH_PORT": lab.environment["ROLLOUT_SSH_PORT"],
             **self._account(lab),
         }

@@ -232,7 +232,7 @@ def test_nodes_with_blockers_are_left_out_unless_the_configuration_says_otherwis
     settings.write_text("[operate]\nskip-blocked = false\n")
     refused = rollout(lab, "operate", "--once", "--config", str(settings))
     assert refused.code == 6
-    assert "blocked by" in refused.stderr
+    assert "blocked on" in refused.stderr
 
 
 def test_failures_of_nodes_are_told_by_the_exit_code(started: Start, rollout: Rollout) -> None:

@@ -12,6 +12,7 @@ from rollout.planning.stricter import is_regrouped, stricter
 LOOSE = Policy(
     max_unavailable=Count(50, percent=True),
     include_cordoned=True,
+    include_held=True,
     reboot_idle=True,
     drain=DrainPolicy(
         grace_period=5, force=True, disable_eviction=True, pod_selector="a=b", skip_wait_for_delete_timeout=9
@@ -25,6 +26,7 @@ STRICT = Policy(
     canary=2,
     spread_by="zone",
     control_plane=ControlPlaneOrder.EXCLUDE,
+    control_plane_selector="role=leader",
     sharing=Sharing.EXCLUSIVE,
     drain=DrainPolicy(delete_emptydir_data=False),
     settle_timeout=Duration(900),

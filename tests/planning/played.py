@@ -29,7 +29,7 @@ from rollout.lab.api.writing import Writer
 from rollout.lab.hosts.machine import HostTimings
 from rollout.lab.world.objects import is_daemon, is_deleting, is_ready, node_name, phase, with_spec
 from rollout.model.host import HostObservation
-from rollout.model.plan import Rolling, RolloutPlan, Wave
+from rollout.model.plan import PlanWarning, Rolling, RolloutPlan, WarningKind, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.model.soft_taint import AWAITING_REBOOT
 from rollout.planning.estimates import NO_PAST, Past
@@ -269,3 +269,8 @@ class _Rolling(_Wave):
 def is_placed(sim: Simulation) -> bool:
     """Whether every pod has a node and is Ready."""
     return all(node_name(pod) and phase(pod) == "Running" and is_ready(pod) for pod in sim.pods())
+
+
+def is_budget(warning: PlanWarning) -> bool:
+    """Whether the plan warns that a drain may wait for a budget in vain."""
+    return warning.kind is WarningKind.FITS_NOWHERE and warning.object.startswith("pdb/")

@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, Phase, assume, given, note, settings
 from hypothesis import strategies as st
 
 from rollout.lab.world.host import NodeSetting
-from rollout.model.plan import PlanWarning, RolloutPlan, WarningKind
+from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Strategy
 from rollout.model.quantity import Count
 from tests.lab.world.simulation import Simulation
-from tests.planning.played import Played, is_placed, plan_of, play
+from tests.planning.played import Played, is_budget, is_placed, plan_of, play
 
 # Seconds after which what was moved last is well: plans are estimated for a cluster at rest.
 REST = 60
@@ -100,7 +100,7 @@ def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], po
     assert (scores.budgets_broken, scores.killed) == ((), ())
     assert scores.most_unavailable <= policy.max_unavailable.of(nodes)
     assert scores.taints_left == ()
-    if not second.stuck:
+    if not any(is_budget(warning) for warning in again.warnings):  # else a drain takes as long as chance will have it
         assert 0.75 <= again.estimate.seconds / second.seconds <= 1.25
 
 
@@ -110,10 +110,6 @@ def finished(sim: Simulation, plan: RolloutPlan) -> Played:
     for wave in plan.waves:
         note(f"{[node.name for node in wave.nodes]}: {wave.because}")
     note(f"{plan.estimate}, and it took {played}")
-    warned = {found.node for found in plan.warnings if found.kind is WarningKind.FITS_NOWHERE and is_budget(found)}
+    warned = {warning.node for warning in plan.warnings if is_budget(warning)}
     assert set(played.stuck) <= warned
     return played
-
-
-def is_budget(warning: PlanWarning) -> bool:
-    return warning.object.startswith("pdb/")

@@ -12,6 +12,8 @@ from rollout.model.progress import PodBlocked
 
 _BEFORE_TELLING = 1.0
 _REPEAT_SECONDS = 30.0
+# Where several nodes share a budget, its figures change with each pod that comes and goes.
+_SAME_BUDGET_SECONDS = 10.0
 _BEFORE_EVENT = 5.0
 # Events are forgotten by the server after an hour, unless they are brought up to date.
 _EVENT_SECONDS, _LONGEST_EVENT_SECONDS = 300.0, 1800.0
@@ -65,6 +67,16 @@ class _Hold:
     event_at: float = 0.0
     events: int = 0
 
+    @property
+    def pause(self) -> float:
+        """Seconds from one report of it to the next: none where something else holds the pod now."""
+        if self.reported is None:
+            return 0.0
+        if self.reported == self.reason:
+            return _REPEAT_SECONDS
+        same = self.reported.budget == self.reason.budget and self.reported.figures and self.reason.figures
+        return _SAME_BUDGET_SECONDS if same else 0.0
+
 
 class HeldPods:
     """The pods of one node that are held back now."""
@@ -110,7 +122,7 @@ class HeldPods:
         for hold in self._holds.values():
             if now - hold.began < _BEFORE_TELLING:
                 continue
-            if hold.reported != hold.reason or now - hold.reported_at >= _REPEAT_SECONDS:
+            if now - hold.reported_at >= hold.pause:
                 self._tell(hold, now)
             if self._wants_event(hold, now):
                 self._write(hold, now)
