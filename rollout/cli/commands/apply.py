@@ -19,6 +19,7 @@ from rollout.cli.options.run import ProcessOptions, YesOption
 from rollout.errors import UsageError
 
 if TYPE_CHECKING:
+    from rollout.cli.stages.execute import Run
     from rollout.cli.stages.plan import Intent
 
 FileArgument = Annotated[
@@ -66,9 +67,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, gather, new_run, plan, refusals, remembering
-    from rollout.cli.stages.metrics import metered
-    from rollout.model.text import counted
+    from rollout.cli.stages import execute, gather, metrics, new_run, plan, refusals, remembering
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
@@ -77,12 +76,10 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
     connections = gather.connect(cluster, intent.selection, process.ssh)
-    namespace = process.lease.lease_namespace
-    measured = MetricsOptions() if dry_run else process.metrics
-    with metered(measured, connections.api.server) as meter, meter.measured_pass(connections.api, namespace):
+    measured, namespace = MetricsOptions() if dry_run else process.metrics, process.lease.lease_namespace
+    with metrics.metered(measured, connections.api.server) as meter, meter.measured_pass(connections.api, namespace):
         gathered = new_run.gathered_by(connections, intent, process)
-        meter.observe_hosts(gathered.targets.observations)
-        meter.observe_memory(gathered.snapshot.memory)
+        meter.observe(gathered.targets.observations, gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)
         if require_all:
             refusals.refuse_excluded(run.plan, from_file=file is not None)
@@ -90,15 +87,24 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
         if dry_run:
             raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
         remembering.warn_of_held(run.plan)
-        if run.plan.waves and not (yes or file):
-            where = consent.place(run.plan.cluster.server, wiring.context_of(cluster))
-            despite = remembering.despite_hold(run.plan)
-            consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}{despite}")
-        elif run.deferred and not (yes or file):
-            consent.ask("Mark the node under this process for the next run")
-        raise typer.Exit(
-            execute.execute(replace(run, observers=meter.observers, width=general.width), as_json=general.as_json)
-        )
+        if not (yes or file):
+            _ask(run, cluster)
+        run = replace(run, observers=meter.observers, width=general.width)
+        raise typer.Exit(execute.execute(run, as_json=general.as_json))
+
+
+def _ask(run: "Run", cluster: ClusterOptions) -> None:
+    """Whether what was shown may be done; nothing where that is nothing."""
+    from rollout.cli import consent, wiring
+    from rollout.cli.stages import remembering
+    from rollout.model.text import counted
+
+    if run.plan.waves:
+        where = consent.place(run.plan.cluster.server, wiring.context_of(cluster))
+        despite = remembering.despite_hold(run.plan)
+        consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}{despite}")
+    elif run.deferred:
+        consent.ask("Mark the node under this process for the next run")
 
 
 def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions, own_url: str) -> None:

@@ -69,11 +69,7 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout operate --once --active-deadline 3h --config rollout.toml
       rollout operate --every 10m --window 'mon-fri 01:00 4h Europe/Berlin'
     """
-    if local.interactive:
-        raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it, or use apply.")
-    if policy.include_held:
-        hint = "Use apply or resume with it, or: rollout release VERSION."
-        raise UsageError("--include-held is a person's decision, and nobody watches", hint=hint)
+    _refuse_what_persons_decide(local, policy)
     skips = policy.skip_blocked if _is_given(call, "skip_blocked") else not ignore_blockers
     leftover = LeftoverOptions(require_all=require_all, skip_blocked=skips, ignore_blockers=ignore_blockers)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
@@ -95,6 +91,14 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
         server = _server(cluster) if process.metrics.is_used or listen.metrics_listen else ""
         with metered(process.metrics, server, listen.metrics_listen) as meter:
             _operate(call, settings, pace, meter, verbose=general.verbose)
+
+
+def _refuse_what_persons_decide(local: LocalGateOptions, policy: PolicyOptions) -> None:
+    if local.interactive:
+        raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it, or use apply.")
+    if policy.include_held:
+        hint = "Use apply or resume with it, or: rollout release VERSION."
+        raise UsageError("--include-held is a person's decision, and nobody watches", hint=hint)
 
 
 def _operate(

@@ -19,6 +19,7 @@ from rollout.errors import ExitCode
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Gathered
     from rollout.cli.stages.plan import Intent
+    from rollout.model.plan import RolloutPlan
 
 OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`.", "FILE")]
 MarkdownOption = Annotated[
@@ -61,15 +62,11 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout plan --max-unavailable 3
       rollout plan -l pool=web --max-unavailable 25% --spread-by topology.kubernetes.io/zone --out web.plan
     """
-    from rollout.cli.files import check_target, write_whole
+    from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals
-    from rollout.cli.stages.plan import Intent, decide, shown, zones
-    from rollout.cli.terminal import say, show, show_bytes
-    from rollout.model.plan import ExclusionReason
-    from rollout.model.progress import excluded_by_trouble
-    from rollout.planning.document import encode_plan
-    from rollout.report.markdown import plan_markdown
-    from rollout.report.tables import UNSAVED_NOTE, blocked_text, saved_note
+    from rollout.cli.stages.plan import Intent, decide
+    from rollout.cli.terminal import say
+    from rollout.report.tables import UNSAVED_NOTE, saved_note
 
     # rules that contradict each other are told before anything is asked
     intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
@@ -80,22 +77,38 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         _show_explanation(explain, intent, gathered, as_json=general.as_json)
         return
     planned = decide(intent, gathered.snapshot, gathered.targets)
-    if general.as_json:
-        show_bytes(encode_plan(planned))
-    else:
-        show("\n".join((shown(planned, gathered.snapshot, general.width), *blocked_text(planned))))
+    _show(planned, gathered, general)
     if require_all:
         refusals.refuse_excluded(planned)
+    _write(planned, gathered, out, markdown)
+    if planned.waves and (out or not planned.blockers):
+        say(saved_note(str(out), blocked=bool(planned.blockers)) if out else UNSAVED_NOTE)
+    if detailed_exitcode:
+        raise typer.Exit(_detailed(planned))
+
+
+def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
+    from rollout.cli.files import write_whole
+    from rollout.cli.stages.plan import zones
+    from rollout.planning.document import encode_plan
+    from rollout.report.markdown import plan_markdown
+
     if out is not None:
         write_whole(out, encode_plan(planned))
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
-    if planned.waves and (out or not planned.blockers):
-        say(saved_note(str(out), blocked=bool(planned.blockers)) if out else UNSAVED_NOTE)
-    if detailed_exitcode:
-        missing = excluded_by_trouble(planned.excluded)
-        is_deferred = any(node.reason is ExclusionReason.DEFERRED for node in missing)
-        raise typer.Exit(_detailed(waiting=bool(planned.waves) or is_deferred, missing=bool(missing)))
+
+
+def _show(planned: "RolloutPlan", gathered: "Gathered", general: GeneralOptions) -> None:
+    from rollout.cli.stages.plan import shown
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.planning.document import encode_plan
+    from rollout.report.tables import blocked_text
+
+    if general.as_json:
+        show_bytes(encode_plan(planned))
+    else:
+        show("\n".join((shown(planned, gathered.snapshot, general.width), *blocked_text(planned))))
 
 
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:
@@ -114,8 +127,12 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_j
         show(explanation_text(explanation))
 
 
-def _detailed(*, waiting: bool, missing: bool) -> ExitCode:
+def _detailed(planned: "RolloutPlan") -> ExitCode:
     """That nothing waits is said only where every node that was asked for could be judged."""
-    if waiting:
+    from rollout.model.plan import ExclusionReason
+    from rollout.model.progress import excluded_by_trouble
+
+    missing = excluded_by_trouble(planned.excluded)
+    if planned.waves or any(node.reason is ExclusionReason.DEFERRED for node in missing):
         return ExitCode.CHANGES
     return ExitCode.PARTIAL if missing else ExitCode.OK

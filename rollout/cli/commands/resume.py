@@ -32,7 +32,6 @@ def resume(
 
     \b
     Examples:
-      rollout resume
       rollout resume --yes --retry-failed
     """
     from rollout.cli import consent, wiring
@@ -50,9 +49,7 @@ def resume(
         return
     refusals.refuse_unknown_rules(unfinished, finish_begun=finish)
     rules = rules_of(unfinished)
-    if unfinished.record.plan is not None:
-        process.reboot.refuse_another(rules)
-        refuse_another_address(call, alerts.prometheus_url, rules)
+    _refuse_others(call, unfinished, process, alerts)
     gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     api, namespace = connections.api, process.lease.lease_namespace
@@ -62,11 +59,22 @@ def resume(
         )
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:
-            where = consent.place(api.server, wiring.context_of(cluster))
-            consent.ask(f"Resume this rollout of {where}")
-        code = execute.execute(replace(run, observers=meter.observers, width=general.width), as_json=general.as_json)
+            consent.ask(f"Resume this rollout of {consent.place(api.server, wiring.context_of(cluster))}")
+        run = replace(run, observers=meter.observers, width=general.width)
+        code = execute.execute(run, as_json=general.as_json)
         _tell_standing_record(unfinished)
         raise typer.Exit(code)
+
+
+def _refuse_others(
+    call: typer.Context, unfinished: "Unfinished", process: ProcessOptions, alerts: AlertAddressOptions
+) -> None:
+    """`UsageError` for a rule given on the command line that the interrupted rollout has otherwise."""
+    from rollout.execution.rollout.continuation import rules_of
+
+    if unfinished.record.plan is not None:
+        process.reboot.refuse_another(rules_of(unfinished))
+        refuse_another_address(call, alerts.prometheus_url, rules_of(unfinished))
 
 
 def _tell_standing_record(unfinished: "Unfinished") -> None:

@@ -50,6 +50,11 @@ class Meter:
         if self.metrics:
             self.metrics.skip_pass()
 
+    def observe(self, observations: Mapping[str, HostObservation], memory: Memory) -> None:
+        """What hosts say, and which versions are held, before anything is done."""
+        self.observe_hosts(observations)
+        self.observe_memory(memory)
+
     def observe_memory(self, memory: Memory) -> None:
         """Which versions are held, by what is remembered of earlier rollouts."""
         if self.metrics and not memory.problem:

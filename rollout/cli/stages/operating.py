@@ -220,8 +220,7 @@ class _Pass:
         settings = self.settings
         intent = Intent(settings.selection, settings.policy, unattended=True)
         gathered = new_run.gathered_by(self.connections, intent, settings.process)
-        self.lasting.meter.observe_hosts(gathered.targets.observations)
-        self.lasting.meter.observe_memory(gathered.snapshot.memory)
+        self.lasting.meter.observe(gathered.targets.observations, gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)

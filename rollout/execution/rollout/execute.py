@@ -78,19 +78,11 @@ def execute(
     begun.
     """
     report = Reporter(ports.observer, ports.clock)
-    terms = LeaseTerms(
-        options.lease_namespace,
-        options.holder,
-        plan.plan_id,
-        options.lease_seconds,
-        options.api_patience,
-        options.unlock,
-        options.stale_lease,
-        waits=not options.operating,
-    )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     record = _record(cluster, options, inherited)
-    lease = LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice)
+    lease = LeaseLock(
+        ports.api, ports.clock, _lease_terms(plan, options), cluster.notice, stop=stop, notice=report.notice
+    )
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)
         memory = RunMemory(cluster, lock, report, _memory_terms(plan, options, inherited))
@@ -118,6 +110,19 @@ def execute(
     )
     report.finished(result)
     return result
+
+
+def _lease_terms(plan: RolloutPlan, options: RunOptions) -> LeaseTerms:
+    return LeaseTerms(
+        options.lease_namespace,
+        options.holder,
+        plan.plan_id,
+        options.lease_seconds,
+        options.api_patience,
+        options.unlock,
+        options.stale_lease,
+        waits=not options.operating,
+    )
 
 
 def _soft_taints(run: _Run) -> AbstractContextManager[set[str]]:
