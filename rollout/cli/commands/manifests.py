@@ -47,6 +47,7 @@ def manifests(
       rollout manifests --image registry.example/node-rollout:1.0 --known-hosts known_hosts | kubectl apply -f -
       rollout manifests deployment --image ... --known-hosts known_hosts --config rollout.toml
       rollout manifests --image ... --known-hosts known_hosts --format kustomize --out deploy/
+      rollout manifests --image ... --known-hosts known_hosts --format helm --out chart/
       rollout manifests roles
     """
     from rollout.cli.stages.pod_settings import read_pod_settings
@@ -57,8 +58,8 @@ def manifests(
     is_given = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
     lock = lease.lease_namespace if is_given else settings.values["lease_namespace"]
     installation = replace(_installation(kind, options, lock, settings), listen=_listen(kind, metrics, settings))
-    if options.format is Format.KUSTOMIZE:
-        _write_files(installation, options.out)
+    if options.format is not Format.YAML:
+        _write_files(installation, options.format, options.out)
     else:
         _print(installation, options, as_json=general.as_json)
     for line in _next_steps(installation, options):
@@ -150,7 +151,7 @@ def _print(installation: "Installation", options: ManifestOptions, *, as_json: b
     from rollout.model.json_text import json_document
 
     if options.out is not None:
-        raise UsageError("--out is for --format kustomize", hint="Send the output into a file: > rollout.yaml")
+        raise UsageError("--out is for --format kustomize and helm", hint="Send the output into a file: > rollout.yaml")
     documents = objects(installation)
     if as_json:
         show_bytes(json_document(list_document(documents)))
@@ -158,21 +159,25 @@ def _print(installation: "Installation", options: ManifestOptions, *, as_json: b
         show(yaml_text(documents).rstrip("\n"))
 
 
-def _write_files(installation: "Installation", folder: Path | None) -> None:
+def _write_files(installation: "Installation", form: Format, folder: Path | None) -> None:
     from rollout.cli.files import write_whole
+    from rollout.manifests.chart import chart
     from rollout.manifests.writing import kustomization
 
     if installation.kind is Kind.ROLES:
-        raise UsageError("roles are one text", hint="Drop --format kustomize, and send the output into a file.")
+        raise UsageError("roles are one text", hint=f"Drop --format {form}, and send the output into a file.")
     if folder is None:
-        raise UsageError("--format kustomize makes several files", hint="Name a directory for them: --out DIR")
+        raise UsageError(f"--format {form} makes several files", hint="Name a directory for them: --out DIR")
+    files = chart(installation) if form is Format.HELM else kustomization(installation)
     try:
         folder.mkdir(exist_ok=True)
         if any(folder.iterdir()):
             raise InputError(f"{folder} is not empty", hint="Name a new directory: what is edited there would be lost.")
+        for parent in {(folder / name).parent for name in files}:
+            parent.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror}") from error
-    for name, text in kustomization(installation).items():
+    for name, text in files.items():
         write_whole(folder / name, text.encode())
 
 
@@ -187,6 +192,8 @@ def _next_steps(installation: "Installation", options: ManifestOptions) -> Seque
     side = "--server-side " if len(files.settings) + len(files.known_hosts) > _MOST_APPLIED_BYTES else ""
     what = f"-k {options.out}" if options.out else "-f -"
     apply = [f"next: kubectl apply {side}{what}"] if options.out or side else []
+    if options.format is Format.HELM:
+        apply = [f"next: helm install {options.name} {options.out} --namespace {namespace} --create-namespace"]
     local = f"{options.image} names no registry: load it on every node, for it is not pulled"
     key = f"{options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
     return (

@@ -31,6 +31,7 @@ class Format(StrEnum):
 
     YAML = "yaml"
     KUSTOMIZE = "kustomize"
+    HELM = "helm"
 
 
 def fixed_image(value: str) -> str:
@@ -152,5 +153,7 @@ class ManifestOptions:
     disable_eviction: Annotated[bool, Flag(OWN, "Delete pods instead of evicting them, and print the right to.")] = (
         False
     )
-    format: Annotated[Format, Flag(OWN, "One text, or the files of a kustomization (with --out).")] = Format.YAML
+    format: Annotated[
+        Format, Flag(OWN, "One text; or the files of a kustomization, or of a Helm chart (with --out).")
+    ] = Format.YAML
     out: Annotated[Path | None, Flag(OWN, "Directory for the files of a kustomization; new or empty.", "DIR")] = None

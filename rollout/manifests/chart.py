@@ -1,0 +1,77 @@
+"""The objects as a Helm chart: as they are printed, with a few values in them that an installation may choose."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rollout import __version__
+from rollout.manifests.installation import Installation, Json, Kind
+from rollout.manifests.objects import objects
+from rollout.manifests.pod import KNOWN_HOSTS_FILE, SETTINGS_FILE, SSH_KEY
+from rollout.manifests.writing import file_name, yaml_text
+
+# Stands for a template while an object is made into text; templates are Go's text/template.
+_MARK = "ROLLOUT-VALUE-"
+_MARKED = re.compile(rf"{_MARK}([\w.]+)")
+_NOTES = f"""Where there is no Secret for SSH yet:
+
+  kubectl -n {{{{ .Release.Namespace }}}} create secret generic {{{{ .Values.sshSecret }}}} \\
+    --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE
+"""
+
+
+def chart(installation: Installation) -> Mapping[str, str]:
+    """Files by their path in the chart. The release's namespace is Helm's to make."""
+    documents = (document for document in objects(installation) if document["kind"] != "Namespace")
+    marks = _marks(installation)
+    templates = {f"templates/{file_name(document)}": _template(document, marks) for document in documents}
+    head = {
+        "apiVersion": "v2",
+        "name": installation.access.name,
+        "description": "Takes hosts through their pending OS updates, unattended.",
+        "type": "application",
+        "version": __version__,
+        "appVersion": __version__,
+        "kubeVersion": ">=1.28.0-0",
+    }
+    values = yaml_text([_values(installation)])
+    return {"Chart.yaml": yaml_text([head]), "values.yaml": values, **templates, "templates/NOTES.txt": _NOTES}
+
+
+def _values(installation: Installation) -> Json:
+    """What an installation may choose, and this one's choices."""
+    files, times = installation.files, installation.times
+    when = {"schedule": times.schedule, "timeZone": times.time_zone} if installation.kind is Kind.CRONJOB else {}
+    settings = {"settings": files.settings} if files.settings else {}
+    return {
+        "image": installation.image,
+        **when,
+        "sshSecret": files.ssh_secret,
+        **settings,
+        "knownHosts": files.known_hosts,
+    }
+
+
+def _marks(installation: Installation) -> Mapping[tuple[str, str], str]:
+    """What stands in the objects' fields, by their keys, and what Helm puts there instead."""
+    fields = {"sshSecret": "secretName", "settings": SETTINGS_FILE, "knownHosts": KNOWN_HOSTS_FILE}
+    values = _values(installation)
+    marks = {(fields.get(name, name), str(value)): f"{_MARK}Values.{name}" for name, value in values.items()}
+    access = installation.access
+    if access.namespace in (access.lease_namespace, "default"):
+        # what is the lock's, or the Nodes', stays where it is
+        return marks
+    return {**marks, ("namespace", access.namespace): f"{_MARK}Release.Namespace"}
+
+
+def _template(document: Json, marks: Mapping[tuple[str, str], str]) -> str:
+    text = yaml_text([_marked("", document, marks)]).replace("{{", '{{ "{{" }}')
+    return _MARKED.sub(r"{{ .\1 | toJson }}", text)
+
+
+def _marked(key: str, value: Any, marks: Mapping[tuple[str, str], str]) -> Any:
+    if isinstance(value, dict):
+        return {name: _marked(name, item, marks) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_marked(key, item, marks) for item in value]
+    return marks.get((key, value), value) if isinstance(value, str) else value
