@@ -156,4 +156,4 @@ class ManifestOptions:
     format: Annotated[
         Format, Flag(OWN, "One text; or the files of a kustomization, or of a Helm chart (with --out).")
     ] = Format.YAML
-    out: Annotated[Path | None, Flag(OWN, "Directory for the files of a kustomization; new or empty.", "DIR")] = None
+    out: Annotated[Path | None, Flag(OWN, "Directory for those files; new or empty.", "DIR")] = None
