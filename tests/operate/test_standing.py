@@ -181,7 +181,8 @@ def test_it_keeps_nothing_open_from_pass_to_pass(started: Start, begin: Begin) -
         standing.await_words("Nothing to do", len(standing.said))
         counts.append(open_things(standing.process.pid))
     assert standing.end() == 0
-    assert max(counts[3:]) <= max(counts[:3]), counts
+    # some are taken while the next pass is under way; what stays open adds up in all of them
+    assert min(counts[3:]) <= sorted(counts[:3])[1], counts
 
 
 def open_things(pid: int) -> tuple[int, int]:
