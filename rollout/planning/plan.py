@@ -348,7 +348,10 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
         for key, grace in item.graces.items():
             graces[key] = max(grace, graces.get(key, 0))
     permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
-    rates = {key: pace.rate(permits[key], _grace(grace, policy)) for key, grace in graces.items()}
+    ordered = frozenset[str]().union(*(item.ordered for item in drainable))
+    rates = {
+        key: pace.rate(permits[key], _grace(grace, policy), ordered=key in ordered) for key, grace in graces.items()
+    }
     between = pace.between(policy.gates.soak + policy.exclude_from_load_balancers)
     patience = min((_timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
     return Rates(rates, patience / 2, between)

@@ -50,23 +50,32 @@ class Rate:
     """How fast a budget lets pods go: `permits` at a time, each for as long as a pod ends and its replacement starts.
 
     `ending` and `starting` are seconds. `margin` is by how many more a start may take where only the past speaks for
-    its being shorter than assumed: no drain may run into its deadline for that.
+    its being shorter than assumed: no drain may run into its deadline for that. `spacing` is how far apart permits come
+    back that were used together.
     """
 
     permits: int
     ending: int
     starting: int
     margin: int = 0
+    spacing: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
-        rounds = -(-pods // max(1, self.permits - held))
-        return rounds * self.ending + (rounds - 1) * self.starting
+        permits = max(1, self.permits - held)
+        waiting, turn = max(0, pods - permits), self.ending + self.starting
+        if not waiting:
+            return self.ending
+        return self.ending + max(-(-waiting // permits) * turn, turn + (waiting - 1) * self.spacing)
 
     def rounds_within(self, seconds: float) -> int:
         """How often its permits may be given anew within so many seconds; at least once."""
         turn = max(1, self.ending + self.starting + self.margin)
-        return min(_MOST_ROUNDS, max(1, int((seconds - self.ending) // turn) + 1))
+        rounds = int((seconds - self.ending) // turn) + 1
+        if self.spacing:
+            pods = self.permits + 1 + int((seconds - self.ending - turn) // (self.spacing + self.margin))
+            rounds = min(rounds, pods // max(1, self.permits))
+        return min(_MOST_ROUNDS, max(1, rounds))
 
 
 @dataclass(frozen=True, slots=True)

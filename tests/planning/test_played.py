@@ -95,6 +95,11 @@ def cluster(nodes: int, apps: list[App]) -> Simulation:
     ],
     policy=Policy(max_unavailable=Count(6), strategy=Strategy.ROLLING, prefer_no_schedule_taint=False),
 )
+@example(  # a StatefulSet starts its pods one after another, however many its budget lets go together
+    nodes=2,
+    apps=[App(False, 2, 100, ("maxUnavailable", "50%"), True), App(True, 8, 300, ("maxUnavailable", "50%"), False)],
+    policy=Policy(max_unavailable=Count(4), prefer_no_schedule_taint=False),
+)
 def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], policy: Policy) -> None:
     sim = cluster(nodes, apps)
     assume(is_placed(sim))
