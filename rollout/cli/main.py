@@ -20,6 +20,7 @@ from rollout.cli.commands.apply import apply
 from rollout.cli.commands.check_update import check_update
 from rollout.cli.commands.demo import demo
 from rollout.cli.commands.doctor import doctor
+from rollout.cli.commands.fleetlock import fleetlock_app
 from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.known_hosts import known_hosts
@@ -112,6 +113,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
 for _command, _short in _COMMANDS.items():
     app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
+app.add_typer(fleetlock_app, name="fleetlock")
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")
 app.command(cls=SectionedCommand)(version)
