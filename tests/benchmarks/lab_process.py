@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,11 +30,19 @@ class LabProcess:
     @property
     def scores(self) -> dict[str, Any]:
         """What its cluster has seen so far."""
+        return self._told("scores")
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """How many requests its API server has had so far, by the client's name for itself."""
+        return self._told("requests")
+
+    def _told(self, word: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print("scores", file=self.process.stdin, flush=True)
-        scores: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return scores
+        print(word, file=self.process.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
 
     @property
     def cpu(self) -> float:
@@ -84,7 +93,7 @@ def lab_process(scenario: str, *, speed: float, nodes: int | None = None) -> Ite
 
 
 def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
-    """Serve, and print the scoreboard for every line that is read, until standard input ends."""
+    """Serve, and print the scoreboard or the requests, as each line that is read says, until standard input ends."""
     from rollout.lab.hostplan import scale  # noqa: PLC0415 - not loaded by the clients' starter
     from rollout.lab.lab import Lab  # noqa: PLC0415
     from rollout.lab.scenario import load_scenario  # noqa: PLC0415
@@ -93,8 +102,9 @@ def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
     wanted = scale(loaded, int(nodes)) if nodes else loaded
     with Lab.start(wanted, directory=Path(directory), speed=float(speed)) as lab:
         print(json.dumps(lab.environment), flush=True)
-        for _ in sys.stdin:
-            print(json.dumps(lab.scoreboard().to_json()), flush=True)
+        for word in sys.stdin:
+            asked = Counter(record.user_agent for record in lab.call(lambda: list(lab.requests)))
+            print(json.dumps(asked if word.strip() == "requests" else lab.scoreboard().to_json()), flush=True)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class Settings:
 
 
 def node_id(machine_id: str) -> str:
-    """systemd's app-specific id of a machine: an HMAC of Zincati's own id, keyed by the machine's, as a UUID v4."""
+    """The app-specific id that systemd makes of a machine's: an HMAC of Zincati's own id by it, marked as a UUID v4."""
     digest = bytearray(hmac.digest(bytes.fromhex(machine_id.replace("-", "")), _APPLICATION, "sha256")[:16])
     digest[6] = (digest[6] & 0x0F) | 0x40
     digest[8] = (digest[8] & 0x3F) | 0x80
@@ -72,6 +72,11 @@ def drop_in(base_url: str, group: str) -> str:
     """A drop-in that has a host ask there."""
     lines = ("[updates]", f'strategy = "{_STRATEGY}"', "[updates.fleet_lock]", f"base_url = {json.dumps(base_url)}")
     return "\n".join((*lines, "[identity]", f"group = {json.dumps(group)}", ""))
+
+
+def lengthened(seconds: int, hundredths: int) -> int:
+    """A pause with that many hundredths more, of a second at least: drawn anew, they keep hosts out of step."""
+    return seconds + max(seconds // 100, 1) * hundredths
 
 
 def settings_of(files: Mapping[str, str]) -> Settings | None:
@@ -186,8 +191,7 @@ class Zincati:
             await self._sleep(_RESTART_SECONDS)
 
     async def _pause(self, seconds: int) -> None:
-        """Up to a tenth longer, in steps of a hundredth, so that hosts do not fall into step."""
-        await self._sleep(seconds + max(seconds // 100, 1) * self._rng.randint(0, 10))
+        await self._sleep(lengthened(seconds, self._rng.randint(0, 10)))
 
     async def _sleep(self, seconds: float) -> None:
         await asyncio.sleep(self._machine.clock.scaled(seconds))
