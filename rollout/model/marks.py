@@ -57,4 +57,6 @@ OPERATOR_LABELS = ("before-reboot", "after-reboot")
 LEASE_NAME = "node-rollout"
 # The ConfigMap of what outlives a rollout, beside the record.
 MEMORY_NAME = "node-rollout-memory"
+# The ConfigMap of FleetLock's slots.
+SLOTS_NAME = "node-rollout-fleetlock"
 LEASE_NAMESPACE = "kube-system"

@@ -15,6 +15,7 @@ from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.run import JournalOptions
+from rollout.errors import UsageError
 
 fleetlock_app = typer.Typer(
     cls=DefaultCommandGroup,
@@ -50,8 +51,25 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout fleetlock --group workers=25% --group-selector workers=node-role.kubernetes.io/worker
     """
     server.check()
-    rules = gates.added_to(policy.with_pools(pools.given(call)))
-    del rules, cluster, lease, lock, selection, local, journal, notify, general
+    if local.interactive:
+        raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it.")
+    from rollout.cli.stages import fleetlock
+
+    fleetlock.serve(
+        fleetlock.Serving(
+            server=server,
+            cluster=cluster,
+            lease=lease,
+            lock=lock,
+            selection=selection.selection,
+            policy=gates.added_to(policy.with_pools(pools.given(call))),
+            local=local,
+            prometheus_url=gates.prometheus_url,
+            journal=journal,
+            notify=notify,
+            as_json=general.as_json,
+        )
+    )
 
 
 @fleetlock_app.command(cls=SectionedCommand)
@@ -64,7 +82,16 @@ def status(cluster: ClusterOptions, lease: LeaseOptions, general: GeneralOptions
       rollout fleetlock status
       rollout fleetlock status -o json
     """
-    del cluster, lease, general
+    from rollout.cli.stages import slots
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
+    from rollout.report.fleetlock import slots_document, slots_text
+
+    seen = slots.look(cluster, lease.lease_namespace)
+    if general.as_json:
+        show_bytes(json_document(slots_document(seen.slots, seen.nodes, seen.server)))
+    else:
+        show(slots_text(seen.slots, seen.nodes, seen.server, general.width))
 
 
 @fleetlock_app.command(cls=SectionedCommand)
@@ -77,8 +104,20 @@ def release(
 ) -> None:
     """Take a node's slot away: it is given back where that is safe, and its host has to ask anew.
 
+    A node whose host may be about to reboot is watched for a minute; one that is away by then stays cordoned.
+
     \b
     Examples:
       rollout fleetlock release worker-2
     """
-    del node, cluster, lease, general
+    from rollout.cli.stages import slots
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
+    from rollout.model.text import printable
+
+    was_held = slots.release(cluster, lease.lease_namespace, node)
+    if general.as_json:
+        show_bytes(json_document({"node": node, "released": was_held}))
+    else:
+        name = printable(node)
+        show(f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot.")

@@ -129,6 +129,13 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
                 ("update", "remember that for later rollouts"),
             )
         ),
+        *(
+            Right(verb, "", "configmaps", "", lease_namespace, marks.SLOTS_NAME, purpose=purpose, optional=True)
+            for verb, purpose in (
+                ("get", "know which hosts hold slots of FleetLock"),
+                ("update", "grant such slots, and take them away"),
+            )
+        ),
         Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
         *(
             Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)
