@@ -63,7 +63,7 @@ def assert_refused(reply: Reply, status: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "BREW"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])
 def test_another_method(path: str, method: str, server: Server) -> None:
     reply = server.request(method, path, body_of(host_id(server.lab, "worker-1"), "workers"), HEADERS)
     assert_refused(reply, 405, "method_not_allowed")
@@ -195,6 +195,16 @@ def test_slow_clients_are_let_go_and_keep_nobody_out(server: Server) -> None:
             raw.close()
     # 408 for whoever was read, 503 for whoever came too late for that
     assert statuses <= {408, 503, 0}, statuses
+    assert server.is_ready
+
+
+@pytest.mark.parametrize(
+    "text", [b"BREW /v1/pre-reboot HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"\r\n\r\n{}\r\n\r\n"]
+)
+def test_what_is_no_http_is_refused(text: bytes, server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as raw:
+        raw.sendall(text)
+        assert read_status(raw) in (400, 0)
     assert server.is_ready
 
 
