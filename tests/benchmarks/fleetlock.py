@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from threading import local
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from rollout.adapters.kube.api import USER_AGENT, connect
+from rollout.adapters.kube.api import connect
 from rollout.lab.hosts.zincati import node_id
 from tests.benchmarks.lab_process import LabProcess, client_environment, lab_process
 
@@ -42,13 +43,13 @@ class Cost:
     cpu: float
     lab: float
     memory: float
-    requests: int
+    requests: Counter[str]
 
     def line(self, name: str) -> str:
         each, of_lab = (seconds / self.asks * 1000 for seconds in (self.cpu, self.lab))
         return (
             f"{name:<11}{self.asks:>6} asks, each {each:.3f} ms of CPU, {of_lab:.3f} ms of the API server's, "
-            f"{self.requests / self.asks:.3f} requests; {self.memory:.0f} MB, {self.asks / self.wall:.0f} asks/s"
+            f"{self.requests.total() / self.asks:.3f} requests; {self.memory:.0f} MB, {self.asks / self.wall:.0f} asks/s"
         )
 
 
@@ -63,7 +64,7 @@ def peak_of(pid: int) -> float:
 
 
 def measured(lab: LabProcess, pid: int, asks: int, work: Callable[[], object]) -> Cost:
-    cpu, of_lab, requests, began = cpu_of(pid), lab.cpu, lab.requests.get(USER_AGENT, 0), time.monotonic()
+    cpu, of_lab, requests, began = cpu_of(pid), lab.cpu, Counter(lab.requests), time.monotonic()
     work()
     wall = time.monotonic() - began
     return Cost(
@@ -72,7 +73,7 @@ def measured(lab: LabProcess, pid: int, asks: int, work: Callable[[], object]) -
         cpu_of(pid) - cpu,
         lab.cpu - of_lab,
         peak_of(pid),
-        lab.requests.get(USER_AGENT, 0) - requests,
+        Counter(lab.requests) - requests,
     )
 
 
@@ -178,12 +179,13 @@ def main(hosts: int, rounds: int, seed_asks: int) -> None:
 def report(hosts: int, idle: Cost, ours: Cost, seed: Cost) -> None:
     print(ours.line("fleetlock"))
     print(seed.line("seed's way"))
-    print(f"ratio: {seed.cpu / seed.asks / (ours.cpu / ours.asks):.0f} times the CPU an ask, ", end="")
-    print(f"{seed.lab / seed.asks / max(ours.lab / ours.asks, 1e-9):.0f} times that of the API server")
+    print(f"ratio: {seed.cpu / seed.asks / (ours.cpu / ours.asks):.0f} times the CPU an ask")
     standing = idle.cpu / IDLE_SECONDS * 100
     period = ours.cpu / ours.asks * hosts / PERIOD * 100
     print(f"{hosts} hosts every five minutes: {period:.2f} % of a core for asks, {standing:.2f} % at rest, ", end="")
-    print(f"{idle.requests / IDLE_SECONDS * 60:.1f} requests a minute at rest; ", end="")
+    print(
+        f"{idle.requests.total() / IDLE_SECONDS * 60:.1f} requests a minute at rest ({dict(idle.requests)}); ", end=""
+    )
     print(f"the seed's way: {seed.cpu / seed.asks * hosts / PERIOD * 100:.1f} % for asks")
 
 

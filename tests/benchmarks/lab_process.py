@@ -34,7 +34,7 @@ class LabProcess:
 
     @property
     def requests(self) -> dict[str, int]:
-        """How many requests its API server has had so far, by the client's name for itself."""
+        """How many requests its API server has had from rollout so far, by verb and resource."""
         return self._told("requests")
 
     def _told(self, word: str) -> dict[str, Any]:
@@ -94,7 +94,8 @@ def lab_process(scenario: str, *, speed: float, nodes: int | None = None) -> Ite
 
 def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
     """Serve, and print the scoreboard or the requests, as each line that is read says, until standard input ends."""
-    from rollout.lab.hostplan import scale  # noqa: PLC0415 - not loaded by the clients' starter
+    from rollout.adapters.kube.api import USER_AGENT  # noqa: PLC0415 - not loaded by the clients' starter
+    from rollout.lab.hostplan import scale  # noqa: PLC0415
     from rollout.lab.lab import Lab  # noqa: PLC0415
     from rollout.lab.scenario import load_scenario  # noqa: PLC0415
 
@@ -103,7 +104,8 @@ def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
     with Lab.start(wanted, directory=Path(directory), speed=float(speed)) as lab:
         print(json.dumps(lab.environment), flush=True)
         for word in sys.stdin:
-            asked = Counter(record.user_agent for record in lab.call(lambda: list(lab.requests)))
+            log = lab.call(lambda: [record.target for record in lab.requests if record.user_agent == USER_AGENT])
+            asked = Counter(f"{target.verb} {target.plural or target.path}" for target in log)
             print(json.dumps(asked if word.strip() == "requests" else lab.scoreboard().to_json()), flush=True)
 
 
