@@ -1,6 +1,7 @@
 """FleetLock on the wire: bounded in size, time and number; every answer is JSON of the protocol's form."""
 
 import asyncio
+import logging
 import signal
 import ssl
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from rollout.errors import InputError
+from rollout.model.text import excerpt
 from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.requests import HEADER, Ask, check_request, read_ask
 from rollout.server.settings import Tally
@@ -26,6 +28,10 @@ _LAST_ANSWERS = 5.0
 _IDLE_CONNECTION = 15.0
 
 T = TypeVar("T")
+_LOGGER = logging.getLogger(__name__)
+# Whoever hangs up, or speaks no HTTP, is nobody's concern.
+_SILENT = logging.getLogger(f"{__name__}.silent")
+_SILENT.disabled = True
 Act = Callable[[Ask], Answer]
 # After these the rest of the body is not read: the connection is of no more use.
 _CUT_SHORT = (Kind.BODY_TOO_LARGE, Kind.BODY_TIMEOUT, Kind.SERVER_STOPPING)
@@ -114,6 +120,8 @@ class _Front:
             return Answer(Kind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s")
         except web.HTTPRequestEntityTooLarge:
             return Answer(Kind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes")
+        except (web.RequestPayloadError, ConnectionError) as error:
+            return Answer(Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}")
         ask = read_ask(body)
         return await self._in_thread(lambda: act(ask))
 
@@ -152,6 +160,11 @@ async def _in_protocol_form(
         return _json(Answer(Kind.NOT_FOUND, "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"))
     except web.HTTPMethodNotAllowed:
         return _json(Answer(Kind.METHOD_NOT_ALLOWED, f"{request.method} is not known here"))
+    except web.HTTPException:
+        raise
+    except Exception as error:  # noqa: BLE001 - a defect of this program is a no, too, and no traceback
+        _LOGGER.error("internal error, please report it: %r", error)  # noqa: TRY400
+        return _json(Answer(Kind.INTERNAL_ERROR, "internal error, see the server's log"))
 
 
 async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[str], None]) -> None:
@@ -159,7 +172,11 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
     with ThreadPoolExecutor(MOST_REQUESTS, thread_name_prefix="ask") as pool:
         front = _Front(endpoints, pool)
         runner = web.AppRunner(
-            front.application(), access_log=None, keepalive_timeout=_IDLE_CONNECTION, shutdown_timeout=_LAST_ANSWERS
+            front.application(),
+            access_log=None,
+            logger=_SILENT,
+            keepalive_timeout=_IDLE_CONNECTION,
+            shutdown_timeout=_LAST_ANSWERS,
         )
         await runner.setup()
         try:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import ssl
 import subprocess
 import threading
 import time
@@ -52,6 +53,7 @@ class Serving:
     said: list[str] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
     url: str = ""
+    context: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
         for stream in (self.process.stdout, self.process.stderr):
@@ -75,7 +77,7 @@ class Serving:
         sent = {"fleet-lock-protocol": "true", **{name.replace("_", "-"): value for name, value in headers.items()}}
         asked = urllib.request.Request(self.url + request, body, sent, method=method)  # noqa: S310 - loopback
         try:
-            with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310 - the same
+            with urllib.request.urlopen(asked, timeout=60, context=self.context) as answer:  # noqa: S310 - the same
                 return _said(answer.status, answer.read(), dict(answer.headers))
         except urllib.error.HTTPError as error:
             return _said(error.code, error.read(), dict(error.headers))
@@ -83,7 +85,7 @@ class Serving:
     def get(self, path: str) -> tuple[int, str]:
         asked = self.url.replace("/v1/", path)
         try:
-            with urllib.request.urlopen(asked, timeout=60) as answer:  # noqa: S310 - loopback
+            with urllib.request.urlopen(asked, timeout=60, context=self.context) as answer:  # noqa: S310 - loopback
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -132,10 +134,17 @@ class Client:
         return server.ask("steady-state", self.id, group)
 
     def await_grant(self, server: Serving, seconds: float = 60, group: str = "default") -> Said:
-        return wait_for(lambda: answer if (answer := self.ask(server, group)).status == 200 else None, seconds)
+        return self._await(lambda: self.ask(server, group), seconds)
 
     def await_release(self, server: Serving, seconds: float = 60) -> Said:
-        return wait_for(lambda: answer if (answer := self.report(server)).status == 200 else None, seconds)
+        return self._await(lambda: self.report(server), seconds)
+
+    def _await(self, request: Callable[[], Said], seconds: float) -> Said:
+        deadline = time.monotonic() + seconds
+        while (said := request()).status != 200:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.2)
+        return said
 
     def reboot(self) -> None:
         """As its Zincati has it reboot once it is granted; returns when its kubelet reports the new boot."""

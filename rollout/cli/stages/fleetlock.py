@@ -18,7 +18,6 @@ from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.metrics import name_of
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import say
-from rollout.errors import RolloutError
 from rollout.execution.base.reporting import Observers
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
@@ -75,19 +74,10 @@ class Serving:
         return Listening(host, port, self.server.tls_cert, self.server.tls_key)
 
 
-def require_libraries() -> None:
-    """`RolloutError` with the command that installs what the server needs beside a plain install."""
-    try:
-        import aiohttp  # noqa: F401
-    except ImportError as error:
-        raise RolloutError(
-            f"the FleetLock server needs a library that is not installed: {error}",
-            hint=f"{sys.executable} -m pip install 'node-rollout[fleetlock]'",
-        ) from error
-
-
 def serve(serving: Serving) -> None:
     """Serve until SIGTERM; `RolloutError` where it cannot."""
+    from rollout.server.libraries import require_libraries
+
     require_libraries()
     from rollout.report.metrics.exposition import Metrics
     from rollout.report.metrics.fleetlock import FleetLockMetrics
