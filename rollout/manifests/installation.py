@@ -40,12 +40,13 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which account may do what, and where the lock is."""
+    """Which account may do what, and where the lock is. `serves`: what a FleetLock server does, not a rollout."""
 
     name: str = DEFAULT_NAME
     namespace: str = DEFAULT_NAME
     lease_namespace: str = LEASE_NAMESPACE
     disable_eviction: bool = False
+    serves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ class Cost:
         each, of_lab = (seconds / self.asks * 1000 for seconds in (self.cpu, self.lab))
         return (
             f"{name:<11}{self.asks:>6} asks, each {each:.3f} ms of CPU, {of_lab:.3f} ms of the API server's, "
-            f"{self.requests.total() / self.asks:.3f} requests; {self.memory:.0f} MB, {self.asks / self.wall:.0f} asks/s"
+            f"{self.requests.total() / self.asks:.3f} requests; {self.memory:.0f} MB, "
+            f"{self.asks / self.wall:.0f} a second"
         )
 
 

@@ -97,6 +97,7 @@ def _installation(
         options.namespace,
         lease_namespace,
         disable_eviction=options.disable_eviction or settings.policy.drain.disable_eviction,
+        serves=kind is Kind.FLEETLOCK,
     )
     if kind is not Kind.ROLES and not options.image:
         raise UsageError(
