@@ -105,7 +105,7 @@ class Admission:
         self._check_cheaply(ask, name, rules)
         node = read_node(self._api, name)
         self._check_node(node)
-        self._check_others(node)
+        self._check_rivals()
         slot = self._slot(ask, node)
         self._check_gates(node, slot)
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
@@ -124,6 +124,7 @@ class Admission:
             raise Denied(Kind.OUTSIDE_WINDOW, why)
         if other := self._leadership.other:
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
+        self._check_unfinished(nodes)
         limits.check_away(slots, nodes[name])
         self._check_memory(len(selected(nodes.values(), self._settings.selection)))
 
@@ -158,16 +159,19 @@ class Admission:
         if objection := exclusion(candidate):
             raise Denied(_KINDS.get(objection.reason, Kind.NODE_EXCLUDED), f"{node.name}: {objection.message}")
 
-    def _check_others(self, node: Node) -> None:
-        """No rollout is unfinished, and no other coordinator at work."""
-        others = [other for other in self._machines.nodes.values() if not _is_ours(other)]
-        unfinished = assess(self._record.now()[0], others)
+    def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
+        """No rollout of a person or a pass is left unfinished."""
+        unfinished = assess(self._record.now()[0], (node for node in nodes.values() if not _is_ours(node)))
         if unfinished is not None and unfinished.blocks:
             what = f"the rollout {unfinished.run or 'of unknown id'} is running or interrupted"
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"{what}: rollout resume, or rollout abort")
-        snapshot = ClusterSnapshot(_NOWHERE, (node, *others), (), (), (), (), coordinators=self._coordinators.now())
-        if found := rivals(snapshot, self._settings.policy.gates.ignored_rivals):
-            raise Denied(Kind.RIVAL, f"{found[0].object} {found[0].message}")
+
+    def _check_rivals(self) -> None:
+        """No other reboot coordinator is at work."""
+        nodes = tuple(self._machines.nodes.values())
+        snapshot = ClusterSnapshot(_NOWHERE, nodes, (), (), (), (), coordinators=self._coordinators.now())
+        if at_work := rivals(snapshot, self._settings.policy.gates.ignored_rivals):
+            raise Denied(Kind.RIVAL, f"{at_work[0].object} {at_work[0].message}")
 
     def _slot(self, ask: Ask, node: Node) -> Slot:
         at = self._api.server_time() or self._world.clock.now()

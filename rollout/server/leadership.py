@@ -1,6 +1,7 @@
 """Which process holds the Lease: one of the servers, or a rollout of somebody else's."""
 
 import threading
+import time
 
 from rollout.errors import FencedError
 from rollout.execution.lock import LeaseLock, StandingLease, read_lease
@@ -9,6 +10,8 @@ from rollout.model.fleetlock import is_fleetlock_run
 from rollout.ports import Clock, ClusterApi
 
 _FRESH = 2.0
+_ON_ITS_WAY = 2.0
+_PAUSE = 0.25
 
 
 class Leadership:
@@ -51,6 +54,13 @@ class Leadership:
         if (lock := self.lock) is not None:
             lock.check()
             return
-        if self.look(age=0.0) is Holder.ALIVE and is_fleetlock_run(self._seen.run):
-            return
-        raise FencedError("no FleetLock server is known to hold the Lease")
+        if not (self._sees_it_renewed() and is_fleetlock_run(self._seen.run)):
+            raise FencedError("no FleetLock server is known to hold the Lease")
+
+    def _sees_it_renewed(self) -> bool:
+        """Whether its holder lives; who has just begun to watch waits for the next renewal."""
+        state, end = self.look(age=0.0), self._clock.monotonic() + self._seen.renewal + _ON_ITS_WAY
+        while state is Holder.UNKNOWN and self._clock.monotonic() < end:
+            time.sleep(_PAUSE)
+            state = self.look(age=0.0)
+        return state is Holder.ALIVE

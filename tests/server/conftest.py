@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.model.fleetlock import zincati_id
@@ -183,6 +183,12 @@ def holder_of(lab: Lab) -> str:
 
 def workers(lab: Lab) -> list[str]:
     return sorted(name for name in lab.machines if "worker" in name)
+
+
+def victim(lab: Lab) -> str:
+    """The node of the pod that never ends."""
+    pods = lab.call(lambda: lab.store.items(PODS))
+    return next(str(pod["spec"]["nodeName"]) for pod in pods if pod["metadata"]["name"].startswith("stubborn"))
 
 
 Serve = Callable[..., Serving]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from rollout.lab.api.resources import EVENTS, NODES, PODS
+from rollout.lab.api.resources import EVENTS, NODES
 from rollout.lab.lab import Lab
 from tests.ended import Ended
 from tests.server.conftest import (
@@ -13,6 +13,7 @@ from tests.server.conftest import (
     is_cordoned,
     marks_of,
     slots_of,
+    victim,
     wait_for,
     workers,
 )
@@ -233,9 +234,3 @@ def cordon(lab: Lab, node: str) -> None:
         lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": True}})
 
     lab.call(change)
-
-
-def victim(lab: Lab) -> str:
-    """The node of the pod that never ends."""
-    pods = lab.call(lambda: lab.store.items(PODS))
-    return next(str(pod["spec"]["nodeName"]) for pod in pods if pod["metadata"]["name"].startswith("stubborn"))
