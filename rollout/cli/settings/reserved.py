@@ -39,6 +39,7 @@ RESERVED: Mapping[str, str] = {
     "listen": _OPENS,
     "tls-cert": _TRUSTS,
     "tls-key": _TRUSTS,
+    "tls-secret": _TRUSTS,
     "metrics-textfile": _WRITES,
     "notify": _TRUSTS,
     "notify-file": _TRUSTS,
@@ -87,6 +88,7 @@ TUNING = frozenset(
         *("slots", "group", "group-selector", "slot-timeout"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("namespace", "name", "schedule", "time-zone", "format"),
+        *("replicas", "cluster-ip", "hosts-network"),
         *("run", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }

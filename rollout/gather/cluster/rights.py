@@ -147,6 +147,14 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
     )
 
 
+def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+    """What a FleetLock server takes: a rollout's rights, but for its forecast and for writing its record."""
+    of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
+    unused = {("list", "persistentvolumes", ""), ("list", "namespaces", ""), *of_record}
+    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction)
+    return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
+
+
 def _on_one(verbs: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Each verb with the name of the one Lease, or ConfigMap, that it is for."""
     return ((verb, "" if verb == "create" else marks.LEASE_NAME) for verb in verbs)

@@ -77,6 +77,7 @@ class Machine:
         timings: HostTimings | None = None,
         group: str = "stable",
         locksmithd: bool = False,
+        zincati: bool = False,
     ) -> None:
         self.name = name
         self.address = address
@@ -90,7 +91,7 @@ class Machine:
         self.observers: list[MachineObserver] = []
         self.files: dict[str, str] = {}
         self.journal: list[str] = []
-        self.units = Units(locksmithd=locksmithd)
+        self.units = Units(locksmithd=locksmithd, zincati=zincati)
         self.release: Release = release_of(version)
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
