@@ -1,6 +1,9 @@
 """`rollout adopt` on what every other reboot coordinator leaves: the real program on the lab."""
 
 import json
+import os
+import pty
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -161,6 +164,20 @@ def test_all_is_cleaned_but_what_may_be_a_persons_and_a_rollout_can_begin(lab: L
     assert applied.code == ExitCode.OK, applied.stderr
     assert set(applied.summary["succeeded"]) == set(names)
     assert cordoned(lab) == KEPT
+
+
+@pytest.mark.parametrize(("answer", "code"), [("no\n", ExitCode.DECLINED), ("yes\n", ExitCode.OK)])
+def test_only_yes_at_the_terminal_is_consent(answer: str, code: ExitCode, lab: Lab, home: Path) -> None:
+    leader, follower = pty.openpty()
+    process = start(home, lab.environment, ("adopt",), follower)
+    os.close(follower)
+    os.write(leader, answer.encode())
+    ended = end_of(process)
+    os.close(leader)
+    assert ended.code == code
+    assert re.search(r"Clean 8 nodes and remove 3 locks of https?://\S+ \(context \S+\)\? Type yes: ", ended.stderr)
+    assert (cordoned(lab) == KEPT) is (code == ExitCode.OK)
+    assert bool(writes(lab)) is (code == ExitCode.OK)
 
 
 def test_people_are_told_what_was_done_and_which_cordons_are_left_to_them(adopt: Adopt) -> None:
