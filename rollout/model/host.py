@@ -107,7 +107,8 @@ class HostFacts:
 
     `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
     `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
-    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none.
+    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none. `zincati` is the
+    strategy by which Zincati reboots the host, empty where it does not.
     """
 
     host: Host
@@ -122,6 +123,12 @@ class HostFacts:
     reboot_refusal: str = ""
     inhibited_by: str = ""
     shutdown_pending: str = ""
+    zincati: str = ""
+
+    @property
+    def zincati_reboots(self) -> bool:
+        """Whether Zincati asks no FleetLock server before it reboots the host."""
+        return self.zincati not in ("", "fleet_lock")
 
 
 class ProbeFailureKind(StrEnum):

@@ -46,10 +46,21 @@ FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
 KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
 KURED_LOCK = "weave.works/kured-node-lock"
+KURED_NEEDED = "weave.works/kured-most-recent-reboot-needed"
+# The reboot manager (KRM) writes `Rebooting` together with its cordon, and `Ready` when it takes that back.
+KRM_STATUS = "rebootmanager/status"
+KRM_REBOOTING = "Rebooting"
+# The coreos-reboot-operator (CRO) goes by the mere presence of its annotations.
+CRO_PREFIX = "reboot-agent.v1.demo.local/"
+CRO_IN_HAND = (CRO_PREFIX + "reboot", CRO_PREFIX + "reboot-in-progress")
+# The Leases of poseidon's FleetLock server, by its groups: `fleetlock-<group>`.
+FLEETLOCK_LEASE_PREFIX = "fleetlock-"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
 RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
+# FLUO's and CLUO's agents remember by it whether a cordon is theirs.
+MADE_UNSCHEDULABLE = "agent-made-unschedulable"
 # What FLUO and CLUO write on a node that they have in hand, after their prefix, with the value "true".
 OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")

@@ -12,14 +12,20 @@ CLUO = "cluo"
 KURED = "kured"
 LOCKSMITHD = "locksmithd"
 UPGRADE_CONTROLLER = "system-upgrade-controller"
-RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER)
-
+CRO = "cro"
+KRM = "krm"
+FLEETLOCK = "fleetlock"
+ZINCATI = "zincati"
+RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, ZINCATI)
 
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
     FLUO: _SCALE_DOWN,
     CLUO: _SCALE_DOWN,
     UPGRADE_CONTROLLER: _SCALE_DOWN,
+    CRO: _SCALE_DOWN,
+    KRM: _SCALE_DOWN,
+    FLEETLOCK: _SCALE_DOWN,
     KURED: "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
     + marks.KURED_LOCK
     + '=\'{{"nodeID":"manual"}}\'), or remove it',
@@ -53,10 +59,11 @@ def _rival(coordinator: Coordinator) -> Rival:
         namespace=coordinator.namespace, kind=coordinator.kind.lower(), name=coordinator.name
     )
     held = f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""
+    acts = "lets hosts reboot by themselves" if coordinator.rival == FLEETLOCK else f"reboots nodes by itself{held}"
     return Rival(
         coordinator.rival,
         f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}",
-        f"reboots nodes by itself{held}: {way_out}, or ignore it with --ignore-rival {coordinator.rival}",
+        f"{acts}: {way_out}, or ignore it with --ignore-rival {coordinator.rival}",
     )
 
 
@@ -76,6 +83,10 @@ def marks_on(node: Node) -> Iterator[tuple[str, str]]:
             yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}"
     if marks.KURED_IN_PROGRESS in node.annotations:
         yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
+    if in_hand := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
+        yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}"
+    if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
+        yield KRM, f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}"
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:
