@@ -5,7 +5,7 @@ budget: pod after pod, as many at a time as it allows, the nodes that are neares
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,23 +50,32 @@ class Rate:
     """How fast a budget lets pods go: `permits` at a time, each for as long as a pod ends and its replacement starts.
 
     `ending` and `starting` are seconds. `margin` is by how many more a start may take where only the past speaks for
-    its being shorter than assumed: no drain may run into its deadline for that.
+    its being shorter than assumed: no drain may run into its deadline for that. `spacing` is how far apart permits come
+    back that were used together.
     """
 
     permits: int
     ending: int
     starting: int
     margin: int = 0
+    spacing: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
-        rounds = -(-pods // max(1, self.permits - held))
-        return rounds * self.ending + (rounds - 1) * self.starting
+        permits = max(1, self.permits - held)
+        waiting, turn = max(0, pods - permits), self.ending + self.starting
+        if not waiting:
+            return self.ending
+        return self.ending + max(-(-waiting // permits) * turn, turn + (waiting - 1) * self.spacing)
 
     def rounds_within(self, seconds: float) -> int:
         """How often its permits may be given anew within so many seconds; at least once."""
         turn = max(1, self.ending + self.starting + self.margin)
-        return min(_MOST_ROUNDS, max(1, int((seconds - self.ending) // turn) + 1))
+        rounds = int((seconds - self.ending) // turn) + 1
+        if self.spacing:
+            pods = self.permits + 1 + int((seconds - self.ending - turn) // (self.spacing + self.margin))
+            rounds = min(rounds, pods // max(1, self.permits))
+        return min(_MOST_ROUNDS, max(1, rounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +121,34 @@ class Rates:
         """How many seconds longer each of these nodes drains in company than alone: so many at once, in their order."""
         waits: dict[str, int] = {}
         for first in range(0, len(nodes), at_once):
-            company = nodes[first : first + at_once]
-            together = self.drains(company)
-            waits |= {node.name: max(0, together[node.name] - self.drains([node])[node.name]) for node in company}
+            waits |= self._waits_together(nodes[first : first + at_once])
         return waits
+
+    def waits_beside(
+        self, nodes: Iterable[Draining], begins: Mapping[str, int], waits: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        """The same where they begin at these times: a node has for company those that drain while it does.
+
+        `waits` is how long it may wait at most, so that the company is rather too large than too small.
+        """
+        order = sorted(nodes, key=lambda node: (begins[node.name], node.name))
+        ends = {node.name: begins[node.name] + self.drains([node])[node.name] + waits[node.name] for node in order}
+        together: dict[tuple[str, ...], Mapping[str, int]] = {}
+        beside: dict[str, int] = {}
+        first = 0
+        for place, node in enumerate(order):
+            while ends[order[first].name] <= begins[node.name] and first < place:
+                first += 1
+            company = tuple(_company(order, first, place, begins, ends))
+            names = tuple(other.name for other in company)
+            if names not in together:
+                together[names] = self._waits_together(company)
+            beside[node.name] = min(waits[node.name], together[names][node.name])
+        return beside
+
+    def _waits_together(self, company: Sequence[Draining]) -> Mapping[str, int]:
+        together = self.drains(company)
+        return {node.name: max(0, together[node.name] - self.drains([node])[node.name]) for node in company}
 
     def price(self, nodes: Sequence[Draining]) -> tuple[str, int]:
         """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""
@@ -160,6 +193,18 @@ class SharedDrain:
     def copy(self) -> "SharedDrain":
         """The same, to be changed on its own."""
         return SharedDrain(self.rates, self.seconds, self._passing.copy(), self._held.copy())
+
+
+def _company(
+    order: Sequence[Draining], first: int, place: int, begins: Mapping[str, int], ends: Mapping[str, int]
+) -> Iterator[Draining]:
+    """The node at this place of the order, and those that are not empty when it begins, or begin before it is."""
+    node = order[place]
+    for other in order[first:]:
+        if begins[other.name] > begins[node.name] and begins[other.name] >= ends[node.name]:
+            return
+        if other is node or ends[other.name] > begins[node.name]:
+            yield other
 
 
 def _passing(nodes: Iterable[Draining], key: str) -> int:
