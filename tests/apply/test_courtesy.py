@@ -132,7 +132,7 @@ def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollou
     assert ended.code == 0, ended.stderr
     assert details(ended, "cordoned") == ["waiting 3s before its drain (--drain-delay)"]
     assert details(ended, "drained")[-1] == "waiting 4s before its reboot (--reboot-delay)"
-    at = {}
+    at: dict[str, str] = {}
     for line in ended.lines:
         if line["type"] == "step" and line["phase"] in ("cordoned", "draining", "drained", "rebooting"):
             at.setdefault(line["phase"], line["at"])
