@@ -73,6 +73,7 @@ _WARNINGS = {
     WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node is back, or a budget stays shut",
     WarningKind.FAILED_RECENTLY: "a planned node failed a short while ago: `rollout operate` would leave it out",
     WarningKind.VERSION_HELD: "a planned node's staged version is held; it is taken by `--include-held`, or retried",
+    WarningKind.LOGGED_IN: "users are logged in on a planned node's host: the reboot ends their sessions",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {

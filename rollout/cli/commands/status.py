@@ -65,7 +65,8 @@ def status(
     if general.as_json:
         show_bytes(json_document(statuses))
     else:
-        text = status_text(statuses, width=general.width, under_way=under_way(unfinished) if unfinished else {})
+        stages = under_way(unfinished) if unfinished else {}
+        text = status_text(statuses, width=general.width, under_way=stages, wide=general.is_wide)
         lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
         show("\n".join((text, *lines)))
     if unfinished is not None:
