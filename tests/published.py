@@ -63,7 +63,7 @@ def published(name: str) -> dict[str, Any]:
 
 def _kind(part: Mapping[str, Any]) -> str:
     words = part.get("properties", {}).get("type", {}).get("enum", ())
-    return words[0] if len(words) == 1 else part.get("title", "")
+    return str(words[0] if len(words) == 1 else part.get("title", ""))
 
 
 def _closed(part: Any) -> Any:

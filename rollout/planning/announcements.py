@@ -29,17 +29,18 @@ def own_names(courtesy: CourtesyPolicy) -> frozenset[str]:
     return _OF_COMPAT | node_labels(courtesy.pre_reboot_node_labels).keys()
 
 
-def announced(courtesy: CourtesyPolicy, facts: HostFacts, now: datetime) -> Fields:
-    """What a node has from its cordon on."""
+def announced(courtesy: CourtesyPolicy, facts: HostFacts | None, now: datetime) -> Fields:
+    """What a node has from its cordon on; without facts, as a FleetLock server has none, no more than that."""
     labels = dict(node_labels(courtesy.pre_reboot_node_labels))
     annotations: dict[str, str] = {}
     if Compat.FLUO in courtesy.annotate_compat:
-        labels |= dict(_labels(facts))
+        labels |= dict(_labels(facts)) if facts else {_NEEDED: "true"}
+        annotations[_NEEDED] = "true"
+    if Compat.FLUO in courtesy.annotate_compat and facts:
         annotations |= {
             _STATUS: facts.update.operation.value,
             _NEW_VERSION: facts.update.new_version or _NO_VERSION,
             _CHECKED: str(facts.update.last_checked),
-            _NEEDED: "true",
         }
     if Compat.KURED in courtesy.annotate_compat:
         at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -4,6 +4,7 @@ As of `rollout manifests`, held on the lab that judges by the printed roles: see
 """
 
 import json
+from functools import partial
 from pathlib import Path
 
 from rollout.errors import ExitCode
@@ -35,7 +36,7 @@ def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tm
     grants = printed(tmp_path, lab.environment)
     lab.call(lambda: setattr(lab.api.access, "grants", grants))
     for node in ("worker-2", "worker-3"):
-        lab.call(lambda host=lab.machines[node]: host.inflict(HostFaults(reboot=RebootFault.ROLLS_BACK)))
+        lab.call(partial(lab.machines[node].inflict, HostFaults(reboot=RebootFault.ROLLS_BACK)))
     with serving(lab, tmp_path, *QUICK, *GATES) as server:
         for node in ("worker-1", "worker-2", "worker-3"):
             server.await_grant(node)

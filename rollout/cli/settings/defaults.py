@@ -135,9 +135,8 @@ def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
 
 def _table_of(context: typer.Context) -> str:
     """The word of a command below the program; those of a group share its table."""
-    while context.parent is not None and context.parent.parent is not None:
-        context = context.parent
-    return context.info_name or ""
+    names = context.command_path.split()
+    return names[1] if len(names) > 1 else context.info_name or ""
 
 
 def _flags_by_command(context: typer.Context) -> Mapping[str, Mapping[str, Any]]:

@@ -34,7 +34,7 @@ class MarksGoneError(StepError):
     """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
 
 
-def claim(task: NodeTask, staged_version: str, facts: HostFacts, *, exclude: bool = False) -> Node:
+def claim(task: NodeTask, staged_version: str, facts: HostFacts | None, *, exclude: bool = False) -> Node:
     """Annotate and cordon, in one write, which takes the soft taint away: the node waits no longer.
 
     A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
