@@ -72,7 +72,7 @@ def _base_url(text: str) -> str:
     try:
         parts, port = urlsplit(text), urlsplit(text).port
     except ValueError as error:
-        raise UsageError(f"--url {text!r} is no URL: {error}", hint=_HINT) from error
+        raise UsageError(f"--url {text!r} is not a URL: {error}", hint=_HINT) from error
     if parts.username is not None or parts.query or parts.fragment:
         raise UsageError("--url has a user, a query or a fragment, which no request would have", hint=_HINT)
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not _PLAIN.fullmatch(text):

@@ -144,11 +144,11 @@ def _flags_by_command(context: typer.Context) -> Mapping[str, Mapping[str, Any]]
     root = context.find_root()
     commands = getattr(root.command, "commands", None) or {root.info_name or "": root.command}
     members = {name: getattr(command, "commands", {name: command}).values() for name, command in commands.items()}
-    taking = {name: [command for command in each if _takes_settings(command)] for name, each in members.items()}
+    taking = {name: [command for command in group if _takes_settings(command)] for name, group in members.items()}
     return {
-        name: {key: flag for command in each for key, flag in _flags(command).items()}
-        for name, each in taking.items()
-        if each
+        name: {key: flag for command in group for key, flag in _flags(command).items()}
+        for name, group in taking.items()
+        if group
     }
 
 
