@@ -29,6 +29,7 @@ PLACES: Mapping[str, str] = {
     "rights": "security.md",
     "scenarios": "lab.md",
     "metrics": "operating.md",
+    "fleetlock answers": "fleetlock.md",
     **{f"{command} fields": "json.md" for command in schemas.TOLD},
     "schemas": "json.md",
 }
