@@ -72,7 +72,7 @@ def _base_url(text: str) -> str:
     try:
         parts, port = urlsplit(text), urlsplit(text).port
     except ValueError as error:
-        raise UsageError(f"--url {text!r} is no URL: {error}", hint=_HINT) from error
+        raise UsageError(f"--url {text!r} is not a URL: {error}", hint=_HINT) from error
     if parts.username is not None or parts.query or parts.fragment:
         raise UsageError("--url has a user, a query or a fragment, which no request would have", hint=_HINT)
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not _PLAIN.fullmatch(text):
@@ -84,5 +84,5 @@ def _checked_group(name: str) -> str:
     from rollout.model.fleetlock import is_group
 
     if not is_group(name):
-        raise UsageError(f"--group {name!r} is no group: letters, digits, dots and dashes")
+        raise UsageError(f"--group {name!r} is not a group: letters, digits, dots and dashes")
     return name

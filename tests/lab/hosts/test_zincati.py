@@ -161,7 +161,7 @@ def test_an_answer_that_is_no_error_of_the_protocol_has_a_generic_kind() -> None
         return web.Response(status=502, text="<html>Bad Gateway</html>")
 
     server = Server()
-    server.answer = proxy  # type: ignore[assignment,method-assign]
+    server.answer = proxy  # type: ignore[method-assign]
     assert live(html, server)[0].kind == "generic_http_502"
 
 
