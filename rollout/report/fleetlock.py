@@ -56,7 +56,7 @@ def _note(slot: Slot, node: Node | None) -> str:
     if node is None or node.uid != slot.node_uid:
         return "its Node is gone: the slot is about to be free"
     if slot.released:
-        return "its slot is being taken away"
+        return "its slot is being freed"
     match slot.state:
         case SlotState.FAILED:
             outcome = last_result(node).get("outcome", "failed")

@@ -68,7 +68,7 @@ class Grants:
     def _check_still_held(self, slot: Slot) -> None:
         held = self.book.read().of_run(slot.run)
         if held is None or held.closing or held.released or replace(held, returned=slot.returned) != slot:
-            raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be taken away")
+            raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
 
 
 def check_slot(slot: Slot, node: Node) -> None:
@@ -82,7 +82,7 @@ def check_slot(slot: Slot, node: Node) -> None:
     if slot.state is not SlotState.HELD:
         raise Denied(Kind.NODE_FAILED, f"{slot.node} ended badly: {last_result(node).get('outcome', 'unknown')}")
     if slot.closing or slot.released:
-        raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be taken away")
+        raise Denied(Kind.WAITING_FOR_DRAIN, f"the slot of {slot.node} is about to be freed")
 
 
 def is_given_back(slot: Slot, node: Node) -> bool:

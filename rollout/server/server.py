@@ -61,10 +61,10 @@ def _threads(server: Server, stop: StopRequest) -> tuple[threading.Thread, ...]:
 @contextmanager
 def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
     """A server that works until this is left; then the Lease is given back, and every node is left as it stands."""
-    stop, told = StopRequest(), Once(world.notice)
+    stop, outage = StopRequest(), Once(world.notice)
     book = SlotBook(world.api.within(_PATIENCE), world.clock, settings.namespace)
     leadership = Leadership(world.api.within(_PATIENCE), world.clock, settings.namespace)
-    cluster = PatientApi(world.api, world.clock, told.hear, settings.api_patience)
+    cluster = PatientApi(world.api, world.clock, outage.hear, settings.api_patience)
     machines = Machines(cluster)
     worker = Worker(settings, world, book, leadership, stop)
     service = Service(

@@ -211,5 +211,5 @@ class _TurnGuard:
         if self.stop.requested:
             raise FencedError("this server ends: another goes on with the node")
         if not self.has_slot():
-            raise FencedError("its slot was taken away: the node is left as it is")
+            raise FencedError("its slot was freed: the node is left as it is")
         self.lock.check()

@@ -28,6 +28,7 @@ PLACES: Mapping[str, str] = {
     "rights": "security.md",
     "scenarios": "lab.md",
     "metrics": "operating.md",
+    "fleetlock answers": "fleetlock.md",
     **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},
 }
 """The page that holds each table."""

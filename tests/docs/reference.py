@@ -18,6 +18,7 @@ from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
 from rollout.report.metrics.families import FAMILIES
+from rollout.server.answers import MEANINGS, Answer, Kind
 
 _EXIT_CODES = {
     ExitCode.OK: "done, or nothing to do",
@@ -233,6 +234,12 @@ def scenarios() -> str:
     )
 
 
+def fleetlock_answers() -> str:
+    """Every kind of answer of the FleetLock server, with its status and what it means."""
+    rows = [[str(Answer(kind, "").status), f"`{kind}`", MEANINGS[kind]] for kind in Kind]
+    return _table(["status", "kind", "is answered when"], rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "flags": flags,
     "exit codes": lambda: words(_EXIT_CODES, "exit code"),
@@ -244,4 +251,5 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "reserved": reserved,
     "scenarios": scenarios,
     "metrics": metrics,
+    "fleetlock answers": fleetlock_answers,
 }

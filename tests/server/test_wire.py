@@ -185,6 +185,7 @@ def _certificate(directory: Path) -> tuple[Path, Path]:
         (("--group", "workers=0"), "would take no node at all"),
         (("--group-selector", "workers=a in"), "is not a label selector"),
         (("--interactive",), "nobody watches"),
+        (("--force-unlock", "run-1"), "a server waits for the lock"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(

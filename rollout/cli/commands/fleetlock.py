@@ -51,8 +51,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout fleetlock --group workers=25% --group-selector workers=node-role.kubernetes.io/worker
     """
     server.check()
-    if local.interactive:
-        raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it.")
+    _refuse_what_persons_decide(local, lock)
     from rollout.cli.stages import fleetlock
 
     fleetlock.serve(
@@ -70,6 +69,16 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
             as_json=general.as_json,
         )
     )
+
+
+def _refuse_what_persons_decide(local: LocalGateOptions, lock: LockOptions) -> None:
+    if local.interactive:
+        raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it.")
+    if lock.force_unlock:
+        raise UsageError(
+            "--force-unlock is a person's decision, and a server waits for the lock",
+            hint="Drop it; or undo that run: rollout abort --force-unlock RUN.",
+        )
 
 
 @fleetlock_app.command(cls=SectionedCommand)

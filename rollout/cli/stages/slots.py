@@ -74,7 +74,7 @@ def release(cluster: ClusterOptions, namespace: str, node: str) -> bool:
         waited = time.monotonic() - began
         if waited > _LONGEST or (waited > _ALONE and not _server(api, namespace)):
             raise BlockedError(
-                f"the slot of {node} is to be taken away, and no server has done it yet",
+                f"the slot of {node} is to be freed, and no server has done it yet",
                 hint="The first server that runs does; without one: rollout abort",
             )
         time.sleep(_PAUSE)

@@ -99,7 +99,7 @@ def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
     try:
         cluster.ask(lambda api: change_slots(api, namespace, Slots.freed))
     except ApiError as error:
-        report.notice(f"warning: slots of FleetLock cannot be taken away: {error.message}")
+        report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
 
 def _remember(run: str, ports: Ports, options: RunOptions, report: Reporter) -> None:
