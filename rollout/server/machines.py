@@ -2,7 +2,7 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 
 from rollout.errors import ApiError
@@ -14,8 +14,11 @@ from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.listing import read_list
 from rollout.gather.cluster.snapshot import NODES
 from rollout.gather.cluster.watch_events import WatchEvent, decode_watch_line
+from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import zincati_id
+from rollout.model.fleetlock import is_fleetlock_run, zincati_id
+from rollout.model.node_marks import last_result
+from rollout.model.progress import Phase
 from rollout.server.answers import Denied, Kind
 
 _FOREVER = 10.0 * 365 * 24 * 3600
@@ -42,11 +45,39 @@ def the_one(names: Iterable[str]) -> str:
             raise Denied(Kind.DOUBLED_ID, f"several Nodes have this machine id: {', '.join(several)}")
 
 
-class Machines:
-    """The nodes as a watch tells of them. `follow` keeps it going; before the first list nobody is known."""
+_UNGRANTED = ("", Phase.CORDONED, Phase.DRAINING, Phase.DRAINED)
 
-    def __init__(self, cluster: PatientApi) -> None:
+
+def unasked(before: Mapping[str, Node], now: Mapping[str, Node]) -> tuple[str, ...]:
+    """The nodes that were rebooted between two looks, by no rollout and without a grant."""
+    return tuple(
+        name
+        for name, node in now.items()
+        if (earlier := before.get(name)) is not None
+        and earlier.uid == node.uid
+        and node.boot_id
+        and earlier.boot_id not in ("", node.boot_id)
+        and not _was_meant(earlier, node)
+    )
+
+
+def _was_meant(earlier: Node, node: Node) -> bool:
+    """Whether a rollout was at work on it, which leaves its marks, or the result that it ended with."""
+    run = node.annotations.get(marks.RUN) or earlier.annotations.get(marks.RUN, "")
+    if is_fleetlock_run(run):
+        return node.annotations.get(marks.PHASE, "") not in _UNGRANTED or last_result(node).get("run") == run
+    return bool(run) or last_result(node) != last_result(earlier)
+
+
+class Machines:
+    """The nodes as a watch tells of them. `follow` keeps it going; before the first list nobody is known.
+
+    `rebooted` hears of nodes that were rebooted without having asked.
+    """
+
+    def __init__(self, cluster: PatientApi, rebooted: Callable[[Sequence[Node]], None]) -> None:
         self._cluster = cluster
+        self._rebooted = rebooted
         self._view: LiveView[Node] | None = None
         self._lock = threading.Lock()
         self._news = -1
@@ -64,8 +95,12 @@ class Machines:
                     if not is_passing(error):
                         self._cluster.notice(error)
                     stop.wait(_AGAIN)
+            before: Mapping[str, Node] = {}
             while not stop.wait(_AGAIN):
-                pass
+                now = self.nodes
+                if moved := unasked(before, now):
+                    self._rebooted([now[name] for name in moved])
+                before = now
 
     @property
     def nodes(self) -> Mapping[str, Node]:

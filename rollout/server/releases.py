@@ -5,16 +5,21 @@ a little for what comes of it.
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slot, SlotState
+from rollout.model.fleetlock import Slot, SlotState, is_fleetlock_run
+from rollout.model.node_marks import misunderstanding
 from rollout.model.progress import Phase
+from rollout.model.text import timestamp
 from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.grants import is_given_back
+from rollout.server.machines import Machines
+from rollout.server.requests import Ask
 from rollout.server.settings import World
 from rollout.server.slots import SlotBook
 
@@ -31,17 +36,37 @@ class Releases:
 
     world: World
     book: SlotBook
+    machines: Machines
     wait: float = _WAIT
 
-    def answer(self, asked_as: str) -> Answer:
+    def answer(self, ask: Ask) -> Answer:
         """That the slot is free, or was never held; `Denied` while the node is not proven to be back."""
-        slot = next((slot for slot in self.book.seen(1.0).held if slot.id == asked_as), None)
+        slot = next((slot for slot in self.book.seen(1.0).held if slot.id == ask.id), None) or self._left_over(ask)
         if slot is None:
             return NOT_HELD
         node = self._node(slot)
         if node is not None and not is_given_back(slot, node):
             self._note(slot, node)
         return self._awaited(slot)
+
+    def _left_over(self, ask: Ask) -> Slot | None:
+        """A slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
+
+        It takes nobody's place, and nothing is ever granted by it.
+        """
+        with suppress(Denied):
+            name = self.machines.name_of(ask.id)
+            if not is_fleetlock_run(self.machines.nodes[name].annotations.get(marks.RUN, "")):
+                return None
+            node = read_node(self.world.api.within(_PATIENCE), name)
+            run = node.annotations.get(marks.RUN, "")
+            if not is_fleetlock_run(run) or misunderstanding(node):
+                return None
+            at = timestamp(self.world.api.server_time() or self.world.clock.now())
+            boot_id = node.annotations[marks.BOOT_ID_BEFORE]
+            slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
+            return self.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
+        return None
 
     def _node(self, slot: Slot) -> Node | None:
         """The Node, or None where it is gone: then the slot is about to be free."""
@@ -54,6 +79,8 @@ class Releases:
     def _note(self, slot: Slot, node: Node) -> None:
         """Have it seen to: a host in the boot from before that was granted nothing has given its wish up."""
         phase = node.annotations.get(marks.PHASE, "") if node.annotations.get(marks.RUN) == slot.run else ""
+        if slot.released:
+            return
         if node.boot_id == slot.boot_id and phase in _UNGRANTED:
             self.book.change(lambda slots: slots.changed(slot.run, released=True))
         else:

@@ -1,15 +1,17 @@
 """A whole server: what answers, what works, and what ends both."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from rollout.errors import ApiError
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.slots import read_slots
-from rollout.model.fleetlock import Slots
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import Slots, UnaskedReboot
+from rollout.model.text import shortened, timestamp
 from rollout.server.admission import Admission
 from rollout.server.answers import Denied
 from rollout.server.grants import Grants
@@ -65,7 +67,7 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
     book = SlotBook(world.api.within(_PATIENCE), world.clock, settings.namespace)
     leadership = Leadership(world.api.within(_PATIENCE), world.clock, settings.namespace)
     cluster = PatientApi(world.api, world.clock, outage.hear, settings.api_patience)
-    machines = Machines(cluster)
+    machines = Machines(cluster, Unasked(world, book).note)
     worker = Worker(settings, world, book, leadership, stop)
     service = Service(
         settings,
@@ -74,7 +76,7 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
         book,
         Admission(settings, world, machines, book, leadership),
         Grants(settings, world, book, leadership),
-        Releases(world, book),
+        Releases(world, book, machines),
         worker,
     )
     server = Server(service, machines, worker, book, settings, world)
@@ -88,6 +90,22 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
         worker.wake()
         for thread in threads:
             thread.join(_LEAVING)
+
+
+@dataclass(frozen=True, slots=True)
+class Unasked:
+    """Has it known that hosts have rebooted without asking."""
+
+    world: World
+    book: SlotBook
+
+    def note(self, nodes: Sequence[Node]) -> None:
+        """Write it down beside the slots, where every replica that saw it finds it written."""
+        at = timestamp(self.world.api.server_time() or self.world.clock.now())
+        reboots = [UnaskedReboot(node.name, at, node.boot_id) for node in nodes]
+        self.world.notice(f"rebooted without having asked: {shortened([node.name for node in nodes])}")
+        with suppress(ApiError):
+            self.book.change(lambda slots: slots.with_unasked(reboots))
 
 
 @dataclass(slots=True)

@@ -70,7 +70,7 @@ class Service:
 
     def _steady_state(self, ask: Ask) -> Answer:
         self._rules(ask)
-        answer = self.releases.answer(ask.id)
+        answer = self.releases.answer(ask)
         if answer is not NOT_HELD:
             self.worker.wake()
         return answer
