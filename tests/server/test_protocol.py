@@ -208,6 +208,19 @@ def test_what_is_no_http_is_refused(text: bytes, server: Server) -> None:
     assert server.is_ready
 
 
+def test_connections_that_say_nothing_are_closed_and_keep_nobody_out(server: Server) -> None:
+    """Nor do those that begin a request's head and never end it."""
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(200)]
+    try:
+        for raw in silent[:100]:
+            raw.sendall(b"POST /v1/pre-reboot HTTP/1.1\r\nHost: ")
+        assert server.steady_state("worker-1", "workers").status == 200
+        assert {read_status(raw) for raw in silent} <= {0, 400, 408}
+    finally:
+        for raw in silent:
+            raw.close()
+
+
 def test_headers_that_never_end_are_let_go(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as raw:
         raw.sendall(b"POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * 100_000)

@@ -84,5 +84,5 @@ def _checked_group(name: str) -> str:
     from rollout.model.fleetlock import is_group
 
     if not is_group(name):
-        raise UsageError(f"--group {name!r} is no group: letters, digits, dots and dashes")
+        raise UsageError(f"--group {name!r} is not a group: letters, digits, dots and dashes")
     return name

@@ -135,21 +135,23 @@ def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
 
 def _table_of(context: typer.Context) -> str:
     """The word of a command below the program; those of a group share its table."""
-    names = context.command_path.split()
-    return names[1] if len(names) > 1 else context.info_name or ""
+    inner: Any = context
+    while inner.parent is not None and inner.parent.parent is not None:
+        inner = inner.parent
+    return inner.info_name or ""
 
 
 def _flags_by_command(context: typer.Context) -> Mapping[str, Mapping[str, Any]]:
     """Flags of every command that takes settings, by command and key; those of a group's commands together."""
     root = context.find_root()
     commands = getattr(root.command, "commands", None) or {root.info_name or "": root.command}
-    members = {name: getattr(command, "commands", {name: command}).values() for name, command in commands.items()}
-    taking = {name: [command for command in group if _takes_settings(command)] for name, group in members.items()}
-    return {
-        name: {key: flag for command in group for key, flag in _flags(command).items()}
-        for name, group in taking.items()
-        if group
-    }
+    return {name: flags for name, command in commands.items() if (flags := _flags_of_all(command))}
+
+
+def _flags_of_all(command: Any) -> Mapping[str, Any]:
+    """Of a command, or of those of a group."""
+    members = getattr(command, "commands", {"": command}).values()
+    return {key: flag for member in members if _takes_settings(member) for key, flag in _flags(member).items()}
 
 
 def _takes_settings(command: Any) -> bool:
