@@ -26,6 +26,7 @@ PLACES: Mapping[str, str] = {
     "warnings": "json.md",
     "outcomes": "json.md",
     "rights": "security.md",
+    "rights of adopt": "security.md",
     "scenarios": "lab.md",
     "metrics": "operating.md",
     **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},
