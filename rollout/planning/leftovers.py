@@ -53,7 +53,7 @@ def adoption(standing: Standing, selected: Collection[str], *, whole: bool) -> A
         row for written in nodes for row in _node_leftovers(written, locks_of.get(written.node.name, _Locks()))
     ]
     every_lock = (*_kured_locks(standing.workloads, names), *_leases(standing.leases, hosts))
-    locks = tuple(lock for lock in every_lock if _is_meant(lock, selected, whole=whole))
+    locks = tuple(_shared(lock, selected) for lock in every_lock if _is_meant(lock, selected, whole=whole))
     systems = {row.system for row in leftovers} | {lock.system for lock in locks}
     return Adoption(
         tuple(leftovers),
@@ -245,6 +245,14 @@ def _leases(leases: Iterable[HeldLease], hosts: Mapping[str, str]) -> Iterator[L
 
 def _is_meant(lock: LeftLock, selected: Collection[str], *, whole: bool) -> bool:
     return whole or any(node in selected for node in lock.nodes)
+
+
+def _shared(lock: LeftLock, selected: Collection[str]) -> LeftLock:
+    """A lock that is held for other nodes, too, is the proof of their cordons: it goes with the last of them."""
+    others = [node for node in lock.nodes if node not in selected]
+    if lock.obstacle or not others:
+        return lock
+    return replace(lock, obstacle=f"it stays: it is held for {', '.join(others)}, too, not selected here")
 
 
 def _keeps_on(workload: Workload, systems: Collection[System]) -> bool:

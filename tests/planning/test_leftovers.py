@@ -146,6 +146,20 @@ def test_a_lock_that_a_person_took_stays() -> None:
     assert "a person holds it" in lock.obstacle
 
 
+def test_a_lock_that_is_held_for_other_nodes_too_goes_with_the_last_of_them() -> None:
+    """For it alone says whose their cordons are."""
+    holders = [LockHolder(name, is_by_hand=False, was_cordoned=False) for name in ("w-1", "w-2")]
+    nodes = tuple(WrittenNode(node(name, unschedulable=True)) for name in ("w-1", "w-2"))
+    standing = Standing(nodes, (kured(*holders),))
+    one = adoption(standing, {"w-1"}, whole=False)
+    assert (one.nodes, [lock.obstacle for lock in one.locks]) == (
+        ("w-1",),
+        ["it stays: it is held for w-2, too, not selected here"],
+    )
+    both = adoption(standing, {"w-1", "w-2"}, whole=False)
+    assert (both.nodes, [lock.obstacle for lock in both.locks]) == (("w-1", "w-2"), [""])
+
+
 @pytest.mark.parametrize(
     ("marked", "obstacle"),
     [
