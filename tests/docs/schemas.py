@@ -18,6 +18,14 @@ from rollout.model.quantity import Count, Duration
 from rollout.planning.status import NodeStatus
 from rollout.report.doctor import DoctorReport
 from rollout.report.history import RunHistory
+from rollout.report.leftovers import (
+    AdoptReport,
+    ElsewhereFields,
+    LeftFields,
+    LeftoverFields,
+    LockFields,
+    RunningFields,
+)
 from rollout.report.line_types import FailedNode, NotDoneNode, RunLine
 from tests.docs.field_meanings import MEANINGS
 
@@ -27,6 +35,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "apply": get_args(RunLine),
     "doctor": DoctorReport,
     "history": list[RunHistory] | RunHistory,
+    "adopt": AdoptReport,
     "notification": get_args(AnyNote),
 }
 """By command, the type of its document; of `apply` (and `resume`) the types that a line may have."""
@@ -78,9 +87,11 @@ def _field(content: dict[str, Any], meaning: str) -> dict[str, Any]:
     return {**kept, "description": meaning} if meaning else kept
 
 
+_ADOPT = (AdoptReport, ElsewhereFields, LeftFields, LeftoverFields, LockFields, RunningFields)
 # msgspec sorts the fields of these by name.
 _ORDER = {
-    kind.__name__: list(kind.__annotations__) for kind in (*get_args(RunLine), FailedNode, NotDoneNode, DoctorReport)
+    kind.__name__: list(kind.__annotations__)
+    for kind in (*get_args(RunLine), FailedNode, NotDoneNode, DoctorReport, *_ADOPT)
 }
 # Every other type writes each of its fields, whether or not it may be left out when it is made.
 _WITH_OPTIONAL_FIELDS = frozenset({"NodeFinishedLine"})
@@ -184,6 +195,8 @@ _WORDS: Mapping[str, str] = {
     "Sharing": "`rate` or `exclusive`",
     "Level": "`info`, `success`, `warning` or `failure`",
     "RolloutState": "`completed`, `failed` or `interrupted`",
+    "System": "`fluo`, `cluo`, `kured`, `krm`, `cro`, `fleetlock` or `rollout`",
+    "Cordon": "`none`, `theirs` or `kept`",
     "CheckName": "string",
     "Verdict": "string",
 }

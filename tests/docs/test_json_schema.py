@@ -62,7 +62,13 @@ def test_doctor(start_lab: StartLab, command: Command) -> None:
     assert not report["ok"]
 
 
-@pytest.mark.parametrize("command_name", ["status", "plan", "apply", "doctor", "history", "notification"])
+def test_adopt(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("leftovers")
+    for arguments in (("--dry-run",), ("--yes",), ("--yes",)):
+        check("adopt", json.loads(command("adopt", "-o", "json", *arguments, lab=lab).stdout))
+
+
+@pytest.mark.parametrize("command_name", ["status", "plan", "apply", "doctor", "history", "adopt", "notification"])
 def test_a_schema_refuses_what_is_something_else(command_name: str) -> None:
     """Else it would hold nothing."""
     assert not validator(command_name).is_valid({"type": "nonsense"})
