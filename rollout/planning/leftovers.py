@@ -46,7 +46,7 @@ def adoption(standing: Standing, selected: Collection[str], *, whole: bool) -> A
     Locks that are free, or held for no known node, belong to the `whole` cluster.
     """
     names = {written.node.name for written in standing.nodes}
-    hosts = {host: written.node.name for written in standing.nodes if (host := zincati_id(written.node.machine_id))}
+    hosts = _hosts(standing.nodes)
     nodes = [written for written in standing.nodes if written.node.name in selected]
     locks_of = _locks_by_node(standing, hosts)
     leftovers = [
@@ -197,6 +197,14 @@ def _our_obstacle(node: Node) -> str:
     if node.annotations.get(marks.PHASE) != Phase.FAILED:
         return "its rollout is unfinished: rollout resume goes on with it, rollout abort undoes it"
     return "" if node.is_ready else "a rollout failed on it, and it is not Ready: fix it first"
+
+
+def _hosts(nodes: Iterable[WrittenNode]) -> Mapping[str, str]:
+    """Nodes by what Zincati calls their hosts; of machine ids that two Nodes report, nothing is known."""
+    names: dict[str, list[str]] = {}
+    for written in nodes:
+        names.setdefault(zincati_id(written.node.machine_id), []).append(written.node.name)
+    return {host: nodes[0] for host, nodes in names.items() if host and len(nodes) == 1}
 
 
 def _locks_by_node(standing: Standing, hosts: Mapping[str, str]) -> Mapping[str, _Locks]:
