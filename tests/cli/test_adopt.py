@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -222,6 +223,34 @@ def test_nothing_is_touched_while_the_other_system_runs_unless_it_is_ignored(lab
     assert adopt("--yes", "--ignore-rival", "kured").code == ExitCode.BLOCKED
     assert adopt("--yes", "--ignore-rival", RUNNING[-1][3]).code == ExitCode.OK
     assert cordoned(lab) == KEPT
+
+
+@pytest.mark.kubectl
+def test_the_commands_that_it_names_stop_what_runs(lab: Lab, adopt: Adopt, tmp_path: Path) -> None:
+    """As an operator would paste them, in their order; kured's lock outlives it, and proves its cordon."""
+    for kind, name, image, _system in RUNNING:
+        running(lab, kind, name, image)
+    lab.call(partial(set_running, lab, "kured"))
+    refused = adopt("--yes", "-o", "json")
+    assert refused.code == ExitCode.BLOCKED
+    commands = [entry["command"] for entry in document(refused)["running"]]
+    assert len(commands) == len(RUNNING) + 1
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **lab.environment}
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, env=environment, capture_output=True, timeout=60)  # noqa: S602
+    wait_until(lambda: document(adopt("--dry-run", "-o", "json"))["running"] == [])
+    assert adopt("--yes").code == ExitCode.OK
+    assert cordoned(lab) == KEPT
+
+
+def set_running(lab: Lab, name: str) -> None:
+    """Let a DaemonSet that stands still run everywhere."""
+    item = lab.store.get(DAEMONSETS, name, "kube-system")
+    assert item is not None
+    pod = {name: value for name, value in item["spec"]["template"]["spec"].items() if name != "nodeSelector"}
+    template = {**item["spec"]["template"], "spec": pod}
+    metadata = {**item["metadata"], "generation": item["metadata"].get("generation", 1) + 1}
+    lab.store.put(DAEMONSETS, {**item, "metadata": metadata, "spec": {**item["spec"], "template": template}})
 
 
 def test_operators_go_before_their_agents(lab: Lab, adopt: Adopt) -> None:
