@@ -23,7 +23,6 @@ _STOP_KURED = (
     "kubectl -n {namespace} patch daemonset {name} --type merge "
     '-p \'{{"spec":{{"template":{{"spec":{{"nodeSelector":{{"rollout-adopt":"stopped"}}}}}}}}}}\''
 )
-NOTHING = "Nothing to clean up."
 
 
 _Names = Annotated[Sequence[str], Meta(description="names of Nodes")]
@@ -167,6 +166,11 @@ def _unseen_lines(adopted: Adoption) -> Iterator[str]:
     yield "Locks in etcd cannot be seen from here. If locksmith or airlock kept any, on a host that reaches that etcd:"
     yield f"  locksmith: locksmithctl status; {_UNLOCK.format(machine=printable(machine))}"
     yield f"  airlock: {_RELEASE.format(group='GROUP')}"
+
+
+def nothing_text(shown: Adoption) -> str:
+    """Where there is nothing that may be cleaned."""
+    return "Nothing of this may be cleaned now." if shown.leftovers or shown.locks else "Nothing to clean up."
 
 
 def adopted_text(adopted: Adopted, shown: Adoption) -> str:
