@@ -46,14 +46,14 @@ def adoption(standing: Standing, selected: Collection[str], *, whole: bool) -> A
     Locks that are free, or held for no known node, belong to the `whole` cluster.
     """
     names = {written.node.name for written in standing.nodes}
-    hosts = {host: written.node.name for written in standing.nodes if (host := zincati_id(written.node.machine_id))}
+    hosts = _hosts(standing.nodes)
     nodes = [written for written in standing.nodes if written.node.name in selected]
     locks_of = _locks_by_node(standing, hosts)
     leftovers = [
         row for written in nodes for row in _node_leftovers(written, locks_of.get(written.node.name, _Locks()))
     ]
     every_lock = (*_kured_locks(standing.workloads, names), *_leases(standing.leases, hosts))
-    locks = tuple(lock for lock in every_lock if _is_meant(lock, selected, whole=whole))
+    locks = tuple(_shared(lock, selected) for lock in every_lock if _is_meant(lock, selected, whole=whole))
     systems = {row.system for row in leftovers} | {lock.system for lock in locks}
     return Adoption(
         tuple(leftovers),
@@ -199,6 +199,14 @@ def _our_obstacle(node: Node) -> str:
     return "" if node.is_ready else "a rollout failed on it, and it is not Ready: fix it first"
 
 
+def _hosts(nodes: Iterable[WrittenNode]) -> Mapping[str, str]:
+    """Nodes by what Zincati calls their hosts; of machine ids that two Nodes report, nothing is known."""
+    names: dict[str, list[str]] = {}
+    for written in nodes:
+        names.setdefault(zincati_id(written.node.machine_id), []).append(written.node.name)
+    return {host: nodes[0] for host, nodes in names.items() if host and len(nodes) == 1}
+
+
 def _locks_by_node(standing: Standing, hosts: Mapping[str, str]) -> Mapping[str, _Locks]:
     kured = {holder.name: holder for workload in standing.workloads for holder in workload.holders}
     leases: dict[str, list[HeldLease]] = {}
@@ -245,6 +253,14 @@ def _leases(leases: Iterable[HeldLease], hosts: Mapping[str, str]) -> Iterator[L
 
 def _is_meant(lock: LeftLock, selected: Collection[str], *, whole: bool) -> bool:
     return whole or any(node in selected for node in lock.nodes)
+
+
+def _shared(lock: LeftLock, selected: Collection[str]) -> LeftLock:
+    """A lock that is held for other nodes, too, is the proof of their cordons: it goes with the last of them."""
+    others = [node for node in lock.nodes if node not in selected]
+    if lock.obstacle or not others:
+        return lock
+    return replace(lock, obstacle=f"it stays: it is held for {', '.join(others)}, too, not selected here")
 
 
 def _keeps_on(workload: Workload, systems: Collection[System]) -> bool:

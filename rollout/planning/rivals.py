@@ -75,6 +75,11 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 def marks_on(node: Node) -> Iterator[tuple[str, str]]:
     """Which coordinators' marks say that they have this node in hand: the name of each, and a sentence."""
+    for rival, sentence in _marks_on(node):
+        yield rival, f"{sentence} (if it was removed, clean up after it: rollout adopt)"
+
+
+def _marks_on(node: Node) -> Iterator[tuple[str, str]]:
     for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
         held_by = [
             prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"

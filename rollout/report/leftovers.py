@@ -1,6 +1,9 @@
 """What other reboot coordinators have left, as a table and as one document; and what came of taking it back."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Literal, TypedDict
+
+from msgspec import Meta
 
 from rollout.execution.rollout.adopt import Adopted
 from rollout.model.leftovers import Adoption, Cordon, LeftLock, NodeLeftover, System
@@ -9,7 +12,7 @@ from rollout.model.text import counted, printable, shortened
 from rollout.model.zincati import zincati_id
 from rollout.report.columns import Column, table_text, wrapped
 
-_COLUMNS = (Column("NODE"), Column("LEFT BY"), Column("CORDON"), Column("WHAT", note=True))
+_COLUMNS = (Column("NODES", wraps=True), Column("LEFT BY"), Column("CORDON"), Column("WHAT", note=True))
 _CORDONS = {Cordon.NONE: "-", Cordon.THEIRS: "theirs", Cordon.KEPT: "stays"}
 _MOST = 4
 _UNLOCK = "locksmithctl unlock {machine}"
@@ -20,19 +23,94 @@ _STOP_KURED = (
     "kubectl -n {namespace} patch daemonset {name} --type merge "
     '-p \'{{"spec":{{"template":{{"spec":{{"nodeSelector":{{"rollout-adopt":"stopped"}}}}}}}}}}\''
 )
-NOTHING = "Nothing to clean up."
+
+
+_Names = Annotated[Sequence[str], Meta(description="names of Nodes")]
+_Obstacle = Annotated[str, Meta(description="why it is left as it is; else empty")]
+
+
+class LeftoverFields(TypedDict):
+    """What one system has left on a node."""
+
+    node: Annotated[str, Meta(description="the Node's name")]
+    system: Annotated[System, Meta(description="whose it is; of a rival its name for `--ignore-rival`")]
+    annotations: Annotated[Sequence[str], Meta(description="to be removed")]
+    labels: Annotated[Sequence[str], Meta(description="to be removed")]
+    soft_taint: Annotated[bool, Meta(description="our own soft taint, to be removed")]
+    cordon: Annotated[
+        Cordon, Meta(description="`none`: not cordoned; `theirs`: it is uncordoned; `kept`: it stays cordoned")
+    ]
+    because: Annotated[str, Meta(description="what proves the cordon to be theirs, or why it stays; may be empty")]
+    obstacle: _Obstacle
+
+
+class LockFields(TypedDict):
+    """A lock that one system has left."""
+
+    system: Annotated[System, Meta(description="whose it is; of a rival its name for `--ignore-rival`")]
+    object: Annotated[str, Meta(description="the DaemonSet or Lease: `kind/namespace/name`")]
+    annotation: Annotated[str, Meta(description="with the lock; empty where the object is the lock")]
+    holder: Annotated[str, Meta(description="as it stands in the lock; empty where it is free")]
+    nodes: Annotated[Sequence[str], Meta(description="names of Nodes that it is held for, as far as they are known")]
+    obstacle: _Obstacle
+
+
+class RunningFields(TypedDict):
+    """A workload of a system that has left something, and still runs."""
+
+    system: Annotated[str, Meta(description="its name for `--ignore-rival`")]
+    object: Annotated[str, Meta(description="`kind/namespace/name`")]
+    command: Annotated[str, Meta(description="that stops it; in the order in which they are to be run")]
+
+
+class ElsewhereFields(TypedDict):
+    """A lock that may be in etcd, which is not seen from here."""
+
+    system: Annotated[Literal["locksmith", "airlock"], Meta(description="whose it would be")]
+    node: Annotated[str, Meta(description="the Node's name")]
+    holder: Annotated[str, Meta(description="by which its host is known there")]
+    command: Annotated[str, Meta(description="that releases it")]
+
+
+class LeftFields(TypedDict):
+    """A node or a lock that could not be cleaned."""
+
+    object: Annotated[str, Meta(description="the Node's name, or the lock's object")]
+    message: Annotated[str, Meta(description="why")]
+
+
+class AdoptReport(TypedDict):
+    """What other reboot coordinators have left, and what was done about it."""
+
+    nodes: Annotated[Sequence[LeftoverFields], Meta(description="an entry a node and system")]
+    locks: Annotated[Sequence[LockFields], Meta(description="that systems have left")]
+    running: Annotated[Sequence[RunningFields], Meta(description="what is to be stopped first")]
+    elsewhere: Annotated[
+        Sequence[ElsewhereFields], Meta(description="what releases locks in etcd, should there be any")
+    ]
+    unseen: Annotated[Sequence[str], Meta(description="sentences on what this user may not read")]
+    done: Annotated[bool, Meta(description="something was to be cleaned, and it was begun")]
+    cleaned: _Names
+    uncordoned: _Names
+    released: Annotated[Sequence[str], Meta(description="locks that were removed, by their objects")]
+    left: Annotated[Sequence[LeftFields], Meta(description="what was to be cleaned, and is not")]
 
 
 def leftovers_text(adopted: Adoption, width: int | None = None) -> str:
-    """The rows, the locks, what still runs, and what cannot be seen from here."""
-    rows = [_row(row) for row in adopted.leftovers]
+    """The rows, alike ones together, the locks, what still runs, and what cannot be seen from here."""
+    alike: dict[Sequence[str], list[str]] = {}
+    for row in adopted.leftovers:
+        alike.setdefault(_cells(row), []).append(row.node)
+    rows = [(shortened(names, len(names) if width is None else _MOST), *cells) for cells, names in alike.items()]
     table = table_text(_COLUMNS, rows, width) if rows else ""
     lines = [*(_lock_sentence(lock) for lock in adopted.locks), *_running_lines(adopted), *_unseen_lines(adopted)]
-    return "\n\n".join(filter(None, (table, "\n".join(wrapped(line, width) for line in lines))))
+    # commands are to be copied: their lines are indented, and stay whole
+    whole = (line if line.startswith(" ") else wrapped(line, width) for line in lines)
+    return "\n\n".join(filter(None, (table, "\n".join(whole))))
 
 
-def _row(row: NodeLeftover) -> Sequence[str]:
-    return printable(row.node), row.system, _CORDONS[row.cordon], printable("; ".join(_sentences(row)))
+def _cells(row: NodeLeftover) -> Sequence[str]:
+    return row.system, _CORDONS[row.cordon], printable("; ".join(_sentences(row)))
 
 
 def _sentences(row: NodeLeftover) -> Iterator[str]:
@@ -68,7 +146,8 @@ def _lock_sentence(lock: LeftLock) -> str:
 
 def _running_lines(adopted: Adoption) -> Iterator[str]:
     for workload, command in removals(adopted.running):
-        yield f"{workload.coordinator.rival} still runs: {printable(workload.place)}. Stop it: {printable(command)}"
+        yield f"{workload.coordinator.rival} still runs: {printable(workload.place)}. Stop it:"
+        yield f"  {printable(command)}"
 
 
 def removals(running: Iterable[Workload]) -> Iterator[tuple[Workload, str]]:
@@ -87,6 +166,11 @@ def _unseen_lines(adopted: Adoption) -> Iterator[str]:
     yield "Locks in etcd cannot be seen from here. If locksmith or airlock kept any, on a host that reaches that etcd:"
     yield f"  locksmith: locksmithctl status; {_UNLOCK.format(machine=printable(machine))}"
     yield f"  airlock: {_RELEASE.format(group='GROUP')}"
+
+
+def nothing_text(shown: Adoption) -> str:
+    """Where there is nothing that may be cleaned."""
+    return "Nothing of this may be cleaned now." if shown.leftovers or shown.locks else "Nothing to clean up."
 
 
 def adopted_text(adopted: Adopted, shown: Adoption) -> str:
@@ -113,7 +197,7 @@ def kept_cordons(shown: Adoption, uncordoned: Iterable[str]) -> list[str]:
     return [name for name in kept if name not in set(uncordoned)]
 
 
-def leftovers_document(shown: Adoption, adopted: Adopted | None) -> Mapping[str, object]:
+def leftovers_document(shown: Adoption, adopted: Adopted | None) -> AdoptReport:
     """The same for programs; `adopted` None where nothing was done."""
     result = adopted or Adopted()
     return {
@@ -133,7 +217,7 @@ def leftovers_document(shown: Adoption, adopted: Adopted | None) -> Mapping[str,
     }
 
 
-def _node_fields(row: NodeLeftover) -> Mapping[str, object]:
+def _node_fields(row: NodeLeftover) -> LeftoverFields:
     return {
         "node": row.node,
         "system": row.system,
@@ -146,7 +230,7 @@ def _node_fields(row: NodeLeftover) -> Mapping[str, object]:
     }
 
 
-def _lock_fields(lock: LeftLock) -> Mapping[str, object]:
+def _lock_fields(lock: LeftLock) -> LockFields:
     return {
         "system": lock.system,
         "object": lock.place,
@@ -157,7 +241,7 @@ def _lock_fields(lock: LeftLock) -> Mapping[str, object]:
     }
 
 
-def _elsewhere(machines: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+def _elsewhere(machines: Mapping[str, str]) -> Iterator[ElsewhereFields]:
     """What releases locks that only etcd knows of, by each node's names there."""
     for node, machine in machines.items():
         yield {"system": "locksmith", "node": node, "holder": machine, "command": _UNLOCK.format(machine=machine)}

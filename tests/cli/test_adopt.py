@@ -4,7 +4,7 @@ import json
 import os
 import pty
 import re
-import time
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
+from tests.waiting import wait_until
 
 Json = dict[str, Any]
 Adopt = Callable[..., Ended]
@@ -224,6 +225,34 @@ def test_nothing_is_touched_while_the_other_system_runs_unless_it_is_ignored(lab
     assert cordoned(lab) == KEPT
 
 
+@pytest.mark.kubectl
+def test_the_commands_that_it_names_stop_what_runs(lab: Lab, adopt: Adopt, tmp_path: Path) -> None:
+    """As an operator would paste them, in their order; kured's lock outlives it, and proves its cordon."""
+    for kind, name, image, _system in RUNNING:
+        running(lab, kind, name, image)
+    lab.call(partial(set_running, lab, "kured"))
+    refused = adopt("--yes", "-o", "json")
+    assert refused.code == ExitCode.BLOCKED
+    commands = [entry["command"] for entry in document(refused)["running"]]
+    assert len(commands) == len(RUNNING) + 1
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **lab.environment}
+    for command in commands:
+        subprocess.run(command, shell=True, check=True, env=environment, capture_output=True, timeout=60)  # noqa: S602
+    wait_until(lambda: document(adopt("--dry-run", "-o", "json"))["running"] == [])
+    assert adopt("--yes").code == ExitCode.OK
+    assert cordoned(lab) == KEPT
+
+
+def set_running(lab: Lab, name: str) -> None:
+    """Let a DaemonSet that stands still run everywhere."""
+    item = lab.store.get(DAEMONSETS, name, "kube-system")
+    assert item is not None
+    pod = {name: value for name, value in item["spec"]["template"]["spec"].items() if name != "nodeSelector"}
+    template = {**item["spec"]["template"], "spec": pod}
+    metadata = {**item["metadata"], "generation": item["metadata"].get("generation", 1) + 1}
+    lab.store.put(DAEMONSETS, {**item, "metadata": metadata, "spec": {**item["spec"], "template": template}})
+
+
 def test_operators_go_before_their_agents(lab: Lab, adopt: Adopt) -> None:
     for kind, name, image, _system in reversed(RUNNING[:2]):
         running(lab, kind, name, image)
@@ -272,18 +301,14 @@ def test_a_failed_node_of_ours_that_is_not_ready_stays_as_it_is(start_lab: Start
     }
     lab = start_lab(with_marks({"worker-1": ours}, cordoned=True))
     lab.call(lab.machines["worker-1"].cut_power)
-    lab_waits_until_not_ready(lab)
+    wait_until(lambda: not is_ready(lab, "worker-1"))
     ended = adopting(lab, "--yes")
     assert ended.code == ExitCode.PARTIAL
     assert "not Ready" in ended.stdout
+    assert "Nothing of this may be cleaned now" in ended.stdout
     assert cordoned(lab) == {"worker-1"}
 
 
-def lab_waits_until_not_ready(lab: Lab) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        conditions = node(lab, "worker-1")["status"]["conditions"]
-        if next(item for item in conditions if item["type"] == "Ready")["status"] != "True":
-            return
-        time.sleep(0.2)
-    raise AssertionError("worker-1 stays Ready")
+def is_ready(lab: Lab, name: str) -> bool:
+    conditions = node(lab, name)["status"]["conditions"]
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)

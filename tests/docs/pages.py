@@ -27,6 +27,7 @@ PLACES: Mapping[str, str] = {
     "warnings": "json.md",
     "outcomes": "json.md",
     "rights": "security.md",
+    "rights of adopt": "security.md",
     "scenarios": "lab.md",
     "metrics": "operating.md",
     "fleetlock answers": "fleetlock.md",

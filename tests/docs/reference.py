@@ -12,7 +12,7 @@ import typer.main
 from rollout.cli.main import app
 from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
-from rollout.gather.cluster.rights import Right, apply_rights
+from rollout.gather.cluster.rights import Right, adopt_rights, apply_rights
 from rollout.lab.scenario import load_scenario, scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
@@ -193,6 +193,17 @@ def rights() -> str:
     return _table(("resource", "where", "verbs", "to"), [_right(*key, alike) for key, alike in rows.items()])
 
 
+def rights_of_adopt() -> str:
+    """What `rollout adopt` may be asked for beyond a rollout."""
+    usual = {(right.verb, right.group, right.resource, right.name) for right in apply_rights(LEASE_NAMESPACE)}
+    rights = adopt_rights(LEASE_NAMESPACE)
+    alone = (right for right in rights if (right.verb, right.group, right.resource, right.name) not in usual)
+    return _table(
+        ("resource", "where", "verbs", "to"),
+        [(f"`{_resource(right)}`", _place(right), right.verb, right.purpose) for right in alone],
+    )
+
+
 def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> Sequence[str]:
     condition = "" if set(rights) & set(apply_rights(LEASE_NAMESPACE)) else "; with `--disable-eviction` alone"
     without = "; a rollout works without" if all(right.optional for right in rights) else ""
@@ -248,6 +259,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "blockers": lambda: words(_BLOCKERS, "kind"),
     "warnings": lambda: words(_WARNINGS, "kind"),
     "rights": rights,
+    "rights of adopt": rights_of_adopt,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "reserved": reserved,
     "scenarios": scenarios,

@@ -134,6 +134,12 @@ def test_a_lease_is_held_for_the_node_whose_machine_zincati_names_so() -> None:
     ]
 
 
+def test_a_lease_of_two_nodes_with_one_machine_id_is_held_for_neither() -> None:
+    twins = tuple(WrittenNode(replace(node(name), machine_id=MACHINE)) for name in ("w-1", "w-2"))
+    (lock,) = adoption(Standing(twins, leases=(lease(zincati_id(MACHINE)),)), {"w-1", "w-2"}, whole=True).locks
+    assert lock.nodes == ()
+
+
 def test_the_id_is_the_one_that_zincati_sends() -> None:
     assert zincati_id("1c09ca98-649c-4c7a-bc77-9cd04c96812e") == "978a225b3d7b40e9acd7ce9b62f68444"
     assert (zincati_id(""), zincati_id("none"), zincati_id("1c09")) == ("", "", "")
@@ -144,6 +150,20 @@ def test_a_lock_that_a_person_took_stays() -> None:
         Standing((), (kured(LockHolder("manual", is_by_hand=True, was_cordoned=None)),)), set(), whole=True
     ).locks
     assert "a person holds it" in lock.obstacle
+
+
+def test_a_lock_that_is_held_for_other_nodes_too_goes_with_the_last_of_them() -> None:
+    """For it alone says whose their cordons are."""
+    holders = [LockHolder(name, is_by_hand=False, was_cordoned=False) for name in ("w-1", "w-2")]
+    nodes = tuple(WrittenNode(node(name, unschedulable=True)) for name in ("w-1", "w-2"))
+    standing = Standing(nodes, (kured(*holders),))
+    one = adoption(standing, {"w-1"}, whole=False)
+    assert (one.nodes, [lock.obstacle for lock in one.locks]) == (
+        ("w-1",),
+        ["it stays: it is held for w-2, too, not selected here"],
+    )
+    both = adoption(standing, {"w-1", "w-2"}, whole=False)
+    assert (both.nodes, [lock.obstacle for lock in both.locks]) == (("w-1", "w-2"), [""])
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def adopt(
     from rollout.gather.cluster.leftovers import read_standing
     from rollout.model.json_text import json_document
     from rollout.planning.leftovers import adoption
-    from rollout.report.leftovers import NOTHING, adopted_text, leftovers_document, leftovers_text
+    from rollout.report.leftovers import adopted_text, leftovers_document, leftovers_text, nothing_text
 
     api = wiring.cluster_api(cluster)
     standing = with_patience(lambda: read_standing(api))
@@ -67,8 +67,8 @@ def adopt(
     finally:
         if general.as_json:
             show_bytes(json_document(leftovers_document(shown, adopted)))
-    if not general.as_json and not dry_run:
-        show("\n" + (adopted_text(adopted, shown) if adopted else NOTHING))
+    if not general.as_json and (adopted or not shown.has_work):
+        show("\n" + (adopted_text(adopted, shown) if adopted else nothing_text(shown)))
     raise typer.Exit(ExitCode.OK if dry_run else _end(shown, adopted))
 
 

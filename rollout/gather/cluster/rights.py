@@ -166,7 +166,7 @@ def adopt_rights(lease_namespace: str, systems: Collection[System] = tuple(Syste
         Right("list", "apps", "deployments", purpose="see whether another system still runs"),
         *(right for right in common if not right.optional),
         *((Right("patch", "apps", "daemonsets", purpose="remove kured's lock"),) if System.KURED in systems else ()),
-        *_fleetlock_rights(systems),
+        *_lease_rights(systems),
         Right(
             *("delete", "", "configmaps", "", lease_namespace, marks.LEASE_NAME),
             purpose="remove the record of a rollout that has ended",
@@ -175,7 +175,7 @@ def adopt_rights(lease_namespace: str, systems: Collection[System] = tuple(Syste
     )
 
 
-def _fleetlock_rights(systems: Collection[System]) -> Iterator[Right]:
+def _lease_rights(systems: Collection[System]) -> Iterator[Right]:
     group, resource, purpose = "coordination.k8s.io", "leases", "see the locks of a FleetLock server"
     yield Right("list", group, resource, purpose=purpose, optional=True)
     if System.FLEETLOCK in systems:
