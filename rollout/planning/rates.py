@@ -5,7 +5,7 @@ budget: pod after pod, as many at a time as it allows, the nodes that are neares
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -119,36 +119,34 @@ class Rates:
 
     def waits(self, nodes: Sequence[Draining], at_once: int) -> Mapping[str, int]:
         """How many seconds longer each of these nodes drains in company than alone: so many at once, in their order."""
-        waits: dict[str, int] = {}
-        for first in range(0, len(nodes), at_once):
-            waits |= self._waits_together(nodes[first : first + at_once])
-        return waits
+        alone = self._alone(nodes)
+        companies = (nodes[first : first + at_once] for first in range(0, len(nodes), at_once))
+        return self._waits(companies, alone)
 
     def waits_beside(
         self, nodes: Iterable[Draining], begins: Mapping[str, int], waits: Mapping[str, int]
     ) -> Mapping[str, int]:
-        """The same where they begin at these times: a node has for company those that drain while it does.
+        """The same where they begin at these times: a node has for company those that begin while the first drains.
 
-        `waits` is how long it may wait at most, so that the company is rather too large than too small.
+        `waits` is how long each may wait at most, so that the company is rather too large than too small.
         """
         order = sorted(nodes, key=lambda node: (begins[node.name], node.name))
-        ends = {node.name: begins[node.name] + self.drains([node])[node.name] + waits[node.name] for node in order}
-        together: dict[tuple[str, ...], Mapping[str, int]] = {}
-        beside: dict[str, int] = {}
-        first = 0
-        for place, node in enumerate(order):
-            while ends[order[first].name] <= begins[node.name] and first < place:
-                first += 1
-            company = tuple(_company(order, first, place, begins, ends))
-            names = tuple(other.name for other in company)
-            if names not in together:
-                together[names] = self._waits_together(company)
-            beside[node.name] = min(waits[node.name], together[names][node.name])
-        return beside
+        alone = self._alone(order)
+        companies: list[list[Draining]] = []
+        end = -1
+        for node in order:
+            if begins[node.name] >= end:
+                companies.append([])
+                end = begins[node.name] + max(1, alone[node.name] + waits[node.name])
+            companies[-1].append(node)
+        return {name: min(waits[name], seconds) for name, seconds in self._waits(companies, alone).items()}
 
-    def _waits_together(self, company: Sequence[Draining]) -> Mapping[str, int]:
-        together = self.drains(company)
-        return {node.name: max(0, together[node.name] - self.drains([node])[node.name]) for node in company}
+    def _alone(self, nodes: Iterable[Draining]) -> Mapping[str, int]:
+        return {node.name: self.drains([node])[node.name] for node in nodes}
+
+    def _waits(self, companies: Iterable[Sequence[Draining]], alone: Mapping[str, int]) -> Mapping[str, int]:
+        together = (self.drains(company).items() for company in companies)
+        return {name: max(0, seconds - alone[name]) for drains in together for name, seconds in drains}
 
     def price(self, nodes: Sequence[Draining]) -> tuple[str, int]:
         """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""
@@ -193,18 +191,6 @@ class SharedDrain:
     def copy(self) -> "SharedDrain":
         """The same, to be changed on its own."""
         return SharedDrain(self.rates, self.seconds, self._passing.copy(), self._held.copy())
-
-
-def _company(
-    order: Sequence[Draining], first: int, place: int, begins: Mapping[str, int], ends: Mapping[str, int]
-) -> Iterator[Draining]:
-    """The node at this place of the order, and those that are not empty when it begins, or begin before it is."""
-    node = order[place]
-    for other in order[first:]:
-        if begins[other.name] > begins[node.name] and begins[other.name] >= ends[node.name]:
-            return
-        if other is node or ends[other.name] > begins[node.name]:
-            yield other
 
 
 def _passing(nodes: Iterable[Draining], key: str) -> int:
