@@ -20,5 +20,5 @@ def login_warnings(
         users = () if facts is None or isinstance(facts, ProbeFailure) else facts.users
         if users:
             names = shortened([str(user) for user in users], _NAMED)
-            message = f"{counted(len(users), 'user')} logged in, {remedy}: {names}"
+            message = f"{counted(len(users), 'user')} logged in ({names}), {remedy}"
             yield PlanWarning(node, f"node/{node}", message, WarningKind.LOGGED_IN)

@@ -72,7 +72,9 @@ def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> No
     planned = rollout(lab, "plan", "-o", "json", "--wait-for-users", "5m")
     (warning,) = [found for found in json.loads(planned.stdout)["warnings"] if found["kind"] == "logged-in"]
     assert warning["node"] == NODE
-    assert warning["message"] == ("2 users logged in, waited for up to 5m (--wait-for-users): core (pts/0), ada (tty1)")
+    assert warning["message"] == (
+        "2 users logged in (core (pts/0), ada (tty1)), waited for up to 5m (--wait-for-users)"
+    )
 
 
 def test_a_host_without_who_is_unknown_and_not_waited_for(lab: Lab, rollout: Rollout) -> None:

@@ -21,6 +21,8 @@ WALL_MESSAGE = "This host will be rebooted for an update of its operating system
 # A `who` that asks systemd names the service before the terminal.
 _LINE = re.compile(r"(\S+)\s+(?:sshd\s+)?(\S+)(?:\s.*)?")
 _TERMINAL = re.compile(r"pts/\d{1,6}|tty[A-Za-z]{0,8}\d{1,4}|[hx]vc\d{1,3}|console|:\d{1,3}(?:\.\d{1,3})?")
+# What no name of a user has, though a host may say so; a directory's names have backslashes and signs for mail.
+_STRANGE = re.compile(r"[^\w.@\\+$…-]")
 _LONGEST_NAME = 32
 _MOST = 100
 
@@ -51,4 +53,4 @@ def _logins(section: str, own: str) -> Iterator[LoggedInUser]:
     for line in section.splitlines():
         match = _LINE.fullmatch(line.strip())
         if match and match[2] != own and _TERMINAL.fullmatch(match[2]):
-            yield LoggedInUser(excerpt(match[1], _LONGEST_NAME), match[2])
+            yield LoggedInUser(_STRANGE.sub("?", excerpt(match[1], _LONGEST_NAME)), match[2])
