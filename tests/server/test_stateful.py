@@ -139,7 +139,8 @@ class Cluster:
         return list(json.loads(body["data"]["slots.json"])["held"]) if body else []
 
     def node(self, name: str) -> Json:
-        node: Json = self.behind.call(lambda: self.behind.store.get(NODES, name))  # type: ignore[assignment]
+        node: Json | None = self.behind.call(lambda: self.behind.store.get(NODES, name))
+        assert node is not None
         return node
 
     def annotations(self, name: str) -> dict[str, str]:
