@@ -4,8 +4,9 @@ import asyncio
 import logging
 import signal
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -16,16 +17,16 @@ from aiohttp import web
 from rollout.errors import InputError
 from rollout.model.text import excerpt
 from rollout.server.answers import Answer, Denied, Kind
+from rollout.server.connections import IDLE_SECONDS, Connections
 from rollout.server.requests import HEADER, Ask, check_request, read_ask
 from rollout.server.settings import Tally
 
 LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
-# Requests at once: each holds a thread while the cluster is asked. Hosts ask again after five minutes.
+# Answers at once: each holds a thread while the cluster is asked. Hosts ask again after five minutes.
 MOST_REQUESTS = 64
 # How long answers that are under way may take once the end is asked for.
 _LAST_ANSWERS = 5.0
-_IDLE_CONNECTION = 15.0
 
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
@@ -78,6 +79,7 @@ class _Front:
         self._endpoints = endpoints
         self._pool = pool
         self._under_way = 0
+        self.connections = Connections()
         self.stopping = False
 
     def application(self) -> web.Application:
@@ -92,38 +94,43 @@ class _Front:
 
     def _handler(self, name: str, act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(request: web.Request) -> web.Response:
-            answer = await self._counted(request, act)
+            with self.connections.asking(request):
+                answer = await self._answer(request, act)
             self._endpoints.tally.count(name, answer.kind)
             return _json(answer)
 
         return handle
 
-    async def _counted(self, request: web.Request, act: Act) -> Answer:
+    async def _answer(self, request: web.Request, act: Act) -> Answer:
         if self.stopping:
             return Answer(Kind.SERVER_STOPPING, "this server is about to end")
+        try:
+            check_request(request.method, request.headers.get(HEADER))
+            body = await self._body(request)
+            return body if isinstance(body, Answer) else await self._counted(read_ask(body), act)
+        except Denied as denied:
+            return denied.answer
+
+    async def _counted(self, ask: Ask, act: Act) -> Answer:
+        """Whoever is slow with a body has not been counted yet, and keeps nobody out."""
         if self._under_way >= MOST_REQUESTS:
             return Answer(Kind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
         self._under_way += 1
         try:
-            return await self._answer(request, act)
-        except Denied as denied:
-            return denied.answer
+            return await self._in_thread(lambda: act(ask))
         finally:
             self._under_way -= 1
 
-    async def _answer(self, request: web.Request, act: Act) -> Answer:
-        check_request(request.method, request.headers.get(HEADER))
+    async def _body(self, request: web.Request) -> bytes | Answer:
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                body = await request.read()
+                return await request.read()
         except TimeoutError:
             return Answer(Kind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s")
         except web.HTTPRequestEntityTooLarge:
             return Answer(Kind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes")
         except (web.RequestPayloadError, ConnectionError) as error:
             return Answer(Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}")
-        ask = read_ask(body)
-        return await self._in_thread(lambda: act(ask))
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
@@ -175,7 +182,7 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
             front.application(),
             access_log=None,
             logger=_SILENT,
-            keepalive_timeout=_IDLE_CONNECTION,
+            keepalive_timeout=IDLE_SECONDS,
             shutdown_timeout=_LAST_ANSWERS,
         )
         await runner.setup()
@@ -183,10 +190,21 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
             site = web.TCPSite(runner, listening.host or None, listening.port, ssl_context=tls)
             await _started(site, listening)
             ready(_url(runner, secure=tls is not None))
-            await _asked_to_end()
+            async with _watched(front.connections, runner):
+                await _asked_to_end()
             front.stopping = True
         finally:
             await runner.cleanup()
+
+
+@asynccontextmanager
+async def _watched(connections: Connections, runner: web.AppRunner) -> AsyncIterator[None]:
+    assert runner.server is not None  # noqa: S101 - it is set up
+    watching = asyncio.create_task(connections.watch(runner.server))
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 async def _started(site: web.TCPSite, listening: Listening) -> None:

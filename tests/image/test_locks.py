@@ -37,6 +37,8 @@ def test_what_is_asked_for_is_locked_with_hashes(name: str) -> None:
 def test_nothing_of_the_lab_is_locked_for_the_image() -> None:
     text = (ROOT / ".ci" / "requirements.lock").read_text()
     locked = {package for package, _, _ in _ENTRY.findall(text)}
-    # aiohttp is among kubernetes' own dependencies
-    lab = {canonicalize_name(Requirement(line).name) for line in EXTRAS["lab"]}
-    assert not locked & (lab - {"aiohttp"})
+    lab, served = (
+        {canonicalize_name(Requirement(line).name) for line in EXTRAS[name]} for name in ("lab", "fleetlock")
+    )
+    assert not locked & (lab - served)
+    assert served <= locked

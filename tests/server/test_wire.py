@@ -5,7 +5,6 @@ import ipaddress
 import json
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,12 +14,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.server.http import LARGEST_BODY, MOST_REQUESTS
 from tests.apply.conftest import command
-from tests.server.conftest import Client, Serving, slots_of, workers
+from tests.server.conftest import Client, Serving, slots_of, wait_for, workers
 
 BODY = b'{"client_params":{"id":"%s","group":"default"}}'
 
@@ -109,21 +109,20 @@ def test_a_slow_body_is_given_up_and_keeps_nobody_waiting(server: Serving) -> No
     assert b"body_timeout" in answer
 
 
-def test_more_requests_than_there_is_room_for_are_put_off(server: Serving) -> None:
-    host, port = server.url.split("//")[1].split("/")[0].rsplit(":", 1)
-    head = "POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\nContent-Length: 50\r\n\r\n{"
-    idle = [socket.create_connection((host, int(port)), timeout=60) for _ in range(MOST_REQUESTS)]
+def test_more_requests_than_there_is_room_for_are_put_off(server: Serving, lab: Lab) -> None:
+    """While the cluster does not answer; the process itself still says that it is well."""
+    lab.inflict(ApiFault(answer=FaultAnswer.HANG))
+    asked_as = Client(lab, workers(lab)[0]).id
     try:
-        for connection in idle:
-            connection.sendall(head.encode())
-        deadline = time.monotonic() + 8
-        while (answer := server.ask("pre-reboot", "0" * 32, "workers")).status != 503:
-            assert time.monotonic() < deadline
-        assert answer.kind == "server_busy"
-        assert server.get("/healthz") == (200, "ok\n")
+        with ThreadPoolExecutor(2 * MOST_REQUESTS) as pool:
+            asks = [pool.submit(server.ask, "steady-state", asked_as, "workers") for _ in range(2 * MOST_REQUESTS)]
+            wait_for(lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks))
+            assert server.get("/healthz") == (200, "ok\n")
+            lab.behave()
+            assert {ask.result().status for ask in asks} <= {200, 503}
     finally:
-        for connection in idle:
-            connection.close()
+        lab.behave()
+    wait_for(lambda: server.get("/readyz")[0] == 200)
 
 
 def test_it_says_how_it_is_and_what_it_has_answered(server: Serving) -> None:
