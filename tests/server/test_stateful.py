@@ -8,14 +8,14 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiUnavailableError, RolloutError
@@ -35,7 +35,7 @@ from rollout.server.requests import Ask
 from rollout.server.server import Server, under_way
 from rollout.server.settings import ServerSettings, World
 from rollout.server.turns import NoShell
-from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
+from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put, until
 from tests.execution.fake_cluster import FakeCluster, FakeServer
 
 SLOTS, AWAY = 2, 3
@@ -196,8 +196,8 @@ class Asking(RuleBasedStateMachine):
         self.cluster = Cluster()
         self.granted: set[str] = set()
         self.replicas: list[Replica] = []
-        self.rollout: ExitStack | None = None
         self.notices: list[str] = []
+        self.failures: list[BaseException] = []
         self.begin()
 
     def begin(self) -> None:
@@ -218,6 +218,7 @@ class Asking(RuleBasedStateMachine):
         server = ending.__enter__()
         hurried = replace(server.service, releases=replace(server.service.releases, wait=0.3))
         server = replace(server, service=hurried)
+        until(lambda: not server.why_not_ready())
         self.replicas.append(Replica(server, api, ending))
 
     def asked(self, name: str, number: int) -> Ask:
@@ -232,6 +233,32 @@ class Asking(RuleBasedStateMachine):
         if answer.is_yes:
             self.judge(name, answer)
 
+    @rule(name=st.sampled_from(NAMES), number=st.integers(0, 1))
+    def ask_patiently(self, name: str, number: int) -> None:
+        """Again and again, by turns of all servers: until it is granted, or a while has passed."""
+        deadline = time.monotonic() + 1.5
+        while time.monotonic() < deadline and name not in self.granted:
+            self.ask(name, number)
+            number += 1
+            time.sleep(0.02)
+
+    @rule(names=st.lists(st.sampled_from(NAMES), min_size=2, max_size=4, unique=True))
+    def ask_all_at_once(self, names: list[str]) -> None:
+        """In threads of their own; a yes among them is judged while the others are still asking."""
+        threads = [threading.Thread(target=self.keep, args=(name, number)) for number, name in enumerate(names)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        failures, self.failures = self.failures, []
+        assert not failures, failures
+
+    def keep(self, name: str, number: int) -> None:
+        try:
+            self.ask_patiently(name, number)
+        except BaseException as error:  # noqa: BLE001 - of a thread, told by the rule that started it
+            self.failures.append(error)
+
     def judge(self, name: str, answer: Answer) -> None:
         """A yes, held against the cluster as it stands at that moment."""
         assert self.cluster.is_cordoned(name), answer
@@ -240,7 +267,6 @@ class Asking(RuleBasedStateMachine):
         assert self.cluster.annotations(name)["node-rollout.dev/run"] == slot["run"]
         assert self.cluster.annotations(name)["node-rollout.dev/phase"] == "rebooting"
         assert self.cluster.lease_run().startswith("fleetlock-")
-        assert self.rollout is None, "a rollout of a person holds the lock"
         self.granted.add(name)
         assert len(self.granted) <= SLOTS
 
@@ -251,12 +277,13 @@ class Asking(RuleBasedStateMachine):
         if answer.is_yes and name in self.granted:
             assert not before.endswith("-0") or not self.cluster.is_cordoned(name) or not self.cluster.slots()
 
-    @precondition(lambda self: self.granted)
-    @rule(data=st.data())
-    def reboot_granted(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(sorted(self.granted)))
-        self.cluster.reboot(name)
-        self.granted.discard(name)
+    @rule(index=st.integers(0, SLOTS - 1))
+    def reboot_granted(self, index: int) -> None:
+        """No precondition: what draws is not to know what threads have come to."""
+        if granted := sorted(self.granted):
+            name = granted[index % len(granted)]
+            self.cluster.reboot(name)
+            self.granted.discard(name)
 
     @rule(name=st.sampled_from(NAMES))
     def reboot_without_asking(self, name: str) -> None:
@@ -271,10 +298,10 @@ class Asking(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    @precondition(lambda self: len(self.replicas) < 2)
     @rule()
     def a_server_starts(self) -> None:
-        self.begin()
+        if len(self.replicas) < 2:
+            self.begin()
 
     @rule(number=st.integers(0, 1))
     def a_server_is_killed(self, number: int) -> None:
@@ -293,8 +320,6 @@ class Asking(RuleBasedStateMachine):
     @rule()
     def somebody_aborts(self) -> None:
         """By force: whoever holds the lock is passed over."""
-        if self.rollout is not None:
-            return
         options = RunOptions(4, "ann", lease_seconds=1, unlock=self.cluster.lease_run(), api_patience=2.0)
         ports = Ports(FakeCluster(self.cluster.behind), Hosts(), SystemClock(), Observers(()))
         with_rebooting = set(self.granted)
@@ -305,29 +330,21 @@ class Asking(RuleBasedStateMachine):
         # by a person's decision hosts that were granted may reboot at any time
         self.granted -= with_rebooting
 
-    @precondition(lambda self: self.rollout is None)
-    @rule()
-    def a_rollout_begins(self) -> None:
+    @rule(number=st.integers(0, 1))
+    def a_rollout_runs(self, number: int) -> None:
+        """A person's rollout holds the lock, where it gets it: nobody is granted anything meanwhile."""
         terms = LeaseTerms("kube-system", "ann", "run-1", 1, 2.0, waits=False)
-        stack = ExitStack()
         try:
-            stack.enter_context(LeaseLock(FakeCluster(self.cluster.behind), SystemClock(), terms))
+            with LeaseLock(FakeCluster(self.cluster.behind), SystemClock(), terms):
+                for name in NAMES:
+                    answer = self.server(number).service.pre_reboot(self.asked(name, number))
+                    assert not answer.is_yes, answer
         except RolloutError:
             return
-        self.rollout = stack
-
-    @precondition(lambda self: self.rollout is not None)
-    @rule()
-    def the_rollout_ends(self) -> None:
-        assert self.rollout is not None
-        self.rollout.close()
-        self.rollout = None
 
     def teardown(self) -> None:
         """Once every host has come back and reported, nothing is left of it all."""
         try:
-            if self.rollout is not None:
-                self.rollout.close()
             self.settle()
             assert self.cluster.most <= SLOTS
             assert not [notice for notice in self.notices if "internal error" in notice], self.notices
