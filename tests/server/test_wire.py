@@ -138,7 +138,7 @@ def test_many_asks_at_once_are_all_answered(server: Serving) -> None:
     assert set(answers) == {"unknown_id"}
 
 
-def test_it_serves_https_with_the_operatorsnew_certificate(lab: Lab, tmp_path: Path) -> None:
+def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path) -> None:
     certificate, key = new_certificate(tmp_path)
     process = command(
         lab, tmp_path, "fleetlock", "--listen", "127.0.0.1:0", "--tls-cert", str(certificate), "--tls-key", str(key)
