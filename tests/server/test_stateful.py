@@ -35,8 +35,9 @@ from rollout.server.requests import Ask
 from rollout.server.server import Server, under_way
 from rollout.server.settings import ServerSettings, World
 from rollout.server.turns import NoShell
-from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put, until
+from tests.execution.drains import Json, add_pod, end_pods_at_once, owner, put
 from tests.execution.fake_cluster import FakeCluster, FakeServer
+from tests.waiting import wait_until
 
 SLOTS, AWAY = 2, 3
 NAMES = ("a", "b", "c", "d")
@@ -139,7 +140,8 @@ class Cluster:
         return list(json.loads(body["data"]["slots.json"])["held"]) if body else []
 
     def node(self, name: str) -> Json:
-        node: Json = self.behind.call(lambda: self.behind.store.get(NODES, name))  # type: ignore[assignment]
+        node = self.behind.call(lambda: self.behind.store.get(NODES, name))
+        assert node is not None
         return node
 
     def annotations(self, name: str) -> dict[str, str]:
@@ -218,7 +220,7 @@ class Asking(RuleBasedStateMachine):
         server = ending.__enter__()
         hurried = replace(server.service, releases=replace(server.service.releases, wait=0.3))
         server = replace(server, service=hurried)
-        until(lambda: not server.why_not_ready())
+        wait_until(lambda: not server.why_not_ready())
         self.replicas.append(Replica(server, api, ending))
 
     def asked(self, name: str, number: int) -> Ask:
