@@ -16,6 +16,7 @@ import typer
 from rollout import __version__
 from rollout.cli import failures
 from rollout.cli.commands.abort import abort
+from rollout.cli.commands.adopt import adopt
 from rollout.cli.commands.apply import apply
 from rollout.cli.commands.check_update import check_update
 from rollout.cli.commands.demo import demo
@@ -105,6 +106,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     unpause: "End a pause.",
     release: "End the hold of a version that failed on too many nodes.",
     history: "List this machine's runs, or show one as a timeline.",
+    adopt: "Clean up what another reboot coordinator left on the nodes.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
     known_hosts: "Scan the Nodes' host keys into a known_hosts file.",

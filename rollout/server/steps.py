@@ -79,7 +79,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     check_node(context, context.cluster.ask(lambda api: read_node(api, context.name)))
     context.gates.before_node(context)
-    claim(context.task, "", exclude=bool(context.policy.exclude_from_load_balancers))
+    claim(context.task, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
     return replace(progress, marked=True).to(Phase.CORDONED)
 
 

@@ -140,7 +140,7 @@ class Cluster:
         return list(json.loads(body["data"]["slots.json"])["held"]) if body else []
 
     def node(self, name: str) -> Json:
-        node = self.behind.call(lambda: self.behind.store.get(NODES, name))
+        node: Json | None = self.behind.call(lambda: self.behind.store.get(NODES, name))
         assert node is not None
         return node
 

@@ -26,7 +26,7 @@ _THIS_MACHINES = {
     "interactive": "no operator is there to be asked",
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
-_WRITTEN = frozenset({"journal", "metrics_textfile"})
+_WRITTEN = frozenset({"journal", "log_file", "metrics_textfile"})
 # They are read there, not here.
 _READ = frozenset(
     {

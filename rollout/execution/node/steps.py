@@ -9,6 +9,7 @@ from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.balancers import await_exclusion
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.courtesy import delay_drain, delay_reboot, report_replaced
 from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
@@ -85,7 +86,8 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     check_node(context, node)
     context.gates.before_node(context)
     staged_version = facts.update.new_version if context.planned.staged else ""
-    claim(context.task, staged_version, exclude=bool(context.policy.exclude_from_load_balancers))
+    before = claim(context.task, staged_version, facts, exclude=bool(context.policy.exclude_from_load_balancers))
+    report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
 
 
@@ -133,6 +135,7 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
     if context.own is not None:
         raise NodeFailure(Outcome.ABORTED, context.own.message, reason=context.own.reason)
     await_exclusion(context)
+    delay_drain(context)
     context.gates.before_drain(context)
     if not mark_phase(context.task, Phase.DRAINING).unschedulable:
         raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
@@ -146,6 +149,8 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
+    if not progress.drains:
+        delay_reboot(context)
     context.gates.before_reboot(context)
     try:
         last_look(context.drain)
@@ -185,7 +190,8 @@ def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
     check_version(context.planned, progress.staged_version, boot)
     context.gates.after_reboot(context, boot)
-    give_back(context.task, Outcome.SUCCEEDED, boot.version)
+    before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
+    report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
     return progress.to(Phase.DONE)
 
 

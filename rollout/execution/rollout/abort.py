@@ -33,6 +33,7 @@ from rollout.execution.record.unfinished import Begun, Unfinished, look
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.fleetlock import Slots
 from rollout.model.host import Host
 from rollout.model.memory import Pause
@@ -76,7 +77,9 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         if unfinished is None:
             return Aborted(run, (), {})
         events = undone_events(ports.api, unfinished.run, report)
-        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events)
+        plan = unfinished.record.plan
+        courtesy = plan.policy.courtesy if plan else CourtesyPolicy()
+        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events, courtesy)
         nodes = (*unfinished.begun, *unfinished.failed)
         attended = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
         with events, ports.shell.attending(attended):
@@ -128,6 +131,7 @@ class _Undoing:
     report: Reporter
     wait: float
     events: EventWriter
+    courtesy: CourtesyPolicy
 
     def all(self, nodes: tuple[Begun, ...]) -> list[NodeResult]:
         """Undo every node, some side by side."""
@@ -136,7 +140,8 @@ class _Undoing:
 
     def _undo_node(self, begun: Begun) -> NodeResult:
         clock = self.ports.clock
-        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, clock.monotonic())
+        started = clock.monotonic()
+        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, started, self.courtesy)
         message = ""
         try:
             self._undo(task, begun.phase)
