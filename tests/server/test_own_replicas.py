@@ -1,9 +1,12 @@
 """The printed Deployment on a lab: every node can be drained, those with the server's own pods as well."""
 
 import json
+import re
+import ssl
 import subprocess
 import sysconfig
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,8 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import NodeGroup, Role, Scenario
 from tests.conftest import StartLab
 from tests.ended import end_of, start
-from tests.server.serving import await_true, reboot, serving
+from tests.server.certificates import new_certificate
+from tests.server.serving import Server, await_true, free_port, reboot, serving
 
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
 NAME = "node-rollout-fleetlock"
@@ -24,8 +28,9 @@ NAME = "node-rollout-fleetlock"
 APPLIED = ("Namespace", "Deployment", "PodDisruptionBudget")
 
 
-def printed(home: Path, variables: Mapping[str, str]) -> list[dict[str, Any]]:
-    ended = end_of(start(home, variables, ("manifests", "fleetlock", "--image", "registry.example/node-rollout:1")))
+def printed(home: Path, variables: Mapping[str, str], *arguments: str) -> list[dict[str, Any]]:
+    words = ("manifests", "fleetlock", "--image", "registry.example/node-rollout:1", *arguments)
+    ended = end_of(start(home, variables, words))
     assert ended.code == ExitCode.OK, ended.stderr
     return [item for item in yaml.safe_load_all(ended.stdout) if item["kind"] in APPLIED]
 
@@ -62,3 +67,32 @@ def test_each_node_is_drained_whoever_runs_there(workers: int, start_lab: StartL
     score = lab.scoreboard()
     assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ())
     assert set(score.reboots.values()) == {1}
+
+
+def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) -> None:
+    """Its words and variables, with this machine's folders in place of what is mounted."""
+    lab = start_lab("default", nodes=2, speed=30)
+    (tmp_path / "cluster.toml").write_text('[fleetlock]\ngroup = ["workers=1"]\n')
+    documents = printed(tmp_path, lab.environment, "--tls-secret", "lock-tls", "--config", "cluster.toml")
+    (deployment,) = (item for item in documents if item["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (tmp_path / "settings").mkdir()
+    (tmp_path / "cluster.toml").rename(tmp_path / "settings" / "rollout.toml")
+    (tmp_path / "tls").mkdir()
+    certificate, _ = new_certificate(tmp_path / "tls")
+    mounted = partial(re.sub, "^(/etc/rollout|/tmp)(?=/|$)", str(tmp_path))
+    variables = {entry["name"]: mounted(entry["value"]) for entry in container["env"] if "value" in entry}
+    own = {"ROLLOUT_NODE_NAME": "worker-1", "ROLLOUT_POD_NAME": "x", "ROLLOUT_POD_NAMESPACE": "node-rollout"}
+    environment = {"KUBECONFIG": str(lab.kubeconfig), **variables, **own}
+    port = free_port()
+    words = [mounted(word).replace(":8080", f"127.0.0.1:{port}") for word in container["args"]]
+    process = start(tmp_path, environment, words)
+    server = Server(lab, tmp_path, (), port, ssl.create_default_context(cafile=str(certificate)), process)
+    try:
+        await_true(lambda: server.is_ready or not server.is_alive, "the server is ready")
+        assert server.pre_reboot("worker-1", "default").kind == "unknown_group"
+    finally:
+        process.terminate()
+        ended = end_of(process)
+    assert ended.code == 0, ended.stderr
+    assert "warning" not in ended.stderr
