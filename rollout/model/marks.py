@@ -51,6 +51,15 @@ CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
 KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
 KURED_NEEDED = "weave.works/kured-most-recent-reboot-needed"
 KURED_LOCK = "weave.works/kured-node-lock"
+KURED_NEEDED = "weave.works/kured-most-recent-reboot-needed"
+# The reboot manager (KRM) writes `Rebooting` together with its cordon, and `Ready` when it takes that back.
+KRM_STATUS = "rebootmanager/status"
+KRM_REBOOTING = "Rebooting"
+# The coreos-reboot-operator (CRO) goes by the mere presence of its annotations.
+CRO_PREFIX = "reboot-agent.v1.demo.local/"
+CRO_IN_HAND = (CRO_PREFIX + "reboot", CRO_PREFIX + "reboot-in-progress")
+# The Leases of poseidon's FleetLock server, by its groups: `fleetlock-<group>`.
+FLEETLOCK_LEASE_PREFIX = "fleetlock-"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
@@ -64,6 +73,8 @@ COMPAT_LASTING = frozenset({FLUO_CHECKED, FLUO_ID, FLUO_GROUP, KURED_NEEDED})
 COMPAT = COMPAT_LASTING | {FLUO_STATUS, FLUO_NEW_VERSION, FLUO_NEEDED, FLUO_VERSION, KURED_IN_PROGRESS}
 
 RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
+# FLUO's and CLUO's agents remember by it whether a cordon is theirs.
+MADE_UNSCHEDULABLE = "agent-made-unschedulable"
 # What FLUO and CLUO write on a node that they have in hand, after their prefix, with the value "true".
 OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")
@@ -71,4 +82,6 @@ OPERATOR_LABELS = ("before-reboot", "after-reboot")
 LEASE_NAME = "node-rollout"
 # The ConfigMap of what outlives a rollout, beside the record.
 MEMORY_NAME = "node-rollout-memory"
+# The ConfigMap of FleetLock's slots.
+SLOTS_NAME = "node-rollout-fleetlock"
 LEASE_NAMESPACE = "kube-system"

@@ -30,15 +30,10 @@ def waiting(courtesy: CourtesyPolicy, planned: PlannedNode, now: datetime) -> Fi
     return _joined(courtesy, fluo, {marks.KURED_NEEDED: _written(now)})
 
 
-def announced(courtesy: CourtesyPolicy, facts: HostFacts, now: datetime) -> Fields:
-    """What a node has from its cordon on."""
-    update, at = facts.update, _written(now)
-    said = {
-        marks.FLUO_ID: facts.os_id,
-        marks.FLUO_GROUP: facts.group,
-        marks.FLUO_VERSION: facts.running_version,
-    }
-    fluo = _fluo(said, update.operation, update.new_version, needed="true", checked=str(update.last_checked))
+def announced(courtesy: CourtesyPolicy, facts: HostFacts | None, now: datetime) -> Fields:
+    """What a node has from its cordon on; without facts, as a FleetLock server has none, no more than that."""
+    at, needed = _written(now), {marks.FLUO_NEEDED: "true"}
+    fluo = _of_host(facts) if facts else Fields(needed, needed)
     fields = _joined(courtesy, fluo, {marks.KURED_IN_PROGRESS: at, marks.KURED_NEEDED: at})
     return Fields({**fields.labels, **node_labels(courtesy.pre_reboot_node_labels)}, fields.annotations)
 
@@ -47,6 +42,16 @@ def settled(courtesy: CourtesyPolicy, version: str) -> Fields:
     """What a node has that is rebooted and proven, and runs this version; for as long as nobody changes it."""
     fields = _joined(courtesy, _fluo({marks.FLUO_VERSION: version}, UpdateOperation.IDLE, "", needed="false"), {})
     return Fields({**fields.labels, **node_labels(courtesy.post_reboot_node_labels)}, fields.annotations)
+
+
+def _of_host(facts: HostFacts) -> Fields:
+    update = facts.update
+    said = {
+        marks.FLUO_ID: facts.os_id,
+        marks.FLUO_GROUP: facts.group,
+        marks.FLUO_VERSION: facts.running_version,
+    }
+    return _fluo(said, update.operation, update.new_version, needed="true", checked=str(update.last_checked))
 
 
 def _fluo(

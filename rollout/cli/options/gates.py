@@ -13,6 +13,7 @@ from rollout.errors import UsageError
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count, Duration
+from rollout.planning.rivals import RIVALS
 from rollout.planning.windows import fluo_window
 
 _GATES = GatePolicy()
@@ -27,6 +28,12 @@ PrometheusUrl = Annotated[
         "URL",
         read=values.prometheus_url,
     ),
+]
+
+
+IgnoreRivalOption = Annotated[
+    list[str] | None,
+    Flag(NODES, f"Ignore this rival: {', '.join(RIVALS)}. Repeatable.", "NAME", read=values.rival),
 ]
 
 
@@ -120,15 +127,7 @@ class GateOptions:
     soak: Annotated[
         Duration, Flag(WAVES, "How long to soak: the pause between two waves.", "DURATION", read=values.duration)
     ] = _GATES.soak
-    ignore_rival: Annotated[
-        list[str] | None,
-        Flag(
-            NODES,
-            "Ignore this rival: locksmithd, fluo, cluo, kured or system-upgrade-controller. Repeatable.",
-            "NAME",
-            read=values.rival,
-        ),
-    ] = None
+    ignore_rival: IgnoreRivalOption = None
 
     def added_to(self, policy: Policy) -> Policy:
         """The policy with these gates."""

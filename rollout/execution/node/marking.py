@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, FencedError, StepError
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.task import NodeTask
 from rollout.gather.cluster.snapshot import read_node
@@ -34,7 +34,7 @@ class MarksGoneError(StepError):
     """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
 
 
-def claim(task: NodeTask, staged_version: str, facts: HostFacts, *, exclude: bool = False) -> Node:
+def claim(task: NodeTask, staged_version: str, facts: HostFacts | None, *, exclude: bool = False) -> Node:
     """Annotate and cordon, in one write, which takes the soft taint away: the node waits no longer.
 
     A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
@@ -90,6 +90,21 @@ def is_excluded_by_us(task: NodeTask) -> bool:
 def mark_phase(task: NodeTask, phase: Phase) -> Node:
     """Write the phase that begins."""
     return _write(task, lambda node: _annotations(_ours(task, node), {marks.PHASE: phase.value}))
+
+
+def mark_granted(task: NodeTask) -> None:
+    """Write that the host of a drained node may reboot; `DrainError` where the node is not drained, or not cordoned.
+
+    Of two processes, one that grants and one that gives back, the API server lets the first to write have its way.
+    """
+
+    def change(node: Node) -> dict[str, Any]:
+        phase = _ours(task, node).annotations.get(marks.PHASE)
+        if phase not in (Phase.DRAINED, Phase.REBOOTING) or not node.unschedulable:
+            raise DrainError(f"{task.name} is {phase}{'' if node.unschedulable else ', and not cordoned'}")
+        return _annotations(node, {marks.PHASE: Phase.REBOOTING.value})
+
+    _write(task, change)
 
 
 def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:

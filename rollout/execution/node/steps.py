@@ -42,13 +42,19 @@ from rollout.model.progress import Findings, NodeResult, Outcome, Phase
 from rollout.planning.eligibility import reason_of
 from rollout.planning.rivals import marks_on
 
+Step = Callable[[NodeContext, Progress], Progress]
+
 _MOST_DRAINS = 3
 # How long a report may take when the API server is away too.
 _LOOK_SECONDS = 10.0
 
 
-def process_node(context: NodeContext) -> NodeResult:
-    """Take one node from where it stands to done, or to failed; never raises for what may happen to a node."""
+def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None) -> NodeResult:
+    """Take one node from where it stands to done, or to failed; never raises for what may happen to a node.
+
+    `steps` are taken in place of those of the same phases: by whoever asks hosts in another way.
+    """
+    steps = {**_STEPS, **(steps or {})}
     progress, shell = Progress(), RememberingShell(context.host.shell)
     context = replace(context, host=replace(context.host, shell=shell))
     try:
@@ -56,7 +62,7 @@ def process_node(context: NodeContext) -> NodeResult:
             progress = take_up(context)
         while not is_final(progress.phase):
             context.report.step(context.name, progress.phase)
-            step = _STEPS[progress.phase]
+            step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
         return _with_findings(context, _failed(context, progress, error), shell)
@@ -77,7 +83,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         message = f"not started: {facts.message}"
         raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
     _check_host(context, facts)
-    _check_node(context, node)
+    check_node(context, node)
     context.gates.before_node(context)
     staged_version = facts.update.new_version if context.planned.staged else ""
     before = claim(context.task, staged_version, facts, exclude=bool(context.policy.exclude_from_load_balancers))
@@ -101,7 +107,8 @@ def _check_host(context: NodeContext, facts: HostFacts) -> None:
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.SHUTDOWN_PENDING)
 
 
-def _check_node(context: NodeContext, node: Node) -> None:
+def check_node(context: NodeContext, node: Node) -> None:
+    """`NodeFailure` where a node that nobody has begun may not be begun any more."""
     if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
     if not node.is_ready:
@@ -150,7 +157,7 @@ def _reboot(context: NodeContext, progress: Progress) -> Progress:
         mark_phase(context.task, Phase.REBOOTING)
         ask_for_reboot(context)
     except RefilledError as error:
-        return _drain_again(context, progress, error)
+        return drain_again(context, progress, error)
     return progress.to(Phase.REBOOTING)
 
 
@@ -158,12 +165,12 @@ def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
     try:
         boot = await_boot(context, in_doubt=progress.in_doubt)
     except RefilledError as error:
-        return _drain_again(context, progress, error)
+        return drain_again(context, progress, error)
     mark_phase(context.task, Phase.BOOTED)
     return replace(progress, boot=boot).to(Phase.BOOTED)
 
 
-def _drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
+def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
     """Back to draining; the host, which is in the boot from before, is asked anew once the node is empty."""
     if progress.drains >= _MOST_DRAINS:
         raise refilled
@@ -194,7 +201,7 @@ def _boot(progress: Progress) -> BootFacts:
     return progress.boot
 
 
-_STEPS: Mapping[Phase, Callable[[NodeContext, Progress], Progress]] = {
+_STEPS: Mapping[Phase, Step] = {
     Phase.PENDING: _begin,
     Phase.CORDONED: _start_drain,
     Phase.DRAINING: _drain,

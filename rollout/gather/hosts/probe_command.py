@@ -12,6 +12,7 @@ seconds apart, before it gives up.
 
 MARKER = "@@rollout-probe"
 EXIT_MARKER = "@@exit"
+FILE_MARKER = "@@file"
 
 _BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager GetStatus"
 _CLIENT_CALL = "update_engine_client -status"
@@ -52,6 +53,12 @@ do if [ -r "$dir/update.conf" ]; then cat "$dir/update.conf"; echo; fi; done
 mark boot-id; cat /proc/sys/kernel/random/boot_id
 mark machine-id; cat /etc/machine-id
 mark locksmithd; run 5 systemctl is-active locksmithd
+mark zincati
+if [ -d /usr/lib/zincati ] || [ -d /etc/zincati ]; then
+  run 5 systemctl is-active zincati
+  for file in /usr/lib/zincati/config.d/*.toml /run/zincati/config.d/*.toml /etc/zincati/config.d/*.toml
+  do if [ -r "$file" ]; then printf '{FILE_MARKER} %s\n' "$file"; cat "$file"; echo; fi; done
+fi
 mark may-reboot
 if [ "$(id -u)" = 0 ]; then echo root
 elif run 5 sudo -n -l systemctl reboot >/dev/null; then

@@ -78,6 +78,7 @@ class Machine:
         timings: HostTimings | None = None,
         group: str = "stable",
         locksmithd: bool = False,
+        zincati: bool = False,
     ) -> None:
         self.name = name
         self.address = address
@@ -91,9 +92,9 @@ class Machine:
         self.observers: list[MachineObserver] = []
         self.files: dict[str, str] = {}
         self.journal: list[str] = []
+        self.units = Units(locksmithd=locksmithd, zincati=zincati)
         self.sessions: list[str] = []
         self.told: list[str] = []
-        self.units = Units(locksmithd=locksmithd)
         self.release: Release = release_of(version)
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
