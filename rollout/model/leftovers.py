@@ -29,22 +29,15 @@ class Cordon(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CordonWriter:
-    """The field manager that cordoned a node, as the API server has written it down, and which names it wrote beside.
+class WrittenNode:
+    """A Node, and the field managers that wrote it, as the API server has noted them.
 
-    The names are those of annotations and labels.
+    `cordoned_by` is empty where that is not known, or there is no cordon; `written_by` is by annotation and label.
     """
 
-    manager: str
-    names: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenNode:
-    """A Node, and who cordoned it: None where that is not known."""
-
     node: Node
-    writer: CordonWriter | None = None
+    cordoned_by: str = ""
+    written_by: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
