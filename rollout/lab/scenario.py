@@ -64,6 +64,16 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"the update state {self.state} needs a version in `to`")
 
 
+class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host whose Zincati asks the scenario's FleetLock server before it reboots.
+
+    `postponements`: how often somebody who is logged in puts a granted reboot off, by a minute each time.
+    """
+
+    group: str = "default"
+    postponements: Count = 0
+
+
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be said of a host, by its group or by an override; None leaves what was said before.
 
@@ -87,6 +97,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     faults: HostFaults | None = None
     flaps: tuple[tuple[float, bool], ...] | None = None
     address_of: Name | None = None
+    zincati: ZincatiHost | None = None
 
 
 class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -187,7 +198,10 @@ class FleetLease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind."""
+    """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind.
+
+    `fleetlock` is the base URL that hosts with Zincati ask; while it is empty they ask nobody.
+    """
 
     description: str
     nodes: tuple[NodeGroup, ...]
@@ -202,6 +216,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_faults: tuple[ApiFault, ...] = ()
     denials: tuple[Denial, ...] = ()
     clock_ahead: float = 0.0
+    fleetlock: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what could not be told apart later."""

@@ -103,6 +103,7 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     clock, rng = LabClock(speed, ahead=scenario.clock_ahead), random.Random(scenario.seed)
     client_key = credentials.new_client_key()
     fleet = _fleet(scenario, plans, clock=clock, rng=rng, client_key=client_key)
+    fleet.use_fleetlock(scenario.fleetlock)
     authority, token = credentials.new_authority(datetime.now(UTC)), credentials.new_token()
     store = ObjectStore(now=clock.now)
     api = ApiServer(

@@ -67,6 +67,19 @@ MARKS = [
     ("cro", {"annotations": {"reboot-agent.v1.demo.local/reboot": ""}}),
     ("cro", {"annotations": {"reboot-agent.v1.demo.local/reboot-in-progress": ""}}),
     ("krm", {"annotations": {"rebootmanager/status": "Rebooting"}}),
+    (
+        "kured",
+        {
+            "annotations": {
+                "weave.works/kured-reboot-in-progress": "2026-02-02T00:00:00Z",
+                "node-rollout.dev/run": "0123456789abcdef",
+                "node-rollout.dev/phase": "failed",
+                "node-rollout.dev/boot-id-before": "b1",
+                "node-rollout.dev/replaced": '{"annotations":{"weave.works/kured-reboot-in-progress":'
+                '["2026-01-01T00:00:00Z",null]}}',
+            }
+        },
+    ),
 ]
 NO_MARKS = [
     {
@@ -79,6 +92,16 @@ NO_MARKS = [
     {"labels": {FLUO + "before-reboot": "false", FLUO + "reboot-needed": "true", FLUO + "group": "stable"}},
     {"annotations": {"weave.works/kured-most-recent-reboot-needed": "2026-01-01T00:00:00Z"}},
     {"annotations": {"rebootmanager/status": "Ready", "reboot-agent.v1.demo.local/reboot-needed": ""}},
+    {
+        "annotations": {
+            "weave.works/kured-reboot-in-progress": "2026-01-01T00:00:00Z",
+            "node-rollout.dev/run": "0123456789abcdef",
+            "node-rollout.dev/phase": "failed",
+            "node-rollout.dev/boot-id-before": "b1",
+            "node-rollout.dev/replaced": '{"annotations":{"weave.works/kured-reboot-in-progress":'
+            '["2026-01-01T00:00:00Z",null]}}',
+        }
+    },
     {
         "labels": {FLUO + "before-reboot": "true"},
         "annotations": {

@@ -19,6 +19,8 @@ from rollout.cli.main import app
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import adopt_rights
 from rollout.lab.api.access import Grant, grants_of
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.marks import LEASE_NAMESPACE
@@ -36,7 +38,25 @@ QUIET = (
     *(("pause", "worker-1"), ("unpause", "worker-1"), ("pause", "--all"), ("unpause", "--all")),
     *(("release", "--all"), ("status", "--run"), ("history",), ("resume", "--yes"), ("abort", "--yes")),
     ("known-hosts", "--out", "known_hosts", "--yes"),
+    ("fleetlock", "status"),
 )
+# Of a FleetLock server that is gone: an abort frees it.
+SLOT: Json = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "node-rollout-fleetlock", "namespace": "kube-system"},
+    "data": {
+        "slots.json": json.dumps(
+            {
+                "format_version": "1.0",
+                "held": [
+                    {"group": "default", "node": "worker-1", "node_uid": "u", "id": "i"}
+                    | {"run": "fleetlock-1", "since": "2026-11-23T01:00:00Z", "boot_id": "b"}
+                ],
+            }
+        )
+    },
+}
 
 
 def printed(run: Run, *arguments: str) -> tuple[Grant, ...]:
@@ -84,6 +104,7 @@ def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: P
     assert sum(lab.scoreboard().reboots.values()) == 4
     kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", *QUICK)
     assert run("status", "--run").code == ExitCode.OK
+    lab.call(lambda: lab.store.create(CONFIGMAPS, SLOT))
     assert run("abort", "--yes", *QUICK).code == ExitCode.OK
     assert_used_is_printed(lab, grants)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rollout.cli.log import stage
 from rollout.cli.stages.gather import Connections, with_patience
 from rollout.errors import ApiError, BlockedError, IncompleteError, LockedError, UsageError
 from rollout.execution.record.record import read_record
@@ -35,7 +36,9 @@ def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_na
 
 def refuse_missing_rights(api: ClusterApi, needs: Sequence[Right], hint: str) -> None:
     """The same of any rights; `hint` says where to get them."""
-    missing = [right for right in missing_rights(api, needs, ask=with_patience) if not right.optional]
+    with stage("ask for the rights") as note:
+        missing = [right for right in missing_rights(api, needs, ask=with_patience) if not right.optional]
+        note(f"{len(missing)} of {len(needs)} missing")
     if missing:
         rights = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(

@@ -130,6 +130,13 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
                 ("update", "remember that for later rollouts"),
             )
         ),
+        *(
+            Right(verb, "", "configmaps", "", lease_namespace, marks.SLOTS_NAME, purpose=purpose, optional=True)
+            for verb, purpose in (
+                ("get", "know which hosts hold slots of FleetLock"),
+                ("update", "grant such slots, and take them away"),
+            )
+        ),
         Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
         *(
             Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)
@@ -139,6 +146,14 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
             )
         ),
     )
+
+
+def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+    """What a FleetLock server takes: a rollout's rights, but for its forecast and for writing its record."""
+    of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
+    unused = {("list", "persistentvolumes", ""), ("list", "namespaces", ""), *of_record}
+    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction)
+    return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
 
 
 def adopt_rights(lease_namespace: str, systems: Collection[System] = tuple(System)) -> tuple[Right, ...]:

@@ -13,6 +13,7 @@ from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
 from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
 from rollout.gather.hosts.sudo_rules import wants_password
+from rollout.gather.hosts.users import logged_in
 from rollout.gather.hosts.zincati import zincati_strategy
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.model.text import excerpt
@@ -53,6 +54,7 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
         reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
+        users=logged_in(answers.get("users", "")),
     )
 
 

@@ -20,6 +20,11 @@ _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors"
 )
 
+# Who is logged in, and the terminal of the one who asks; nothing where there is no `who` to tell.
+USERS_SECTION = f"""
+if command -v who >/dev/null 2>&1; then printf 'TTY=%s\\n' "$(tty)"; who; echo "{EXIT_MARKER} $?"; fi
+""".strip()
+
 # `sudo -l COMMAND` tells whether the command is permitted and runs nothing; whether it would take a password is told by
 # the list of all rules.
 # A denied client prints CURRENT_OP=(null) and exits 0, which is why the answer is looked at, not the status.
@@ -63,6 +68,8 @@ else echo "no $?"; fi
 mark inhibitors; run 5 {_INHIBITORS_CALL}
 mark shutdown
 if [ -r /run/systemd/shutdown/scheduled ]; then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
+mark users
+{USERS_SECTION}
 ask client 12 {_CLIENT_CALL}; client=$code
 if [ -z "$answered" ]; then ask bus 5 {_BUS_CALL}; fi
 if [ -z "$answered" ] && [ "$code" != 124 ]; then ask sudo-bus 5 sudo -n {_BUS_CALL}; fi
