@@ -194,7 +194,6 @@ class FleetLease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     name: Name
     node: str = ""
-    manager: str = "fleetlock"
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

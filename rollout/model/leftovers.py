@@ -42,17 +42,13 @@ class WrittenNode:
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A Lease of a FleetLock server; `holder` is Zincati's id of a host, empty where it is free.
-
-    `managers` are the field managers that have written it.
-    """
+    """A Lease of a FleetLock server; `holder` is Zincati's id of a host, empty where it is free."""
 
     namespace: str
     name: str
     uid: str
     resource_version: str
     holder: str
-    managers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.fleetlock import is_fleetlock_run, zincati_id
 from rollout.model.leftovers import (
     Adoption,
     Cordon,
@@ -24,11 +25,21 @@ from rollout.model.node_marks import is_begun, is_deferred, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.rivals import LockHolder, Workload
 from rollout.model.soft_taint import has_soft_taint
-from rollout.model.zincati import zincati_id
 
 # A pause is a person's word, and rollout heeds it.
 _KEPT = frozenset(marks.RIVAL_PAUSES)
 _KURED_NAMES = frozenset({marks.KURED_IN_PROGRESS, marks.KURED_NEEDED})
+# The field managers of the coordinators: their programs' names. KRM's requests name no client at all.
+_MANAGERS = {
+    System.FLUO: "update-agent",
+    System.CLUO: "update-agent",
+    System.KURED: "kured",
+    System.KRM: "unknown",
+    System.CRO: "reboot-agent",
+    System.FLEETLOCK: "fleetlock",
+}
+# Names that no other program has: they prove a cordon where no mark is left beside it.
+_ALONE = frozenset({System.KURED, System.FLEETLOCK})
 # The field managers of people.
 _PEOPLE = ("kubectl", "oc", "k9s", "lens", "openlens", "headlamp", "mozilla", "dashboard")
 
@@ -80,7 +91,8 @@ def _of_rival(written: WrittenNode, system: System, names: Collection[str], lock
     node = written.node
     cordon, because = _cordon(written, system, names, locks)
     has_lock = bool(locks.kured if system is System.KURED else locks.leases if system is System.FLEETLOCK else None)
-    if not names and not (has_lock and node.unschedulable):
+    is_lone_cordon = system in _ALONE and written.cordoned_by == _MANAGERS[system]
+    if not names and not (node.unschedulable and (has_lock or is_lone_cordon)):
         return None
     annotations = tuple(sorted(name for name in names if name in node.annotations))
     labels = tuple(sorted(name for name in names if name in node.labels))
@@ -97,10 +109,13 @@ def _cordon(written: WrittenNode, system: System, names: Collection[str], locks:
         return Cordon.KEPT, f"{writer} cordoned it"
     if word is not None:
         return word.cordon, word.because
-    if writer and (common := sorted(name for name in names if written.written_by.get(name) == writer)):
-        return Cordon.THEIRS, f"{writer} wrote both the cordon and {common[0]}"
-    if system is System.FLEETLOCK and any(writer in lease.managers for lease in locks.leases):
-        return Cordon.THEIRS, f"{writer} wrote both the cordon and the Lease"
+    if writer == _MANAGERS.get(system):
+        common = sorted(name for name in names if written.written_by.get(name) == writer)
+        if common or system in _ALONE:
+            return (
+                Cordon.THEIRS,
+                f"{writer} wrote both the cordon and {common[0]}" if common else f"{writer} cordoned it",
+            )
     return Cordon.KEPT, f"nothing proves that {system} cordoned it"
 
 
@@ -212,6 +227,8 @@ def _our_obstacle(node: Node) -> str:
         return f"{why}: go on with the version of rollout that wrote it"
     if node.annotations.get(marks.PHASE) != Phase.FAILED:
         return "its rollout is unfinished: rollout resume goes on with it, rollout abort undoes it"
+    if is_fleetlock_run(node.annotations[marks.RUN]):
+        return f"the FleetLock server left it: rollout fleetlock release {node.name}, or rollout abort, gives it back"
     return "" if node.is_ready else "a rollout failed on it, and it is not Ready: fix it first"
 
 

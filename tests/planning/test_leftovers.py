@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from rollout.model.fleetlock import zincati_id
 from rollout.model.leftovers import Cordon, HeldLease, NodeLeftover, Standing, System, WrittenNode
 from rollout.model.rivals import Coordinator, LockHolder, Workload
-from rollout.model.zincati import zincati_id
 from rollout.planning.leftovers import adoption
 from tests.planning.builders import node
 
@@ -88,15 +88,32 @@ def test_kureds_lock_says_whether_the_node_was_cordoned_before(holder: LockHolde
 
 
 @pytest.mark.parametrize(
-    ("system", "annotation"), [(System.KRM, "rebootmanager/status"), (System.CRO, CRO + "reboot-in-progress")]
+    ("system", "annotation", "program"),
+    [
+        (System.FLUO, FLUO + "reboot-ok", "update-agent"),
+        (System.KRM, "rebootmanager/status", "unknown"),
+        (System.CRO, CRO + "reboot-in-progress", "reboot-agent"),
+    ],
 )
-def test_who_wrote_a_systems_mark_and_the_cordon_is_that_system(system: System, annotation: str) -> None:
+def test_a_program_that_wrote_the_mark_and_the_cordon_is_the_system(
+    system: System, annotation: str, program: str
+) -> None:
+    """Only that program: a script that wrote both is none."""
     marked: dict[str, Any] = {"annotations": {annotation: "Rebooting"}}
     assert cordons(**marked) == {system: Cordon.KEPT}
-    assert cordons(**marked, cordoned_by="php", written_by={annotation: "php"}) == {system: Cordon.THEIRS}
-    assert cordons(**marked, cordoned_by="php", written_by={annotation: "other"}) == {system: Cordon.KEPT}
-    assert cordons(**marked, cordoned_by="php", written_by={"other": "php"}) == {system: Cordon.KEPT}
-    assert cordons(**marked, cordoned_by="kubectl", written_by={annotation: "kubectl"}) == {system: Cordon.KEPT}
+    assert cordons(**marked, cordoned_by=program, written_by={annotation: program}) == {system: Cordon.THEIRS}
+    assert cordons(**marked, cordoned_by=program, written_by={annotation: "other"}) == {system: Cordon.KEPT}
+    assert cordons(**marked, cordoned_by=program, written_by={"other": program}) == {system: Cordon.KEPT}
+    for script in ("kubectl", "python"):
+        assert cordons(**marked, cordoned_by=script, written_by={annotation: script}) == {system: Cordon.KEPT}
+
+
+@pytest.mark.parametrize("system", [System.KURED, System.FLEETLOCK])
+def test_a_cordon_of_a_program_with_a_name_of_its_own_is_known_without_any_mark(system: System) -> None:
+    """As where its DaemonSet was deleted with the lock on it."""
+    assert cordons(cordoned_by=system.value) == {system: Cordon.THEIRS}
+    assert cordons(cordoned_by="kubectl") == {}
+    assert rows(cordoned_by=system.value) == ()
 
 
 @pytest.mark.parametrize("manager", ["kubectl-cordon", "kubectl", "kubectl-drain", "k9s", "oc", "Mozilla"])
@@ -131,7 +148,7 @@ def test_one_proof_is_enough() -> None:
 
 
 def lease(holder: str, name: str = "fleetlock-workers") -> HeldLease:
-    return HeldLease("default", name, "uid", "3", holder, frozenset({"fleetlock"}))
+    return HeldLease("default", name, "uid", "3", holder)
 
 
 def test_a_lease_is_held_for_the_node_whose_machine_zincati_names_so() -> None:
@@ -192,6 +209,7 @@ def test_a_lock_that_is_held_for_other_nodes_too_goes_with_the_last_of_them() ->
         ({"annotations": OURS | {"node-rollout.dev/newer": "x"}}, "unknown to this version"),
         ({"annotations": {"node-rollout.dev/run": "a"}}, "missing"),
         ({"annotations": OURS, "ready": False}, "not Ready"),
+        ({"annotations": OURS | {"node-rollout.dev/run": "fleetlock-0123456789ab"}}, "rollout fleetlock release w-1"),
     ],
 )
 def test_what_is_under_way_or_not_understood_or_not_well_is_not_touched(marked: dict[str, Any], obstacle: str) -> None:

@@ -28,7 +28,7 @@ class _LeaseSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class _Lease(msgspec.Struct, frozen=True, gc=False):
-    metadata: wire.ManagedMeta
+    metadata: wire.Meta
     spec: _LeaseSpec | None = None
 
 
@@ -72,5 +72,4 @@ def _held(read: _Lease) -> HeldLease | None:
         meta.uid or "",
         meta.resource_version or "",
         spec.holder_identity or "",
-        frozenset(entry.manager for entry in meta.managed_fields or ()),
     )
