@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from rollout.model.text import printable
@@ -43,6 +44,12 @@ def show(text: str) -> None:
 
 def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def show_names(nodes: Iterable[str]) -> None:
+    """Nodes as kubectl takes them: `node/NAME`, a line each, and nothing where there is none."""
+    sys.stdout.write("".join(f"node/{printable(name)}\n" for name in nodes))
     sys.stdout.flush()
 
 

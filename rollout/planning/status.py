@@ -22,7 +22,8 @@ class NodeStatus:
 
     `pool` is the settings file's that it belongs to; empty where there are none. `failures` is how often it failed
     since it last succeeded, `retry_after` when an unattended rollout tries it again (RFC 3339), empty where at once.
-    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not.
+    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `under_way` is
+    how far a rollout has come with it: `rebooting, wave 3 of 6`.
     """
 
     node: str
@@ -40,6 +41,12 @@ class NodeStatus:
     failures: int = 0
     retry_after: str = ""
     deferred: str = ""
+    under_way: str = ""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it waits for a reboot, or a rollout is about it."""
+        return self.needs_reboot or bool(self.under_way)
 
 
 def node_statuses(

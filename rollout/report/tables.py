@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
-from types import MappingProxyType
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
@@ -43,27 +42,32 @@ _LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("B
 _COUNTABLE = 8
 
 
-def status_text(
-    statuses: Sequence[NodeStatus], *, width: int | None = None, under_way: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def status_text(statuses: Sequence[NodeStatus], *, width: int | None = None, only_pending: bool = False) -> str:
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
 
-    `under_way` is how far a rollout has come with its nodes, by name.
+    With `only_pending` no row for nodes that nothing waits for; all of them count.
     """
-    rows = [_status_row(status, under_way.get(status.node, "")) for status in statuses]
-    columns = list(_STATUS_COLUMNS)
-    if any(status.pool for status in statuses):
-        columns.insert(1, _STATUS_POOL)
-        rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
-    table = table_text(columns, rows, width)
+    table = _status_table([status for status in statuses if status.is_pending or not only_pending], width)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
     unknown = sum(not status.operation for status in statuses)
     rest = f", {unknown} unknown" if unknown else ""
-    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}."
+    return f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}."
 
 
-def _status_row(status: NodeStatus, under_way: str) -> tuple[str, ...]:
+def _status_table(statuses: Sequence[NodeStatus], width: int | None) -> str:
+    """The rows with what parts them from the line below; nothing where there is none."""
+    if not statuses:
+        return ""
+    rows = [_status_row(status) for status in statuses]
+    columns = list(_STATUS_COLUMNS)
+    if any(status.pool for status in statuses):
+        columns.insert(1, _STATUS_POOL)
+        rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
+    return f"{table_text(columns, rows, width)}\n\n"
+
+
+def _status_row(status: NodeStatus) -> tuple[str, ...]:
     return (
         printable(status.node),
         _yes(status.ready),
@@ -71,15 +75,15 @@ def _status_row(status: NodeStatus, under_way: str) -> tuple[str, ...]:
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _status_version(status),
         _yes(status.needs_reboot) if status.operation else "?",
-        printable("; ".join(filter(None, (under_way, status.error or _worth_telling(status, under_way))))),
+        printable("; ".join(filter(None, (status.under_way, status.error or _worth_telling(status))))),
     )
 
 
-def _worth_telling(status: NodeStatus, under_way: str) -> str:
+def _worth_telling(status: NodeStatus) -> str:
     """Why it would be left out, or was; what stands in the columns already, or is our own doing, is not told again."""
     known = (
         ExclusionReason.NO_UPDATE,
-        *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if under_way else ()),
+        *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if status.under_way else ()),
     )
     if status.reason and not status.reason.startswith(known):
         return status.reason

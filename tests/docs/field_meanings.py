@@ -33,6 +33,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "error": "why its host gave no facts; else empty",
         "pool": "whose rules hold for it; empty without pools",
         "deferred": "by whom, and since when, it was left for a run from another node; empty where it was not",
+        "under_way": "how far a rollout has come with it: `rebooting, wave 3 of 6`; empty where none is about it",
     },
     "RolloutPlan": {
         "format_version": "`major.minor`; another major version is refused",

@@ -36,6 +36,7 @@ STATUS_FIELDS = [
     "failures",
     "retry_after",
     "deferred",
+    "under_way",
 ]
 
 

@@ -81,7 +81,11 @@ def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: P
     assert sum(lab.scoreboard().reboots.values()) == 4
     kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", *QUICK)
     assert run("status", "--run").code == ExitCode.OK
+    watching = start(tmp_path, lab.environment, ("status", "--watch", "-o", "json"))
+    assert watching.stdout is not None
+    assert any("interrupted" in line for line in watching.stdout)
     assert run("abort", "--yes", *QUICK).code == ExitCode.OK
+    assert end_of(watching).code == ExitCode.OK
     assert_used_is_printed(lab, grants)
 
 

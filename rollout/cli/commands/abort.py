@@ -58,7 +58,7 @@ def abort(
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     if not general.as_json:
-        show(abort_text(unfinished))
+        show(abort_text(unfinished, gather.glance_at_lock(connections, lease.lease_namespace)))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))
         nodes = counted(len(unfinished.begun) + len(unfinished.failed), "node")

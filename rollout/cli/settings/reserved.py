@@ -83,7 +83,7 @@ TUNING = frozenset(
         *("once", "every", "active-deadline"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("namespace", "name", "schedule", "time-zone", "format"),
-        *("run", "list", "host", "output", "verbose", "metrics-cluster"),
+        *("run", "pending", "watch", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }
 )
