@@ -44,6 +44,8 @@ _BAR_WIDTH = 30
 _MOST_HELD = 5
 # The line of the whole, that of nodes left out, and the cursor's.
 _OTHER_LINES = 3
+# Between columns, and what the last of them has at least where the others are left whole.
+_GAP, _LEAST_DETAIL = 2, 20
 _HELD = "yellow"
 _NARROW = 100
 _STOPPING = (
@@ -199,7 +201,7 @@ class LiveProgress:
         """As many rows as the terminal is high; the others as figures."""
         rows = list(self._board.state.rows.values())
         shown = self._fitting(rows)
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, _GAP, 0, 0))
         left = [row for row in rows if row not in shown]
         rest = f"and {len(left)} more" if left else ""
         widths = (1, max(len(rest), *(len(row.node) for row in shown)) if shown else 0, max(map(len, Phase)), 6)
@@ -207,7 +209,10 @@ class LiveProgress:
             table.add_column(
                 style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, self._console.width // 3)
             )
-        table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+        # a line that is wider than what is left would not be shortened, but cut, and the other columns with it
+        left_over = self._console.width - sum(widths) - _GAP * len(widths)
+        most = left_over if left_over >= _LEAST_DETAIL else None
+        table.add_column(style="dim", no_wrap=True, overflow="ellipsis", max_width=most)
         for row in shown:
             self._add(table, row)
         if left:

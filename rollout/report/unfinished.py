@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 
+from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.abort import Aborted
 from rollout.execution.rollout.lock_holder import Glance
@@ -126,10 +127,11 @@ def older_failures(unfinished: Unfinished, retried: Sequence[str]) -> Iterable[s
         yield f"failed in an older rollout, taken by the rules of this one: {shortened(names)}"
 
 
-def abort_text(unfinished: Unfinished, lock: Glance) -> str:
-    """What abort is about to do with each node."""
+def abort_text(unfinished: Unfinished, lock: Glance, *, wait: float) -> str:
+    """What abort is about to do with each node; one that may be rebooting is watched for `wait` seconds."""
     lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
-    lines += [f"  {printable(begun.node.name)}: {_undone(begun)}" for begun in (*unfinished.begun, *unfinished.failed)]
+    nodes = (*unfinished.begun, *unfinished.failed)
+    lines += [f"  {printable(begun.node.name)}: {_undone(begun, wait)}" for begun in nodes]
     lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.tainted:
         lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
@@ -140,9 +142,10 @@ def abort_text(unfinished: Unfinished, lock: Glance) -> str:
     return "\n".join(lines)
 
 
-def _undone(begun: Begun) -> str:
+def _undone(begun: Begun, wait: float) -> str:
     cordon = "stays cordoned, as it was before" if begun.node.cordoned else "is uncordoned"
-    return f"{begun.phase}; {cordon}, and our annotations are removed"
+    watched = "" if begun.phase in BEFORE_REBOOT else f"once it works, which is awaited for {elapsed(wait)}, it "
+    return f"{begun.phase}; {watched}{cordon}, and our annotations are removed"
 
 
 def aborted_text(aborted: Aborted) -> str:

@@ -35,7 +35,7 @@ def footer(standing: Standing) -> Sequence[str]:
     """The same for the last line of a board, the longest form first."""
     text = standing_text(standing)
     short = _AWAY.partition(":")[0] if standing.away else str(standing.word)
-    return (f"{text} · {_LEAVE}", text, f"{short} · Ctrl-C ends this view", short) if text else ()
+    return (f"{text} · {_LEAVE}", f"{short} · {_LEAVE}", f"{short} · Ctrl-C ends this view", short) if text else ()
 
 
 def watched_text(watched: Watched, *, width: int | None) -> str:

@@ -158,7 +158,7 @@ def test_an_abort_is_how_it_ended(started: Start, rollout: Rollout, tmp_path: Pa
         assert rollout(lab, "abort", "--yes", *LEASE).code == 0
         assert watching.rest() == 0
     assert re.match(r"Aborted by \S+: \d+ nodes? given back; \d+ nodes? succeeded", watching.lines[-1])
-    assert any(re.search(r"\d\d:\d\d:\d\d worker-\d: aborted after ", line) for line in watching.lines)
+    assert any(re.search(r"\d\d:\d\d:\d\d worker-\d: given back, in ", line) for line in watching.lines)
 
 
 def test_an_api_server_that_is_away_is_told_of_and_waited_for(started: Start, tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def _show_run(connections: "Connections", namespace: str, general: ListingOption
     from rollout.cli.stages.gather import find_unfinished, glance_at_lock, is_holder_alive
     from rollout.cli.terminal import show, show_bytes, show_names
     from rollout.model.json_text import json_document
+    from rollout.report.columns import wrapped
     from rollout.report.unfinished import confirmed_text, run_document, run_text, under_way
 
     unfinished, lock = find_unfinished(connections, namespace), glance_at_lock(connections, namespace)
@@ -133,14 +134,14 @@ def _show_run(connections: "Connections", namespace: str, general: ListingOption
         show_names(under_way(unfinished) if unfinished else ())
         return
     if not general.is_document:
-        show(run_text(unfinished, lock))
+        show(wrapped(run_text(unfinished, lock), general.width))
     alive = unfinished is not None and bool(lock.holder) and is_holder_alive(connections, namespace)
     if general.is_document:
         show_bytes(general.document(json_document(run_document(unfinished, alive=alive))))
     elif unfinished is not None and lock.holder:
         now = unfinished if alive else find_unfinished(connections, namespace)
         if text := confirmed_text(now, lock, alive=alive):
-            show(text)
+            show(wrapped(text, general.width))
 
 
 def _watch_run(connections: "Connections", namespace: str, general: ListingOptions) -> None:

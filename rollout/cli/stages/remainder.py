@@ -14,6 +14,7 @@ from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
 from rollout.execution.rollout.lock_holder import Glance
 from rollout.planning.continuation import without_accepted_blockers
+from rollout.report.columns import wrapped
 from rollout.report.tables import plan_text
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
@@ -83,5 +84,6 @@ def _show(
         for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
             say(f"warning: {line}")
         return
-    show(resume_text(unfinished, lock, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
+    failures, stranded = remainder.inherited.failures, remainder.inherited.stranded
+    show(wrapped(resume_text(unfinished, lock, remainder.retried, failures, stranded), width))
     show("\n" + plan_text(remainder.plan, zones=zones, width=width))
