@@ -91,17 +91,17 @@ class _Lease(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StandingLease:
-    """The Lease as it stands: who holds it (empty: nobody), and its version, which every renewal changes.
+    """The Lease as it stands: who holds it (empty: nobody) for which `run`, and its version, which renewals change.
 
     A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up. `renewed` is
-    when it last did, by its own clock: to be shown, never to decide by. `run` is what it is held for.
+    when it last did, by its own clock: to be shown, never to decide by.
     """
 
     holder: str
     version: str
     renewal: float
-    renewed: datetime | None = None
     run: str = ""
+    renewed: datetime | None = None
 
     @property
     def duration(self) -> float:
@@ -117,9 +117,9 @@ def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
     except ApiNotFoundError:
         return StandingLease("", "", 0.0)
     seconds = lease.spec.lease_duration_seconds or SECONDS
-    renewed = moment(lease.spec.renew_time or "")
+    renewal, renewed = seconds / _RENEWALS_PER_DURATION, moment(lease.spec.renew_time or "")
     run = lease.metadata.annotations.get(marks.RUN, "")
-    return StandingLease(lease.held_by, lease.metadata.resource_version, seconds / _RENEWALS_PER_DURATION, renewed, run)
+    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run, renewed)
 
 
 class LeaseLock:
@@ -177,8 +177,9 @@ class LeaseLock:
         if self._lost_to is None and not self._is_surely_ours():
             patiently(self._renew, Deadline(self._clock, self._terms.patience), self._outage, passing=_is_passing)
         if self._lost_to is not None:
+            holder = f"held by {self._lost_to}" if self._lost_to else "free"
             raise FencedError(
-                f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
+                f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is {holder} now",
                 hint="This process stops here; see who runs the other rollout.",
             )
 

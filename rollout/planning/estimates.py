@@ -61,11 +61,11 @@ class Pace:
         longest, seen = grace + _CALL_SECONDS, self.past.endings or self.past.drains
         return min(longest, _slowest(seen, 1)) if seen else longest
 
-    def rate(self, permits: int, grace: int) -> Rate:
-        """How fast a budget lets pods of so much grace go."""
+    def rate(self, permits: int, grace: int, *, ordered: bool) -> Rate:
+        """How fast a budget lets pods of so much grace go; `ordered`: their replacements start one after another."""
         ending = self.ending(grace)
         starting = max(0, self._starting(ending))
-        return Rate(permits, ending, starting, max(0, _START_SECONDS - starting))
+        return Rate(permits, ending, starting, max(0, _START_SECONDS - starting), starting if ordered else 0)
 
     def _starting(self, ending: int) -> int:
         """How long a replacement takes to be ready once the pod has ended: what a budget's turns took beside that."""
@@ -147,10 +147,13 @@ def past_run(node: Node) -> float | None:
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 
 
-def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, *, moves_pods: bool) -> Estimate:
-    """A wave whose nodes take these times to drain, side by side, and which is then let run for so many seconds."""
+def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, delay: float = 0, *, moves_pods: bool) -> Estimate:
+    """A wave whose nodes take these times to drain, side by side, and which is then let run for so many seconds.
+
+    `delay` are the seconds that each reboot waits.
+    """
     drain, settle, soaking = max(drains, default=0), pace.settle if moves_pods else 0, round(soak)
-    reboot = pace.reboot(drain, len(drains))
+    reboot = round(delay) + pace.reboot(drain + round(delay), len(drains))
     return Estimate(drain + reboot + settle + soaking, drain, reboot, settle, soaking)
 
 

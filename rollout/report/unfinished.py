@@ -6,8 +6,10 @@ from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.abort import Aborted
 from rollout.execution.rollout.lock_holder import Glance
+from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import NodeResult
 from rollout.model.text import counted, elapsed, listed, printable, shortened
+from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 
 _MOST = 20
 RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
@@ -27,6 +29,9 @@ def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
     since = f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
     has_ended = not unfinished.blocks and word is not RunWord.RUNNING
     state = "has ended with nodes left over" if has_ended else f"is {word}{_wave(unfinished)}"
+    if _is_of_fleetlock(unfinished):
+        state = "is taking hosts through their reboots" if unfinished.blocks else "has left nodes over"
+        return f"the FleetLock server {state}, run {printable(unfinished.run)}: {_counts(unfinished)}"
     name = f"the rollout {printable(unfinished.run)}" if unfinished.run else "a rollout of unknown id"
     return f"{name}{who}{since} {state}: {_counts(unfinished)}"
 
@@ -57,9 +62,18 @@ def ways_out(unfinished: Unfinished) -> str:
     """What can be done about it, in half a sentence."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
+    if _is_of_fleetlock(unfinished):
+        return (
+            "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives the nodes back"
+        )
     if unfinished.record.problem:
         return "`rollout abort` gives back what was started, `rollout resume --finish-begun` finishes it by its marks"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
+
+
+def _is_of_fleetlock(unfinished: Unfinished) -> bool:
+    """Whether its nodes' hosts have asked for their reboots: what is known of that stands in slots, not in a record."""
+    return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
 
 
 def _counts(unfinished: Unfinished) -> str:
@@ -73,7 +87,8 @@ def _counts(unfinished: Unfinished) -> str:
         ("with its soft taint", unfinished.tainted),
     )
     counts += [f"{len(group)} {word}" for word, group in groups if group]
-    return ", ".join(counts) + (f" ({printable(unfinished.record.problem)})" if unfinished.record.problem else "")
+    problem = "" if _is_of_fleetlock(unfinished) else unfinished.record.problem
+    return ", ".join(counts) + (f" ({printable(problem)})" if problem else "")
 
 
 def _nodes(names: Sequence[str]) -> str:
@@ -127,8 +142,13 @@ def older_failures(unfinished: Unfinished, retried: Sequence[str]) -> Iterable[s
         yield f"failed in an older rollout, taken by the rules of this one: {shortened(names)}"
 
 
-def abort_text(unfinished: Unfinished, lock: Glance, *, wait: float) -> str:
-    """What abort is about to do with each node; one that may be rebooting is watched for `wait` seconds."""
+def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> str:
+    """What abort is about to do with each node; one that may be rebooting is watched for `wait` seconds.
+
+    `unfinished` is None where nothing but slots of FleetLock is left.
+    """
+    if unfinished is None:
+        return "Slots of FleetLock are held, of which nothing stands on any node: they are freed."
     lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
     nodes = (*unfinished.begun, *unfinished.failed)
     lines += [f"  {printable(begun.node.name)}: {_undone(begun, wait)}" for begun in nodes]
@@ -203,13 +223,13 @@ def _without_process(unfinished: Unfinished) -> Iterator[str]:
         yield ways_out(unfinished)
 
 
-def run_document(unfinished: Unfinished | None, *, alive: bool) -> Mapping[str, object] | None:
+def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:
     """The run as one object; `alive` is whether its process was seen to renew the lock."""
     if unfinished is None:
         return None
     return {
         "run": unfinished.run,
-        "state": word_of(unfinished, alive=alive),
+        "state": "running" if alive else ("interrupted" if unfinished.blocks else "ended"),
         "operating": unfinished.record.operating,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
@@ -221,4 +241,15 @@ def run_document(unfinished: Unfinished | None, *, alive: bool) -> Mapping[str, 
         "gone": unfinished.gone,
         "tainted": unfinished.tainted,
         "problem": unfinished.record.problem,
+    }
+
+
+def abort_document(aborted: Aborted) -> AbortReport:
+    """What came of an abort, as one object."""
+    left = (*aborted.left_cordoned.items(), *aborted.left_tainted.items())
+    return {
+        "run": aborted.run,
+        "reverted": aborted.reverted,
+        "untainted": aborted.untainted,
+        "left": [LeftNode(node=name, message=why) for name, why in left],
     }

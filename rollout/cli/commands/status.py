@@ -99,7 +99,7 @@ def _show_nodes(
     *,
     only_pending: bool,
 ) -> None:
-    from rollout.cli.terminal import say, show, show_bytes, show_names
+    from rollout.cli.terminal import is_terminal, say, show, show_bytes, show_names
     from rollout.model.json_text import json_document
     from rollout.model.text import counted
     from rollout.report.columns import wrapped
@@ -109,7 +109,10 @@ def _show_nodes(
     if not (general.is_document or general.as_names):
         memory, now = remembered
         lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
-        show("\n".join((status_text(statuses, width=general.width, only_pending=only_pending), *lines)))
+        text = status_text(
+            statuses, width=general.width, only_pending=only_pending, wide=general.is_wide, signs=is_terminal()
+        )
+        show("\n".join((text, *lines)))
         return
     rows = [row for row in statuses if row.is_pending or not only_pending]
     if general.as_names:
