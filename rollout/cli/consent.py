@@ -7,6 +7,7 @@ import select
 import sys
 from collections.abc import Callable
 
+from rollout.cli.terminal import fitted
 from rollout.errors import DeclinedError
 from rollout.model.text import printable
 
@@ -35,7 +36,7 @@ def place(server: str, context: str) -> str:
 
 def ask(question: str) -> None:
     """`DeclinedError` for any answer but yes."""
-    sys.stderr.write(f"{printable(question)}? Type yes: ")
+    sys.stderr.write(f"{fitted(f'{printable(question)}? Type yes:')} ")
     sys.stderr.flush()
     if sys.stdin.readline().strip() != "yes":
         raise DeclinedError("not confirmed: nothing was changed")

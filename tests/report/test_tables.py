@@ -114,7 +114,7 @@ def test_a_rehearsal_counts_objections() -> None:
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
     cordoned = replace(WAITING, schedulable=False, reason="left-cordoned: left cordoned by a rollout")
-    text = status_text([cordoned, WAITING], under_way={"node-1": "rebooting, wave 3 of 6"})
+    text = status_text([replace(cordoned, under_way="rebooting, wave 3 of 6"), WAITING])
     assert "rebooting, wave 3 of 6" in text
     assert "left-cordoned" not in text
 

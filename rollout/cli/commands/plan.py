@@ -9,7 +9,7 @@ from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions
-from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.general import ListingOptions
 from rollout.cli.options.nodes import RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
@@ -46,7 +46,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     ssh: SshOptions,
     reboot: RebootOptions,
     lease: LeaseOptions,
-    general: GeneralOptions,
+    general: ListingOptions,
     out: OutOption = None,
     markdown: MarkdownOption = None,
     detailed_exitcode: ExitCodeOption = False,
@@ -66,15 +66,18 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import Intent, decide
     from rollout.cli.terminal import say
+    from rollout.errors import UsageError
     from rollout.report.tables import UNSAVED_NOTE, saved_note
 
+    if explain is not None and general.as_names:
+        raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
     intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
     check_target(out)
     check_target(markdown)
     gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace)
     if explain is not None:
-        _show_explanation(explain, intent, gathered, as_json=general.as_json)
+        _show_explanation(explain, intent, gathered, general)
         return
     planned = decide(intent, gathered.snapshot, gathered.targets)
     _show(planned, gathered, general)
@@ -99,19 +102,21 @@ def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markd
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
 
 
-def _show(planned: "RolloutPlan", gathered: "Gathered", general: GeneralOptions) -> None:
+def _show(planned: "RolloutPlan", gathered: "Gathered", general: ListingOptions) -> None:
     from rollout.cli.stages.plan import shown
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show, show_bytes, show_names
     from rollout.planning.document import encode_plan
     from rollout.report.tables import blocked_text
 
-    if general.as_json:
-        show_bytes(encode_plan(planned))
+    if general.is_document:
+        show_bytes(general.document(encode_plan(planned)))
+    elif general.as_names:
+        show_names(node.name for node in planned.nodes)
     else:
         show("\n".join((shown(planned, gathered.snapshot, general.width), *blocked_text(planned))))
 
 
-def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:
+def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general: ListingOptions) -> None:
     """Tell why a node is where it would be in a new plan."""
     from rollout.cli.stages.plan import inputs_of
     from rollout.cli.terminal import show, show_bytes
@@ -121,8 +126,8 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_j
     from rollout.report.explained import explanation_text
 
     explanation = explain(decide(inputs_of(intent, gathered.snapshot, gathered.targets)), node)
-    if as_json:
-        show_bytes(json_document(explanation))
+    if general.is_document:
+        show_bytes(general.document(json_document(explanation)))
     else:
         show(explanation_text(explanation))
 
