@@ -6,6 +6,7 @@ from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.abort import Aborted
 from rollout.model.progress import NodeResult
 from rollout.model.text import counted, listed, printable, shortened
+from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 
 _MOST = 20
 RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
@@ -165,14 +166,13 @@ def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
     return "\n".join(lines)
 
 
-def run_document(unfinished: Unfinished | None, *, renewed: bool) -> Mapping[str, object] | None:
+def run_document(unfinished: Unfinished | None, *, renewed: bool) -> UnfinishedRun | None:
     """The run as one object; `renewed` is whether its process was seen alive."""
     if unfinished is None:
         return None
-    state = "running" if renewed else ("interrupted" if unfinished.blocks else "ended")
     return {
         "run": unfinished.run,
-        "state": state,
+        "state": "running" if renewed else ("interrupted" if unfinished.blocks else "ended"),
         "operating": unfinished.record.operating,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
@@ -184,4 +184,15 @@ def run_document(unfinished: Unfinished | None, *, renewed: bool) -> Mapping[str
         "gone": unfinished.gone,
         "tainted": unfinished.tainted,
         "problem": unfinished.record.problem,
+    }
+
+
+def abort_document(aborted: Aborted) -> AbortReport:
+    """What came of an abort, as one object."""
+    left = (*aborted.left_cordoned.items(), *aborted.left_tainted.items())
+    return {
+        "run": aborted.run,
+        "reverted": aborted.reverted,
+        "untainted": aborted.untainted,
+        "left": [LeftNode(node=name, message=why) for name, why in left],
     }

@@ -15,7 +15,8 @@ DOCS = ROOT / "docs"
 SCHEMAS = DOCS / "schemas"
 TABLES: Mapping[str, Callable[[], str]] = {
     **reference.TABLES,
-    **{f"{command} fields": partial(schemas.tables, command) for command in schemas.DOCUMENTS},
+    **{f"{command} fields": partial(schemas.tables, command) for command in schemas.TOLD},
+    "schemas": schemas.listing,
 }
 PLACES: Mapping[str, str] = {
     "exit codes": "operating.md",
@@ -28,7 +29,8 @@ PLACES: Mapping[str, str] = {
     "rights": "security.md",
     "scenarios": "lab.md",
     "metrics": "operating.md",
-    **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},
+    **{f"{command} fields": "json.md" for command in schemas.TOLD},
+    "schemas": "json.md",
 }
 """The page that holds each table."""
 

@@ -150,7 +150,7 @@ def _meaning(flag: Any) -> str:
 
 def _names(flag: Any) -> str:
     written = "/".join([*flag.opts, *flag.secondary_opts])
-    value = "" if flag.is_flag else f" {_value(flag)}"
+    value = "" if flag.is_flag or flag.count else f" {_value(flag)}"
     return f"`{written}{value}`"
 
 
@@ -160,7 +160,7 @@ def _value(flag: Any) -> str:
 
 
 def _default(flag: Any) -> str:
-    if flag.default is None or flag.default is False or flag.default == "":
+    if flag.count or flag.default is None or flag.default is False or flag.default == "":
         return ""
     return f"`{'on' if flag.default is True else flag.default}`"
 

@@ -91,13 +91,9 @@ def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
     """Tell what came of it."""
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_line
-    from rollout.report.unfinished import aborted_text
+    from rollout.report.unfinished import abort_document, aborted_text
 
-    if not as_json:
+    if as_json:
+        show_bytes(json_line(abort_document(aborted)))
+    else:
         show(aborted_text(aborted))
-        return
-    left = [{"node": name, "message": why} for name, why in aborted.left_cordoned.items()]
-    left += [{"node": name, "message": why} for name, why in aborted.left_tainted.items()]
-    show_bytes(
-        json_line({"run": aborted.run, "reverted": aborted.reverted, "untainted": aborted.untainted, "left": left})
-    )

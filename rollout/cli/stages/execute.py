@@ -31,6 +31,7 @@ from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
 from rollout.report.json_lines import JsonLines
+from rollout.report.line_types import Command
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
@@ -108,8 +109,6 @@ def execute(run: Run, *, as_json: bool) -> ExitCode:
 def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
     """Run the plan and tell its end; what came of it."""
     with watched(as_json=as_json, asked_between=run.gates.confirmation is not None, stop=stop) as observer:
-        if as_json:
-            _notify_conceded(run, observer)
         anything = run.plan.waves or run.inherited is not None or run.deferred
         result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
     if not as_json and (run.plan.waves or result.not_done):
@@ -134,14 +133,15 @@ def _write_rehearsal(run: Run, rehearsed: Sequence[Rehearsal], result: RunResult
     now = wiring.system_clock().now()
     lines = JsonLines(sys.stdout)
     lines.begin(now)
-    _notify_conceded(run, lines)
+    _notify_conceded(run, lines, lines)
     lines.notify(PlanReady(now, run.plan))
     lines.rehearsed(now, rehearsed)
     lines.notify(RunFinished(now, result))
 
 
-def _notify_conceded(run: Run, observer: Observer) -> None:
-    for sentence in run.conceded:
+def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
+    """For the reader of JSON lines, to whom warnings are not shown, and for the journal that has the same lines."""
+    for sentence in run.conceded if isinstance(shown, JsonLines) else ():
         observer.notify(Notice(wiring.system_clock().now(), sentence))
 
 
@@ -152,6 +152,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
+        _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.gates)
         options = replace(run.options, own_node=run.targets.own_node)
         return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
@@ -162,7 +163,7 @@ def _all_of(run: Run, shown: Observer) -> Observer:
     return Observers((*map(Unfailing, run.observers), shown))
 
 
-def _command(run: Run) -> str:
+def _command(run: Run) -> Command:
     """The word under which the journal has it."""
     if run.options.operating:
         return "operate"
@@ -183,13 +184,14 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
 def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
-    observer = _all_of(run, observer)
+    observers = _all_of(run, observer)
     with ExitStack() as owing:
         if result.not_done:
-            observer = owing.enter_context(journalled(observer, run.plan, _command(run), run.journal))
-            observer = owing.enter_context(_notified(run, observer, stop))
-        observer.notify(PlanReady(now, run.plan))
-        observer.notify(RunFinished(now, result))
+            observers = owing.enter_context(journalled(observers, run.plan, _command(run), run.journal))
+            observers = owing.enter_context(_notified(run, observers, stop))
+        _notify_conceded(run, observer, observers)
+        observers.notify(PlanReady(now, run.plan))
+        observers.notify(RunFinished(now, result))
     return result
 
 
