@@ -50,6 +50,12 @@ def context_of(options: ClusterOptions) -> str:
 
 def host_shell(options: SshOptions) -> HostExecutor:
     """What carries commands to the hosts."""
+    from rollout.adapters.ssh.logged_shell import logged_shell
+
+    return logged_shell(_executor(options))
+
+
+def _executor(options: SshOptions) -> HostExecutor:
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
@@ -114,10 +120,12 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mappin
 
 def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
     """Have the operator asked for the passphrases that these hosts will want, before anything else is on the screen."""
+    from rollout.adapters.ssh.logged_shell import LoggedShell
     from rollout.adapters.ssh.shell import ParamikoShell
 
-    if isinstance(shell, ParamikoShell):
-        shell.unlock(hosts.values())
+    executor = shell.shell if isinstance(shell, LoggedShell) else shell
+    if isinstance(executor, ParamikoShell):
+        executor.unlock(hosts.values())
 
 
 def gates(

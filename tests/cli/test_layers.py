@@ -120,6 +120,7 @@ SAMPLES = [
     number("ssh-port"),
     path("ssh-key"),
     path("known-hosts"),
+    path("log-file"),
     path("ssh-config"),
     sample("executor", "ansible ssh ansible", (Executor.ANSIBLE, Executor.SSH, Executor.ANSIBLE)),
     sample("host-key-checking", "off accept-new strict", tuple(HostKeys(w) for w in ("off", "accept-new", "strict"))),
@@ -140,7 +141,6 @@ SWITCHES = [
     "alert-filter-match-only",
     "alert-firing-only",
     "interactive",
-    "verbose",
 ]
 SWITCHES_ON = ["delete-emptydir-data", "prefer-no-schedule-taint"]
 
@@ -201,7 +201,7 @@ def test_every_option_is_in_the_table() -> None:
         *(SshOptions, PlaybookOptions, RebootOptions, CheckOptions, LeaseOptions, GeneralOptions),
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
-    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, *SWITCHES_ON, "config", "wait"}
+    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, *SWITCHES_ON, "config", "verbose", "wait"}
 
 
 @pytest.mark.parametrize("item", SAMPLES, ids=lambda item: item.name)
@@ -222,6 +222,22 @@ def test_switches_have_the_same_layers(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(variable(name), "false")
     assert value_of(parse(*in_file), name) is False
     assert value_of(parse(*in_file, f"--{name}"), name) is True
+
+
+def test_verbose_counts_and_is_a_switch_in_the_other_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert value_of(parse(), "verbose") == 0
+    for written, value in (("true", 1), ("false", 0), ("2", 2)):
+        in_file = ("--config", str(settings(f"verbose = {written}\n")))
+        assert value_of(parse(*in_file), "verbose") == value
+        monkeypatch.setenv(variable("verbose"), written)
+        assert value_of(parse(), "verbose") == value
+        monkeypatch.delenv(variable("verbose"))
+    monkeypatch.setenv(variable("verbose"), "false")
+    assert value_of(parse("--config", str(settings("verbose = true\n"))), "verbose") == 0
+    assert [value_of(parse(word), "verbose") for word in ("-v", "--verbose", "-vv", "-vvv")] == [1, 1, 2, 3]
+    monkeypatch.setenv(variable("verbose"), "loud")
+    with pytest.raises(typer.TyperException, match="neither a number nor true or false"):
+        parse()
 
 
 @pytest.mark.parametrize("name", SWITCHES_ON)

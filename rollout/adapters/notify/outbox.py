@@ -4,6 +4,7 @@ A thread a destination, so that one that hangs holds up no other. Threads are da
 with the process.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from rollout.adapters.notify.destination import DeliveryError, Destination, deli
 from rollout.model.notification import AnyNote
 from rollout.model.text import counted
 
+_LOG = logging.getLogger("rollout.notify")
 # What a destination that hangs leaves waiting; the rest is dropped, and counted.
 _MOST_WAITING = 100
 # Seconds before each attempt.
@@ -92,9 +94,11 @@ class _Lane:
                 deliver(self._destination, note)
             except DeliveryError as error:
                 trouble = str(error)
+                _LOG.debug("%s to %s: %s", type(note).__name__, self._destination.name, trouble)
                 if error.final:
                     break
             else:
+                _LOG.debug("%s was sent to %s", type(note).__name__, self._destination.name)
                 return
         self._complain(trouble)
 

@@ -75,14 +75,16 @@ def _undo(
     """Undo it, telling each node's end on standard error."""
     from rollout.cli import wiring
     from rollout.cli.stages import execute, gather
+    from rollout.execution.base.reporting import Observers
     from rollout.execution.rollout.abort import abort as undo
     from rollout.execution.rollout.ports import Ports
+    from rollout.report.event_log import EventLog
     from rollout.report.observers import Unfailing
     from rollout.report.plain import PlainLines
 
     targets = gather.ask_named(gather.read_nodes(connections), (), connections, ssh)
     options = execute.run_options(len(targets.selected), ssh, lease, lock)
-    observer = Unfailing(PlainLines(sys.stderr))
+    observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
     ports = Ports(connections.api, connections.shell, wiring.system_clock(), observer)
     return undo(targets.hosts, ports, options, wait=wait)
 

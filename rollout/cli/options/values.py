@@ -18,7 +18,21 @@ from rollout.planning.windows import Window
 T = TypeVar("T")
 
 _LONGEST_REASON = 120
+_SWITCH = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", ""), False),
+}
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def verbosity(value: str | int) -> int:
+    """How often `-v` was given; by a variable or a file also whether at all."""
+    word = str(value).lower()
+    if word.isdecimal():
+        return int(word)
+    if word in _SWITCH:
+        return int(_SWITCH[word])
+    raise ValueError(f"{value!r} is neither a number nor true or false")
 
 
 def duration(value: str | Duration) -> Duration:

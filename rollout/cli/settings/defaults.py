@@ -116,8 +116,8 @@ def _refuse_unknown(keys: Iterable[str], allowed: Iterable[str], origin: str, no
 
 def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
     """The value as the command line would have given it, so that one parser judges all layers."""
-    if flag.is_flag:
-        if isinstance(value, bool):
+    if flag.is_flag or (flag.count and not isinstance(value, str | list)):
+        if isinstance(value, bool) or (flag.count and isinstance(value, int)):
             return value
         raise UsageError(
             f"{origin}: {key} = {value!r} is neither true nor false", hint="Write true or false, without quotes."

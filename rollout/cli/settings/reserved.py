@@ -41,6 +41,7 @@ RESERVED: Mapping[str, str] = {
     "notify-file": _TRUSTS,
     "notify-template": _TRUSTS,
     "journal": _WRITES,
+    "log-file": _WRITES,
     "out": _WRITES,
     "markdown": _WRITES,
     "yes": _CONSENTS,

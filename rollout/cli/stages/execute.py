@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rollout.cli import wiring
+from rollout.cli.log import stage
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.run import StopMode
@@ -15,7 +16,7 @@ from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
-from rollout.cli.terminal import error_console, show, width
+from rollout.cli.terminal import error_console, is_terminal, show, width
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
@@ -30,13 +31,14 @@ from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
+from rollout.report.event_log import EventLog
 from rollout.report.json_lines import JsonLines
 from rollout.report.line_types import Command
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.rehearsal import rehearsal_text
-from rollout.report.summary import rehearsal_ending, summary_text
+from rollout.report.summary import counts, rehearsal_ending, summary_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,12 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
     """Run the plan and tell its end; what came of it."""
     with watched(as_json=as_json, asked_between=run.gates.confirmation is not None, stop=stop) as observer:
         anything = run.plan.waves or run.inherited is not None or run.deferred
-        result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
+        with stage("run") as note:
+            result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
+            note(counts(result))
     if not as_json and (run.plan.waves or result.not_done):
-        show(f"\n{summary_text(run.plan, result, width=run.width, operating=run.options.operating)}")
+        operating = run.options.operating
+        show(f"\n{summary_text(run.plan, result, width=run.width, operating=operating, signs=is_terminal())}")
     return result
 
 
@@ -160,7 +165,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
 
 def _all_of(run: Run, shown: Observer) -> Observer:
     """Whoever shows the run, told last: what fails of it fails after the others have heard."""
-    return Observers((*map(Unfailing, run.observers), shown))
+    return Observers((*map(Unfailing, (EventLog(), *run.observers)), shown))
 
 
 def _command(run: Run) -> Command:

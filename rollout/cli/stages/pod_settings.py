@@ -27,7 +27,7 @@ _THIS_MACHINES = {
     "interactive": "nobody watches",
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
-_WRITTEN = frozenset({"journal", "metrics_textfile"})
+_WRITTEN = frozenset({"journal", "log_file", "metrics_textfile"})
 # They are read there, not here.
 _READ = frozenset(
     {

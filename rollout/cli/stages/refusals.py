@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from rollout.cli.log import stage
 from rollout.cli.stages.gather import Connections, with_patience
 from rollout.errors import ApiError, BlockedError, IncompleteError, LockedError, UsageError
 from rollout.execution.record.record import read_record
@@ -28,7 +29,9 @@ _FORBIDDEN = 403
 def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_namespace: str) -> None:
     """`ApiError` naming every right that a rollout needs and this user lacks: one missing half-way costs a node."""
     needs = apply_rights(lease_namespace, disable_eviction=drain.disable_eviction)
-    missing = [right for right in missing_rights(connections.api, needs, ask=with_patience) if not right.optional]
+    with stage("ask for the rights") as note:
+        missing = [right for right in missing_rights(connections.api, needs, ask=with_patience) if not right.optional]
+        note(f"{len(missing)} of {len(needs)} missing")
     if missing:
         rights = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(
