@@ -45,6 +45,7 @@ _MOST_HELD = 5
 _OTHER_LINES = 3
 _HELD = "yellow"
 _NARROW = 100
+_LEAST = 60
 _STOPPING = (
     "stopping: no further node is started, those in flight are finished · Ctrl-C again: quit now",
     "stopping after the nodes in flight · Ctrl-C again: quit now",
@@ -146,7 +147,7 @@ class LiveProgress:
                 self._board.held.pop(event.node, None)
             text = self._take(event)
         if text is not None:
-            self._console.print(text, soft_wrap=True)
+            self._console.print(text)
 
     def _take(self, event: StepEvent) -> Text | None:
         match event:
@@ -192,14 +193,14 @@ class LiveProgress:
         rest = f"and {len(left)} more" if left else ""
         widths = (1, max(len(rest), *(len(row.node) for row in shown)) if shown else 0, max(map(len, Phase)), 6)
         for style, width in zip(("", "bold", "", ""), widths, strict=True):
-            table.add_column(
-                style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, self._console.width // 3)
-            )
-        table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+            most = self._console.width // (3 if self._console.width >= _LEAST else 6)
+            table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, most), max_width=most)
+        # It alone gets narrower beyond that; where no column may, rich cuts all of them at the terminal's edge.
+        table.add_column(style="dim", overflow="ellipsis")
         for row in shown:
             self._add(table, row)
         if left:
-            table.add_row("", rest, "", "", Text(phases(left), style="dim"))
+            table.add_row("", rest, "", "", _in_a_line(phases(left), "dim"))
         return table
 
     def _add(self, table: Table, row: InFlight) -> None:
@@ -208,7 +209,7 @@ class LiveProgress:
             printable(row.node),
             Text(row.phase, style=_STYLES[row.phase]),
             Text(elapsed(self._monotonic() - row.started), style="dim"),
-            Text(printable(row.detail)),
+            _in_a_line(printable(row.detail)),
         )
         for line in self._held(row.node):
             table.add_row("", "", "", "", line)
@@ -234,7 +235,7 @@ class LiveProgress:
                 (sentences.blocked(hold.event, waited), *sentences.blocked_briefly(hold.event, waited)), _HELD
             )
         if len(held) > _MOST_HELD:
-            yield Text(f"and {len(held) - _MOST_HELD} more are held back", style=_HELD)
+            yield _in_a_line(f"and {len(held) - _MOST_HELD} more are held back", _HELD)
 
     def _total(self) -> Table:
         board, state = self._board, self._board.state
@@ -259,6 +260,10 @@ class LiveProgress:
     def _waves(self) -> Sequence[str]:
         wave = printable(self._board.wave)
         return (wave, wave.partition(":")[0], wave.partition(",")[0])
+
+
+def _in_a_line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _against(took: float, estimate: float) -> str:

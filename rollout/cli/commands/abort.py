@@ -46,7 +46,7 @@ def abort(
     from rollout.cli import consent, wiring
     from rollout.cli.stages import gather
     from rollout.cli.stages.journal import note_abort
-    from rollout.cli.terminal import show
+    from rollout.cli.terminal import show, show_lines
     from rollout.model.policy import Selection
     from rollout.model.text import counted
     from rollout.report.unfinished import abort_text
@@ -58,7 +58,7 @@ def abort(
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     if not general.as_json:
-        show(abort_text(unfinished))
+        show_lines(abort_text(unfinished))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))
         nodes = counted(len(unfinished.begun) + len(unfinished.failed), "node")
@@ -91,11 +91,11 @@ def _undo(
 
 def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
     """Tell what came of it."""
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_line
     from rollout.report.unfinished import abort_document, aborted_text
 
     if as_json:
         show_bytes(json_line(abort_document(aborted)))
     else:
-        show(aborted_text(aborted))
+        show_lines(aborted_text(aborted))

@@ -114,7 +114,7 @@ def _show(planned: "RolloutPlan", gathered: "Gathered", general: GeneralOptions)
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:
     """Tell why a node is where it would be in a new plan."""
     from rollout.cli.stages.plan import inputs_of
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide
@@ -124,7 +124,7 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_j
     if as_json:
         show_bytes(json_document(explanation))
     else:
-        show(explanation_text(explanation))
+        show_lines(explanation_text(explanation))
 
 
 def _detailed(planned: "RolloutPlan") -> ExitCode:

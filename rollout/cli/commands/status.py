@@ -76,7 +76,7 @@ def status(
 def _show_run(connections: "Connections", namespace: str, *, as_json: bool) -> None:
     """The run with its nodes, and whether its process lives; `null` where there is none."""
     from rollout.cli.stages.gather import find_unfinished, is_holder_alive
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.report.unfinished import run_document, run_text
 
@@ -85,7 +85,7 @@ def _show_run(connections: "Connections", namespace: str, *, as_json: bool) -> N
     if as_json:
         show_bytes(json_document(run_document(unfinished, renewed=renewed)))
     else:
-        show(run_text(unfinished, renewed=renewed))
+        show_lines(run_text(unfinished, renewed=renewed))
 
 
 def _unfinished(connections: "Connections", nodes: Sequence["Node"], namespace: str) -> "Unfinished | None":

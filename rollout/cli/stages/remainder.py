@@ -8,7 +8,7 @@ from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import is_terminal, say, show
+from rollout.cli.terminal import is_terminal, say, show, show_lines
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
@@ -75,5 +75,5 @@ def _show(
         for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
             say(f"warning: {line}")
         return
-    show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
+    show_lines(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
     show("\n" + plan_text(remainder.plan, zones=zones, width=width, signs=is_terminal()))
