@@ -17,6 +17,8 @@ from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.metrics_server import MetricsServer
     from rollout.adapters.notify.destination import Destination
@@ -191,6 +193,17 @@ def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool
     from rollout.adapters.metrics_server import MetricsServer
 
     return MetricsServer(address, metrics, is_ready)
+
+
+def exposition(*collectors: "Collector") -> Callable[[], bytes]:
+    """The text of these metrics, and of this process's own, each time that it is asked for."""
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    ProcessCollector(registry=registry)
+    return lambda: generate_latest(registry)
 
 
 def notify_destinations(options: NotifyOptions) -> "tuple[Destination, ...]":

@@ -30,7 +30,7 @@ _Budget = Annotated[str, Meta(description="namespace/name; empty where no budget
 _Since = Annotated[str, Meta(description="when it was first held back")]
 
 
-Command = Literal["apply", "resume", "operate"]
+Command = Literal["apply", "resume", "operate", "fleetlock"]
 
 
 class VersionLine(TypedDict):

@@ -27,6 +27,7 @@ _STATUS_COLUMNS = (
     Column("NOTE", note=True),
 )
 _STATUS_POOL = Column("POOL", leaves=2)
+_STATUS_WIDE = (Column("GROUP"), Column("USERS"))
 _OF_NODES = (
     Column("NODES", wraps=True),
     Column("ZONE", leaves=1),
@@ -48,23 +49,40 @@ def status_text(
     *,
     width: int | None = None,
     under_way: Mapping[str, str] = MappingProxyType({}),
+    wide: bool = False,
     signs: bool = False,
 ) -> str:
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
 
-    `under_way` is how far a rollout has come with its nodes, by name. With `signs` a glance is enough.
+    `under_way` is how far a rollout has come with its nodes, by name; `wide` adds what few look for. With `signs` a
+    glance is enough.
     """
     rows = [_status_row(status, under_way.get(status.node, ""), signs=signs) for status in statuses]
     columns = list(_STATUS_COLUMNS)
     if any(status.pool for status in statuses):
         columns.insert(1, _STATUS_POOL)
         rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
+    if wide:
+        columns[-1:-1] = _STATUS_WIDE
+        rows = [(*row[:-1], *_wide(status), row[-1]) for row, status in zip(rows, statuses, strict=True)]
     table = table_text(columns, rows, width)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
     unknown = sum(not status.operation for status in statuses)
     rest = f", {unknown} unknown" if unknown else ""
-    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}."
+    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
+
+
+def _wide(status: NodeStatus) -> tuple[str, str]:
+    """The update group, and who is logged in: a question mark where the host does not tell."""
+    users = "?" if status.users is None else shortened([str(user) for user in status.users], 3)
+    return or_nothing(status.group), users or NOTHING
+
+
+def _logged_in(statuses: Sequence[NodeStatus]) -> str:
+    """How many users there are on how many nodes; nothing where there is none."""
+    users = [len(status.users) for status in statuses if status.users]
+    return f" {counted(sum(users), 'user')} logged in on {counted(len(users), 'node')}." if users else ""
 
 
 def _status_row(status: NodeStatus, under_way: str, *, signs: bool) -> tuple[str, ...]:

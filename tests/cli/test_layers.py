@@ -10,6 +10,7 @@ import typer
 
 from rollout.cli.commands.check_update import CheckOptions
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.flattening import flattened
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
 from rollout.cli.options.general import GeneralOptions, OutputFormat
@@ -18,6 +19,7 @@ from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import Executor, HostKeys, PlaybookOptions, SshOptions
 from rollout.errors import UsageError
+from rollout.model.courtesy import Compat
 from rollout.model.policy import ControlPlaneOrder, Policy, Sharing, Strategy
 from rollout.model.quantity import Count, Duration
 
@@ -33,6 +35,7 @@ Groups = tuple[
     RebootOptions,
     CheckOptions,
     PlaybookOptions,
+    CourtesyOptions,
 ]
 
 
@@ -111,6 +114,13 @@ SAMPLES = [
     sample("ignore-rival", "kured fluo cluo", (["kured"], ["fluo"], ["cluo"])),
     word("gate-command"),
     word("reboot-command"),
+    word("wall-message"),
+    stretch("drain-delay"),
+    stretch("reboot-delay"),
+    stretch("wait-for-users"),
+    sample("pre-reboot-node-labels", "a=1 b=,d=2 c=3", (["a=1"], ["b=,d=2"], ["c=3"])),
+    sample("post-reboot-node-labels", "a=1 b=,d=2 c=3", (["a=1"], ["b=,d=2"], ["c=3"])),
+    sample("annotate-compat", "kured fluo kured", tuple([Compat(word)] for word in ("kured", "fluo", "kured"))),
     stretch("timeout"),
     stretch("stall-timeout"),
     path("pre-reboot-playbook"),
@@ -141,6 +151,7 @@ SWITCHES = [
     "alert-filter-match-only",
     "alert-firing-only",
     "interactive",
+    "wall",
 ]
 SWITCHES_ON = ["delete-emptydir-data", "prefer-no-schedule-taint"]
 
@@ -167,7 +178,8 @@ def parse(*arguments: str) -> Groups:
         check: CheckOptions,
         playbooks: PlaybookOptions,
     ) -> None:
-        got.append((cluster, selection, policy, ssh, lease, general, gates, local, reboot, check, playbooks))
+        own = (policy, ssh, lease, general, gates, local, reboot, check, playbooks, policy.courtesy)
+        got.append((cluster, selection, *own))
 
     app.command()(flattened(probe))
     app(["probe", *arguments], standalone_mode=False)
@@ -197,10 +209,11 @@ def settings(text: str) -> Path:
 
 def test_every_option_is_in_the_table() -> None:
     groups = (
-        *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions),
+        *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions, CourtesyOptions),
         *(SshOptions, PlaybookOptions, RebootOptions, CheckOptions, LeaseOptions, GeneralOptions),
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
+    every.remove("courtesy")  # a group itself
     assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, *SWITCHES_ON, "config", "verbose", "wait"}
 
 

@@ -33,6 +33,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "error": "why its host gave no facts; else empty",
         "pool": "whose rules hold for it; empty without pools",
         "deferred": "by whom, and since when, it was left for a run from another node; empty where it was not",
+        "group": "the update group of its host; empty where it is not known",
+        "users": "who is logged in on its host; null where that is not known",
     },
     "RolloutPlan": {
         "format_version": "`major.minor`; another major version is refused",
@@ -77,7 +79,18 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "gates": "the gates that belong to the plan",
         "strategy": "`--strategy`",
         "pools": "nodes with rules of their own, in their order",
+        "courtesy": "what is done for people and programs around a reboot",
     },
+    "CourtesyPolicy": {
+        "drain_delay": "`--drain-delay`",
+        "reboot_delay": "`--reboot-delay`",
+        "wait_for_users": "`--wait-for-users`; `0s`: nobody is waited for",
+        "wall": "`--wall`; the text that users are told stands in no plan",
+        "pre_reboot_node_labels": "`--pre-reboot-node-labels`, `name=value`",
+        "post_reboot_node_labels": "`--post-reboot-node-labels`, `name=value`",
+        "annotate_compat": "`--annotate-compat`",
+    },
+    "LoggedInUser": {"name": "of the user", "tty": "the terminal, as `who` names it"},
     "Pool": {
         "name": "as the settings file has it",
         "selector": "labels of its nodes, but for those that an earlier pool has",

@@ -27,8 +27,10 @@ PLACES: Mapping[str, str] = {
     "warnings": "json.md",
     "outcomes": "json.md",
     "rights": "security.md",
+    "rights of adopt": "security.md",
     "scenarios": "lab.md",
     "metrics": "operating.md",
+    "fleetlock answers": "fleetlock.md",
     **{f"{command} fields": "json.md" for command in schemas.TOLD},
     "schemas": "json.md",
 }

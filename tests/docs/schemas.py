@@ -21,7 +21,7 @@ from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
 from rollout.planning.explanation import Explanation
 from rollout.planning.status import NodeStatus
-from rollout.report import document_types, line_types
+from rollout.report import document_types, leftovers, line_types
 from rollout.report.doctor import DoctorReport
 from rollout.report.document_types import (
     AbortReport,
@@ -33,6 +33,7 @@ from rollout.report.document_types import (
 )
 from rollout.report.history import RunHistory
 from rollout.report.host_keys import HostKeyRow
+from rollout.report.leftovers import AdoptReport
 from rollout.report.line_types import JournalLine, RunLine
 from tests.docs import written_types
 from tests.docs.field_meanings import MEANINGS
@@ -49,6 +50,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "doctor": DoctorReport,
     "check-update": get_args(CheckLine),
     "history": list[RunHistory] | RunHistory,
+    "adopt": AdoptReport,
     "pause": PauseReport,
     "unpause": UnpauseReport,
     "release": ReleaseReport,
@@ -160,7 +162,7 @@ def _is_line(name: str) -> bool:
 _TYPED_DICTS = {
     kind.__name__: kind
     for kind in (
-        *(kind for module in (document_types, line_types, written_types) for kind in vars(module).values()),
+        *(kind for module in (document_types, leftovers, line_types, written_types) for kind in vars(module).values()),
         DoctorReport,
     )
     if is_typeddict(kind)
@@ -289,6 +291,8 @@ _WORDS: Mapping[str, str] = {
     "Sharing": "`rate` or `exclusive`",
     "Level": "`info`, `success`, `warning` or `failure`",
     "RolloutState": "`completed`, `failed` or `interrupted`",
+    "System": "`fluo`, `cluo`, `kured`, `krm`, `cro`, `fleetlock` or `rollout`",
+    "Cordon": "`none`, `theirs` or `kept`",
     "CheckName": "string",
     "CheckOutcome": "string",
     "UpdateOperation": "string",

@@ -75,6 +75,12 @@ def test_doctor(start_lab: StartLab, command: Command) -> None:
     assert not report["ok"]
 
 
+def test_adopt(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("leftovers")
+    for arguments in (("--dry-run",), ("--yes",), ("--yes",)):
+        check("adopt", json.loads(command("adopt", "-o", "json", *arguments, lab=lab).stdout))
+
+
 @pytest.mark.parametrize("name", sorted(schemas.DOCUMENTS))
 def test_a_schema_refuses_what_is_something_else(name: str) -> None:
     """Else it would hold nothing."""

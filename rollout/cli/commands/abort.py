@@ -53,7 +53,7 @@ def abort(
 
     connections = gather.connect(cluster, Selection(), ssh)
     unfinished = gather.find_unfinished(connections, lease.lease_namespace, deferred=True)
-    if unfinished is None:
+    if unfinished is None and not gather.has_slots(connections, lease.lease_namespace):
         show("null" if general.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
@@ -61,7 +61,7 @@ def abort(
         show_lines(abort_text(unfinished))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))
-        nodes = counted(len(unfinished.begun) + len(unfinished.failed), "node")
+        nodes = counted(len((*unfinished.begun, *unfinished.failed)) if unfinished else 0, "node")
         consent.ask(f"Undo this rollout on {nodes} of {where}")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
     note_abort(aborted)

@@ -66,7 +66,7 @@ def status(
         show_bytes(json_document(statuses))
     else:
         going_on = under_way(unfinished) if unfinished else {}
-        text = status_text(statuses, width=general.width, under_way=going_on, signs=is_terminal())
+        text = status_text(statuses, width=general.width, under_way=going_on, wide=general.is_wide, signs=is_terminal())
         lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
         show("\n".join((text, *lines)))
     if unfinished is not None:

@@ -68,6 +68,11 @@ class GeneralOptions:
         return self.output is OutputFormat.JSON
 
     @property
+    def is_wide(self) -> bool:
+        """Whether every column is asked for."""
+        return self.output is OutputFormat.WIDE
+
+    @property
     def width(self) -> int | None:
         """Columns that text may take; None: no limit."""
         return None if self.output is OutputFormat.WIDE else terminal.width()

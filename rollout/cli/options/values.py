@@ -11,10 +11,12 @@ import typer
 from rollout.errors import UsageError
 from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
+from rollout.planning import node_labels as labels
 from rollout.planning.rivals import checked_name
 from rollout.planning.selector import checked_label, parse_selector
 from rollout.planning.windows import Window
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _LONGEST_REASON = 120
@@ -71,6 +73,12 @@ def label_names(value: str) -> str:
     """Names of labels or annotations, separated by commas, as they were written."""
     for name in value.split(","):
         label_name(name)
+    return value
+
+
+def node_labels(value: str) -> str:
+    """Labels with their values, separated by commas, as they were written."""
+    _read(labels.node_labels, [part.strip() for part in value.split(",") if part.strip()])
     return value
 
 
@@ -199,7 +207,7 @@ def label_prefix(value: str) -> str:
     return value
 
 
-def _read(parse: Callable[[str], T], text: str) -> T:
+def _read(parse: Callable[[S], T], text: S) -> T:
     try:
         return parse(text)
     except UsageError as error:

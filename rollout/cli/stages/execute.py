@@ -10,6 +10,7 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import StopMode
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
@@ -25,7 +26,6 @@ from rollout.execution.rollout.execute import execute as execute_plan
 from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as ask_server
-from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.cluster import Pod
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
@@ -39,6 +39,8 @@ from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.rehearsal import rehearsal_text
 from rollout.report.summary import counts, rehearsal_ending, summary_text
+
+_REBOOT = RebootOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def run_options(
     ssh: SshOptions,
     lease: LeaseOptions,
     lock: LockOptions,
-    reboot_command: str = REBOOT_COMMAND,
+    reboot: RebootOptions = _REBOOT,
     pods: frozenset[str] = frozenset(),
 ) -> RunOptions:
     """How this process runs; percentages are of the `selected` nodes, `pods` are the UIDs of those on planned ones."""
@@ -91,7 +93,8 @@ def run_options(
         lease_seconds=lock.seconds,
         probe_timeout=ssh.probe_timeout,
         unlock=lock.force_unlock,
-        reboot_command=reboot_command,
+        reboot_command=reboot.command,
+        wall_command=reboot.wall_command,
         pods=pods,
     )
 

@@ -131,6 +131,16 @@ def find_unfinished_among(connections: Connections, nodes: Sequence[Node], names
     return assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
 
 
+def has_slots(connections: Connections, namespace: str) -> bool:
+    """Whether a host holds a slot of FleetLock; not where this user may not see it."""
+    from rollout.gather.cluster.slots import read_slots
+
+    try:
+        return bool(with_patience(lambda: read_slots(connections.api, namespace)).slots.held)
+    except ApiError:
+        return False
+
+
 def is_holder_alive(connections: Connections, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
     from rollout.execution.rollout import lock_holder

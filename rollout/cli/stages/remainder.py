@@ -55,7 +55,7 @@ def planned_rest(
             process.ssh,
             process.lease,
             process.lock,
-            process.reboot.command,
+            process.reboot,
             execute.pods_on(remainder.plan, snapshot.pods),
         ),
         gates=gates,
