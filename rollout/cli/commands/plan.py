@@ -119,7 +119,7 @@ def _show(planned: "RolloutPlan", gathered: "Gathered", general: ListingOptions)
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general: ListingOptions) -> None:
     """Tell why a node is where it would be in a new plan."""
     from rollout.cli.stages.plan import inputs_of
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide
@@ -129,7 +129,7 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general
     if general.is_document:
         show_bytes(general.document(json_document(explanation)))
     else:
-        show(explanation_text(explanation))
+        show_lines(explanation_text(explanation))
 
 
 def _detailed(planned: "RolloutPlan") -> ExitCode:

@@ -8,13 +8,12 @@ from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import is_terminal, say, show
+from rollout.cli.terminal import is_terminal, say, show, show_lines
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
 from rollout.execution.rollout.lock_holder import Glance
 from rollout.planning.continuation import without_accepted_blockers
-from rollout.report.columns import wrapped
 from rollout.report.tables import plan_text
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
@@ -85,5 +84,5 @@ def _show(
             say(f"warning: {line}")
         return
     failures, stranded = remainder.inherited.failures, remainder.inherited.stranded
-    show(wrapped(resume_text(unfinished, lock, remainder.retried, failures, stranded), width))
+    show_lines(resume_text(unfinished, lock, remainder.retried, failures, stranded))
     show("\n" + plan_text(remainder.plan, zones=zones, width=width, signs=is_terminal()))
