@@ -19,6 +19,7 @@ from rollout.planning.status import NodeStatus
 from rollout.report.doctor import DoctorReport
 from rollout.report.history import RunHistory
 from rollout.report.line_types import FailedNode, NotDoneNode, RunLine
+from rollout.report.runs.model import RunReport
 from tests.docs.field_meanings import MEANINGS
 
 DOCUMENTS: Mapping[str, Any] = {
@@ -27,6 +28,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "apply": get_args(RunLine),
     "doctor": DoctorReport,
     "history": list[RunHistory] | RunHistory,
+    "report": RunReport,
     "notification": get_args(AnyNote),
 }
 """By command, the type of its document; of `apply` (and `resume`) the types that a line may have."""
@@ -34,7 +36,10 @@ DOCUMENTS: Mapping[str, Any] = {
 _QUANTITIES = {Count: "a count: `3` or `25%`", Duration: "a duration: `90s`, `10m`, `1h30m`"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
-_TITLES = {"notification": "A notification, as --notify sends it to a webhook"}
+_TITLES = {
+    "notification": "A notification, as --notify sends it to a webhook",
+    "report": "rollout report --format json",
+}
 
 
 def schema(command: str) -> dict[str, Any]:
@@ -128,7 +133,9 @@ def _table(name: str, component: Mapping[str, Any]) -> str:
     return "\n".join((_title(name, component), "", "| field | type | means |", "| --- | --- | --- |", *rows))
 
 
-_NO_LINES = frozenset({"NodeCondition", "Moment", "Every notification"})
+_NO_LINES = frozenset(
+    {"NodeCondition", "Moment", "CommandReport", "FailureReport", "NoticeReport", "Every notification"}
+)
 
 
 def _title(name: str, component: Mapping[str, Any]) -> str:
