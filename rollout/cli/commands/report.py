@@ -40,7 +40,11 @@ RunArgument = Annotated[
 ]
 FormatOption = Annotated[
     ReportFormat | None,
-    Flag(OWN, "What to write. Default: what the ending of --out says, else markdown."),
+    Flag(
+        OWN,
+        "What to write. Default: what the ending of --out says, else markdown.",
+        variable="ROLLOUT_REPORT_FORMAT",
+    ),
 ]
 OutOption = Annotated[
     Path | None, Flag(OWN, "Write to this file; one that is there is replaced. Default: standard output.", "FILE")

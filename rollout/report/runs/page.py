@@ -10,6 +10,8 @@ from rollout.report.runs.templates import rendered
 from rollout.report.timeline import flat_rules
 
 _NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
+_MOST_FAILURES = 20
+_CLOSED = "closed"
 _TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn", Ending.OPEN: "warn"}
 
 
@@ -28,7 +30,9 @@ def run_page(report: RunReport) -> str:
         absences=absences,
         parts=parts,
         sum=tuple(_sum(report)),
-        sum_legend=tuple((part.part, PART_NAMES[part.part]) for part in report.parts),
+        sum_legend=tuple((_kind(part.part), PART_NAMES[part.part]) for part in report.parts),
+        failures=report.failures[:_MOST_FAILURES],
+        more_failures=tables.failure_table(report.failures[_MOST_FAILURES:]),
         timeline=drawn,
         chart_legend=tuple(_legend(report)),
         cut=_is_cut(drawn),
@@ -69,8 +73,13 @@ def _sum(report: RunReport) -> Iterator[Bar]:
     place = 0.0
     for part in report.parts:
         width = tables.share(part.seconds, report.seconds)
-        yield Bar(round(place, 2), round(width, 2), part.part)
+        yield Bar(round(place, 2), round(width, 2), _kind(part.part))
         place += width
+
+
+def _kind(part: Part) -> str:
+    """Its colour; that of `window` is an open one's."""
+    return _CLOSED if part is Part.WINDOW else part
 
 
 def _legend(report: RunReport) -> Iterator[tuple[str, str]]:

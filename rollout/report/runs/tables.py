@@ -1,13 +1,12 @@
 """The tables of a report, for pages and Markdown alike: headings and rows of text, which whoever shows them escapes."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.model.progress import Moves, Outcome
 from rollout.model.text import NOTHING, counted, elapsed, shortened, version_step
-from rollout.report.runs.model import Ending, HoldReport, NodeReport, Part, RunReport, WaveReport
+from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
 from rollout.report.summary import moves_text, tallied
 from rollout.report.timeline import changed_rules
 
@@ -262,6 +261,12 @@ def said_outcome(node: NodeReport) -> str:
     return f"in phase {node.phases[-1].phase}" if node.phases else "not started"
 
 
+def failure_table(failures: Sequence[FailureReport]) -> Table:
+    """Failures in a row each, where they are too many to tell all of each."""
+    rows = tuple((item.node, clock(item.at), item.outcome, item.phase, item.message) for item in failures)
+    return Table("More failures", ("Node", "At", "Outcome", "In phase", "Message"), rows)
+
+
 def absences(report: RunReport) -> Table:
     """Nodes that were asked for and not done, and those whose turn did not come, by reason."""
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -270,11 +275,6 @@ def absences(report: RunReport) -> Table:
             reasons.setdefault((word, why), []).append(node)
     rows = tuple((shortened(names), str(len(names)), word, why) for (word, why), names in reasons.items())
     return Table("Not done", ("Nodes", "How many", "", "Why"), rows)
-
-
-def outcomes(report: RunReport) -> Counter[str]:
-    """How many nodes ended how."""
-    return Counter(said_outcome(node) for node in report.nodes)
 
 
 def is_success(node: NodeReport) -> bool:
