@@ -2,8 +2,6 @@
 
 import json
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +15,11 @@ from tests.docs.test_json_schema import check
 from tests.ended import start
 from tests.report.journals import Night, as_lines
 from tests.report.test_pages import Page
+from tests.waiting import wait_until
 
 NIGHT = Path(__file__).parents[1] / "report" / "night.yaml"
 LIMITS = ("--max-unavailable", "4", "--max-failures", "5", "--window", "00:00 24h")
 PATIENCE = ("--ignore-blockers", "--drain-timeout", "20s", "--reboot-timeout", "30s", "--control-plane", "exclude")
-WAIT_SECONDS = 120
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ def test_a_run_that_goes_on(start_lab: StartLab, command: Command, home: Path) -
     lab = start_lab(nodes=4, speed=10)
     process = start(home, lab.environment, ("apply", "--yes", "--journal", "night.jsonl"))
     try:
-        until(lambda: b'"phase":"draining"' in written(home / "night.jsonl"))
+        wait_until(lambda: b'"phase":"draining"' in written(home / "night.jsonl"), 120)
         told = json.loads(command("report", "night.jsonl", "--format", "json").stdout)
     finally:
         process.kill()
@@ -82,13 +80,6 @@ def test_a_run_that_goes_on(start_lab: StartLab, command: Command, home: Path) -
 
 def written(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

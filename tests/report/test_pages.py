@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 from cmarkgfm import github_flavored_markdown_to_html  # type: ignore[import-untyped]
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from rollout.errors import InputError
+from rollout.model.json_text import json_document
 from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning
 from rollout.model.text import printable
 from rollout.report.history import Record
@@ -197,6 +201,29 @@ def test_hostile_words_are_words_in_markdown(text: str) -> None:
         page
     )
     assert not re.search(r"[@#`|\\]|script|evil", re.sub(r"<[^>]*>", "", outside)), page
+
+
+ODD = st.sampled_from(
+    [None, True, -1, 0, 2**70, 1.5, "", "x", "9999-12-31T23:59:59Z", "2026-03-04T21:00:00Z", [], [[]], {}, {"a": {}}]
+)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_whatever_stands_in_a_journal_it_is_told_or_refused(data: st.DataObject) -> None:
+    """Lines lost, in another order, and with other values: by a disk, by another version, by hand."""
+    records = [dict(entry) for entry in data.draw(st.permutations(night()))]
+    for entry in data.draw(st.lists(st.sampled_from(records), max_size=6)):
+        entry[data.draw(st.sampled_from(sorted(entry)))] = data.draw(ODD)
+    records = records[data.draw(st.integers(0, len(records))) :]
+    try:
+        report = report_of(records, origin="run.jsonl")
+    except InputError:
+        return
+    assert sum(part.seconds for part in report.parts) == pytest.approx(report.seconds, abs=0.1)
+    assert_harmless(Page(run_page(report)), report.run)
+    assert run_markdown(report)
+    assert json_document(report)
 
 
 def test_markdown_begins_with_what_went_wrong() -> None:

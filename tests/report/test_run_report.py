@@ -220,6 +220,12 @@ def test_a_long_pause_is_drawn_short() -> None:
     assert len(scale.ticks()) >= 2
 
 
+def test_what_is_one_pause_is_drawn_as_it_is() -> None:
+    hour = Stretch(NIGHT, NIGHT + timedelta(hours=1))
+    assert Scale(hour, [hour]).cuts == ()
+    assert report(begun(), planned(plan([["worker-1"]]), 3600)).seconds == 3600
+
+
 @pytest.mark.parametrize("length", [0, 0.4, 3, 59, 61, 3600, 40_000, 90_000, 5_000_000])
 def test_an_axis_has_a_few_round_times(length: float) -> None:
     labels = [tick.label for tick in Scale(Stretch(NIGHT, NIGHT + timedelta(seconds=length))).ticks()]

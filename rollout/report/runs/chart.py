@@ -89,27 +89,24 @@ class Scale:
 
     def __init__(self, whole: Stretch, pauses: Iterable[Stretch] = ()) -> None:
         total = max(whole.seconds, 0.001)
-        self.whole = whole
-        self.cuts = tuple(pause for pause in pauses if pause.seconds > _LONG * total)
+        long = tuple(pause for pause in pauses if pause.seconds > _LONG * total)
+        # where nothing but pauses is left there is nothing to cut them short for
+        self.cuts = long if sum(pause.seconds for pause in long) < whole.seconds else ()
         drawn = total - sum(cut.seconds for cut in self.cuts)
-        room = 100 * (1 - _SHORT * len(self.cuts)) if drawn > 0 else 0.0
-        self._moments, self._places = [whole.begin], [0.0]
-        for moment, is_cut in sorted(
-            [(cut.begin, True) for cut in self.cuts] + [(cut.end, False) for cut in self.cuts]
-        ):
-            passed = (moment - self._moments[-1]).total_seconds()
-            step = passed / drawn * room if is_cut else 100 * _SHORT
-            self._moments.append(moment)
-            self._places.append(self._places[-1] + step)
-        self._rate = room / drawn if drawn > 0 else 0.0
+        self._rate = 100 * (1 - _SHORT * len(self.cuts)) / drawn
+        self.whole, self._moments, self._places = whole, [whole.begin], [0.0]
+        for cut in self.cuts:
+            begin = self._places[-1] + (cut.begin - self._moments[-1]).total_seconds() * self._rate
+            self._moments += [cut.begin, cut.end]
+            self._places += [begin, begin + 100 * _SHORT]
 
     def at(self, moment: datetime) -> float:
         """Its place."""
         inside = min(max(moment, self.whole.begin), self.whole.end)
         known = bisect_right(self._moments, inside) - 1
         if known % 2:
-            begin, end = self._moments[known], self._moments[known + 1] if known + 1 < len(self._moments) else inside
-            return self._places[known] + 100 * _SHORT * _part(begin, inside, end)
+            begin, end = self._moments[known : known + 2]
+            return self._places[known] + 100 * _SHORT * (inside - begin) / (end - begin)
         return self._places[known] + (inside - self._moments[known]).total_seconds() * self._rate
 
     def bar(self, stretch: Stretch, kind: str) -> Bar:
@@ -143,11 +140,6 @@ class Scale:
     def _drawn(self) -> Iterator[tuple[datetime, datetime]]:
         edges = [self.whole.begin, *(edge for cut in self.cuts for edge in (cut.begin, cut.end)), self.whole.end]
         return ((edges[place], edges[place + 1]) for place in range(0, len(edges), 2))
-
-
-def _part(begin: datetime, at: datetime, end: datetime) -> float:
-    whole = (end - begin).total_seconds()
-    return (at - begin).total_seconds() / whole if whole else 0.0
 
 
 def _apart(ticks: Iterable[Tick]) -> Iterator[Tick]:
