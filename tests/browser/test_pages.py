@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ pytestmark = [
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 AXE = "axe-core@4.10.3"
 WIDTHS = (1400, 390)
-MADE = {"example": lambda: EXAMPLE.read_text(encoding="utf-8"), **PAGES}
+MADE: Mapping[str, Callable[[], str]] = {"example": lambda: EXAMPLE.read_text(encoding="utf-8"), **PAGES}
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -89,7 +89,7 @@ def page_of(records: tuple[Record, ...]) -> str:
     return run_page(report_of(records, origin="run.jsonl"))
 
 
-PAGES = {
+PAGES: Mapping[str, Callable[[], str]] = {
     "run": lambda: page_of(night()),
     "open": lambda: page_of(night()[:9]),
     "large": lambda: page_of(fleet(100, 10).records()),
@@ -100,8 +100,7 @@ PAGES = {
 
 @pytest.fixture(params=PAGES)
 def page(request: pytest.FixtureRequest) -> str:
-    made: str = PAGES[request.param]()
-    return made
+    return PAGES[request.param]()
 
 
 def test_a_page_is_one_file_whose_own_policy_forbids_all_else(page: str) -> None:
@@ -203,13 +202,13 @@ def test_hostile_words_are_words_in_markdown(text: str) -> None:
     assert not re.search(r"[@#`|\\]|script|evil", re.sub(r"<[^>]*>", "", outside)), page
 
 
-ODD = st.sampled_from(
+ODD: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, -1, 0, 2**70, 1.5, "", "x", "9999-12-31T23:59:59Z", "2026-03-04T21:00:00Z", [], [[]], {}, {"a": {}}]
 )
 
 
 @given(st.data())
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_whatever_stands_in_a_journal_it_is_told_or_refused(data: st.DataObject) -> None:
     """Lines lost, in another order, and with other values: by a disk, by another version, by hand."""
     records = [dict(entry) for entry in data.draw(st.permutations(night()))]

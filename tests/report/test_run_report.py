@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.errors import InputError
@@ -57,6 +57,7 @@ def test_the_parts_are_all_of_the_time() -> None:
     assert (drain.median, drain.longest) == (64, 64)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 3000), min_size=1, max_size=6), st.integers(1, 40))
 def test_no_time_is_lost_or_counted_twice(begins: list[float], last: int) -> None:
     """Whatever overlaps, and wherever the journal ends."""
