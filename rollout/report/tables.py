@@ -298,6 +298,11 @@ def saved_note(path: str, *, blocked: bool = False) -> str:
     return f"Saved to {printable(path)}. To run exactly this: rollout apply {printable(path)}"
 
 
+def page_note(path: str) -> str:
+    """What a plan's page is for."""
+    return f"Written to {printable(path)}, for people. To run exactly this plan, save it: --out FILE of another ending."
+
+
 UNSAVED_NOTE = (
     "This plan is not saved: apply makes a new one, which may differ. Save it with --out FILE to run exactly this."
 )

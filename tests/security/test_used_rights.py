@@ -164,7 +164,7 @@ def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
     commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     played = {arguments[0] for arguments in QUIET} | {"operate", "apply", "adopt"}
-    without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "help", "reboot", "drain"}
+    without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "report", "help", "reboot", "drain"}
     assert commands - played == without_cluster | {"completion"}
 
 

@@ -93,7 +93,7 @@ def _undo(
 
 def _show_undone(aborted: "Aborted", general: GeneralOptions) -> None:
     """Tell what came of it."""
-    from rollout.cli.terminal import show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_line
     from rollout.report.unfinished import abort_document, aborted_text
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from rollout.cli.stages.plan import Intent
     from rollout.model.plan import RolloutPlan
 
-OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`.", "FILE")]
+PAGES = (".html", ".htm")
+OutOption = Annotated[
+    Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`; FILE.html: as a page, for people.", "FILE")
+]
 MarkdownOption = Annotated[
     Path | None, Flag(OWN, "Write the plan as Markdown, too: for a merge request, or a job's summary.", "FILE")
 ]
@@ -67,7 +70,6 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.stages.plan import Intent, decide
     from rollout.cli.terminal import say
     from rollout.errors import UsageError
-    from rollout.report.tables import UNSAVED_NOTE, saved_note
 
     if explain is not None and general.as_names:
         raise UsageError("-o name is for the plan's nodes, not for --explain")
@@ -85,7 +87,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         refusals.refuse_excluded(planned)
     _write(planned, gathered, out, markdown)
     if planned.waves and (out or not planned.blockers):
-        say(saved_note(str(out), blocked=bool(planned.blockers)) if out else UNSAVED_NOTE)
+        say(_note(out, planned))
     if detailed_exitcode:
         raise typer.Exit(_detailed(planned))
 
@@ -93,13 +95,35 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
 def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import zones
-    from rollout.planning.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
     if out is not None:
-        write_whole(out, encode_plan(planned))
+        write_whole(out, _document(out, planned, gathered))
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
+
+
+def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
+    """The plan as the file's ending has it: a page, or what apply takes."""
+    from rollout.cli import wiring
+    from rollout.cli.stages.plan import zones
+    from rollout.planning.document import encode_plan
+
+    if out.suffix.lower() not in PAGES:
+        return encode_plan(planned)
+    from rollout.report.runs.plan_page import plan_page
+
+    return plan_page(planned, zones=zones(gathered.snapshot), now=wiring.system_clock().now()).encode()
+
+
+def _note(out: Path | None, planned: "RolloutPlan") -> str:
+    from rollout.report.tables import UNSAVED_NOTE, page_note, saved_note
+
+    if out is None:
+        return UNSAVED_NOTE
+    if out.suffix.lower() in PAGES:
+        return page_note(str(out))
+    return saved_note(str(out), blocked=bool(planned.blockers))
 
 
 def _show(planned: "RolloutPlan", gathered: "Gathered", general: ListingOptions) -> None:
