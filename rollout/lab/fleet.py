@@ -105,6 +105,9 @@ def _machine(
         timings=timings,
         group=plan.group,
         locksmithd=plan.locksmithd,
+        system=plan.system,
+        files=plan.files,
+        boot_files=plan.boot_files,
     )
     engine_unit = machine.units.find(UPDATE_ENGINE)
     if plan.engine_stopped and engine_unit is not None:

@@ -9,6 +9,8 @@ PHASE = PREFIX + "phase"
 BOOT_ID_BEFORE = PREFIX + "boot-id-before"
 MACHINE_ID = PREFIX + "machine-id"
 STAGED_VERSION = PREFIX + "staged-version"
+# What said that the reboot is needed, and what each has to be shown after it, as JSON; not where it was update_engine.
+DETECTED = PREFIX + "detected"
 CORDONED_BY_US = PREFIX + "cordoned-by-us"
 EXCLUDED_BY_US = PREFIX + "excluded-by-us"
 LAST_RESULT = PREFIX + "last-result"
@@ -30,11 +32,13 @@ OPERATE = "operate"
 
 # What goes once a node is done; the last result stays.
 TRANSIENT = (
-    *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION),
+    *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, DETECTED),
     *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL),
 )
+# A person's word, "true", that the node is to be rebooted; taken away once it was.
+REBOOT_NEEDED = PREFIX + "reboot-needed"
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
-ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED)
+ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED, REBOOT_NEEDED)
 ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, ORIGIN)
 
 # The key of the soft taint on nodes that still wait for their turn.
@@ -49,6 +53,10 @@ KURED_LOCK = "weave.works/kured-node-lock"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
+# Who sets them says that the node needs a reboot; kured's annotations do not, for they stay after it, or tell of one
+# that is under way.
+OTHERS_REQUESTS = (FLUO_PREFIX + "reboot-needed", CLUO_PREFIX + "reboot-needed")
+REQUESTS = (REBOOT_NEEDED, *OTHERS_REQUESTS)
 RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
 # What FLUO and CLUO write on a node that they have in hand, after their prefix, with the value "true".
 OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")

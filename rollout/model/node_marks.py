@@ -12,6 +12,7 @@ import msgspec
 
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.detection import read_targets
 from rollout.model.names import is_run_id
 from rollout.model.progress import Phase
 
@@ -94,6 +95,11 @@ def _is_check(value: str) -> bool:
     return len(value) <= _LONGEST and value.endswith(_CHECKS)
 
 
+def _is_detected(value: str) -> bool:
+    targets = read_targets(value)
+    return targets is not None and all(map(_is_text, targets.values()))
+
+
 _NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
 _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
@@ -103,5 +109,6 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.CORDONED_BY_US: _is_yes,
         marks.EXCLUDED_BY_US: _is_yes,
         marks.HOOK_LABEL: _is_check,
+        marks.DETECTED: _is_detected,
     }
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.model.cluster import Node
+from rollout.model.detection import Source
 from rollout.model.host import Host, HostObservation, ProbeFailure
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import deferral, is_deferred
@@ -22,7 +23,8 @@ class NodeStatus:
 
     `pool` is the settings file's that it belongs to; empty where there are none. `failures` is how often it failed
     since it last succeeded, `retry_after` when an unattended rollout tries it again (RFC 3339), empty where at once.
-    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not.
+    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `detected_by`
+    are the sources that say that it needs a reboot, `detail` is why, in their words.
     """
 
     node: str
@@ -40,6 +42,8 @@ class NodeStatus:
     failures: int = 0
     retry_after: str = ""
     deferred: str = ""
+    detected_by: tuple[Source, ...] = ()
+    detail: str = ""
 
 
 def node_statuses(
@@ -76,23 +80,25 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
     node, observation, facts = candidate.node, candidate.observation, candidate.facts
     objection = exclusion(candidate)
     failures = candidate.memory.nodes.get(node.name)
-    staged = facts.update.new_version if facts and facts.update.needs_reboot else ""
+    detection = candidate.detection
     return NodeStatus(
         node=node.name,
         host=host.address if host else "",
         ready=node.is_ready,
         schedulable=not node.unschedulable,
-        needs_reboot=facts is not None and facts.update.needs_reboot,
+        needs_reboot=detection.needs_reboot,
         operation=facts.update.operation.value if facts else "",
         running_version=facts.running_version if facts else "",
-        staged_version=staged,
+        staged_version=detection.version,
         boot_id=facts.boot_id if facts else node.boot_id,
         reason=f"{objection.reason}: {objection.message}" if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,
-        retry_after=resting_until(candidate.memory, node.name, staged, candidate.remembering.now),
+        retry_after=resting_until(candidate.memory, node.name, detection.version, candidate.remembering.now),
         deferred=_deferred(node),
+        detected_by=detection.by,
+        detail=detection.detail,
     )
 
 

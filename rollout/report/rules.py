@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from datetime import datetime
 
+from rollout.model.detection import DEFAULT_SOURCES
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.text import elapsed, printable
@@ -21,6 +22,7 @@ def rules_text(policy: Policy, now: datetime, *, width: int | None = None) -> st
         *(_line("pool", text) for text in _pools(policy)),
         *(_line("window", text) for text in _windows(policy.gates.windows, now)),
         *(_line("gate", text) for text in _gates(policy.gates)),
+        *(_line("needed by", text) for text in _sources(policy)),
         _line("reboot", _reboot(policy)),
         *(_line("! weaker", printable(text)) for text in _weakened(policy)),
     ]
@@ -85,6 +87,13 @@ def _gates(gates: GatePolicy) -> Iterator[str]:
             yield f"before the {when}: {printable(', '.join(names))}, {gates.hooks.timeout} at most"
     if gates.blocking_pods:
         yield f"no pod of {printable('; '.join(gates.blocking_pods))} on the node"
+
+
+def _sources(policy: Policy) -> Iterator[str]:
+    """What may ask for a reboot, where the operator has chosen that."""
+    if policy.detect != DEFAULT_SOURCES:
+        digest = f" (digest {printable(policy.detect_command[:12])})" if policy.detect_command else ""
+        yield f"{', '.join(policy.detect) or 'nothing'}{digest}"
 
 
 def _reboot(policy: Policy) -> str:

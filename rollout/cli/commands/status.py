@@ -8,9 +8,11 @@ import typer
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.nodes import DetectOption, SelectionOptions
 from rollout.cli.options.ssh import SshOptions
+from rollout.cli.options.values import parsed_sources
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
@@ -20,14 +22,16 @@ if TYPE_CHECKING:
 RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, instead of the nodes.")]
 
 
-def status(
+def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
     call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
     ssh: SshOptions,
+    command: DetectCommandOptions,
     lease: LeaseOptions,
     general: GeneralOptions,
     run: RunOption = False,
+    detect: DetectOption = None,
 ) -> None:
     """Show which nodes wait for a reboot, what keeps the others, and a rollout that is under way or was interrupted.
 
@@ -47,13 +51,13 @@ def status(
     from rollout.report.tables import status_text
     from rollout.report.unfinished import heading, under_way
 
-    own_rules = pools.given(call)
+    own_rules, probe = pools.given(call), command.probe(parsed_sources(detect))
     connections = connect(cluster, selection.selection, ssh)
     if run:
         _show_run(connections, lease.lease_namespace, as_json=general.as_json)
         return
     nodes = read_nodes(connections)
-    targets = ask_hosts(nodes, connections, selection.selection, ssh)
+    targets = ask_hosts(nodes, connections, selection.selection, ssh, probe)
     shown = [
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]

@@ -79,8 +79,12 @@ def run_options(
     lock: LockOptions,
     reboot_command: str = REBOOT_COMMAND,
     pods: frozenset[str] = frozenset(),
+    sentinel: str = "",
 ) -> RunOptions:
-    """How this process runs; percentages are of the `selected` nodes, `pods` are the UIDs of those on planned ones."""
+    """How this process runs; percentages are of the `selected` nodes, `pods` are the UIDs of those on planned ones.
+
+    `sentinel` is the operator's `--detect-command`.
+    """
     return RunOptions(
         selected=selected,
         holder=wiring.lease_holder(),
@@ -90,6 +94,7 @@ def run_options(
         unlock=lock.force_unlock,
         reboot_command=reboot_command,
         pods=pods,
+        sentinel=sentinel,
     )
 
 

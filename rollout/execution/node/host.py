@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.ports import Clock, CommandResult, HostShell
@@ -10,7 +10,7 @@ from rollout.ports import Clock, CommandResult, HostShell
 
 @dataclass(frozen=True, slots=True)
 class NodeHost:
-    """A host, and the node that it has to be. `probe_timeout` in seconds."""
+    """A host, and the node that it has to be. `probe_timeout` in seconds; `probe` is what it is asked."""
 
     host: Host
     planned: PlannedNode
@@ -18,6 +18,7 @@ class NodeHost:
     clock: Clock
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
+    probe: Probe = USUAL_PROBE
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
         """The host's answer to a command; raises `SshError` or one of its subclasses."""

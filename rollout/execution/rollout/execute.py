@@ -32,6 +32,7 @@ from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
+from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
@@ -307,9 +308,10 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
     ports, options, begun = run.ports, run.options, run.inherited.begun
     rollout = begun.get(planned.name, run.plan.plan_id)
     host, own = run.hosts[planned.name], options.own_node
+    probe = Probe(run.plan.policy.detect, options.sentinel)
     return NodeContext(
         NodeTask(planned, rollout, run.cluster, run.guard, run.report, ports.clock.monotonic()),
-        NodeHost(host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command),
+        NodeHost(host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command, probe),
         pools_of(run.plan.policy).rules(planned.pool),
         run.gates,
         run.stop,
