@@ -10,6 +10,7 @@ import typer
 
 from rollout.cli.commands.check_update import CheckOptions
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.flattening import flattened
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
 from rollout.cli.options.general import GeneralOptions, OutputFormat
@@ -31,6 +32,7 @@ Groups = tuple[
     GateOptions,
     LocalGateOptions,
     RebootOptions,
+    DetectCommandOptions,
     CheckOptions,
     PlaybookOptions,
 ]
@@ -111,6 +113,13 @@ SAMPLES = [
     sample("ignore-rival", "kured fluo cluo", (["kured"], ["fluo"], ["cluo"])),
     word("gate-command"),
     word("reboot-command"),
+    word("detect-command"),
+    sample(
+        "detect",
+        "annotation annotation,command update-engine,rpm-ostree",
+        (["annotation"], ["annotation,command"], ["update-engine", "rpm-ostree"]),
+        '["update-engine", "rpm-ostree"]',
+    ),
     stretch("timeout"),
     stretch("stall-timeout"),
     path("pre-reboot-playbook"),
@@ -164,10 +173,13 @@ def parse(*arguments: str) -> Groups:
         gates: GateOptions,
         local: LocalGateOptions,
         reboot: RebootOptions,
+        detect_command: DetectCommandOptions,
         check: CheckOptions,
         playbooks: PlaybookOptions,
     ) -> None:
-        got.append((cluster, selection, policy, ssh, lease, general, gates, local, reboot, check, playbooks))
+        got.append(
+            (cluster, selection, policy, ssh, lease, general, gates, local, reboot, detect_command, check, playbooks)
+        )
 
     app.command()(flattened(probe))
     app(["probe", *arguments], standalone_mode=False)
@@ -198,7 +210,7 @@ def settings(text: str) -> Path:
 def test_every_option_is_in_the_table() -> None:
     groups = (
         *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions),
-        *(SshOptions, PlaybookOptions, RebootOptions, CheckOptions, LeaseOptions, GeneralOptions),
+        *(SshOptions, PlaybookOptions, RebootOptions, DetectCommandOptions, CheckOptions, LeaseOptions, GeneralOptions),
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
     assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, *SWITCHES_ON, "config", "wait"}
