@@ -136,7 +136,7 @@ class HostFacts:
     def detection(self) -> Detection:
         """What all sources say together."""
         engine = (self._engine_sign(),) if Source.UPDATE_ENGINE in self.sources else ()
-        return Detection((*engine, *self.signs))
+        return Detection(tuple(sorted((*engine, *self.signs), key=lambda sign: self.sources.index(sign.source))))
 
     def _engine_sign(self) -> Sign:
         update, source = self.update, Source.UPDATE_ENGINE

@@ -1,9 +1,14 @@
 """What a host's source says after the reboot, as a proof of it."""
 
+from dataclasses import replace
+
 import pytest
 
+from rollout.execution.node.failures import blamed
 from rollout.execution.node.proof import unmet
 from rollout.model.detection import Answer, Sign, Source
+from rollout.model.plan import PlannedNode
+from rollout.model.progress import Outcome
 
 
 def ostree(current: str, answer: Answer = Answer.NOT_NEEDED) -> Sign:
@@ -30,3 +35,10 @@ def ostree(current: str, answer: Answer = Answer.NOT_NEEDED) -> Sign:
 def test_a_sign_after_the_reboot(sign: Sign, why: str, *, is_final: bool) -> None:
     missing, final = unmet(sign, "b" * 64)
     assert (missing, final or not why) == (why, is_final)
+
+
+def test_a_version_that_runs_is_not_held_for_what_else_was_not_proven() -> None:
+    planned = PlannedNode("w-1", "b", "u", "1.0", "2.0", 0, 0)
+    assert blamed(planned, Outcome.ROLLED_BACK, "1.0") == planned
+    assert blamed(planned, Outcome.NOT_READY, "2.0") == planned
+    assert blamed(planned, Outcome.ROLLED_BACK, "2.0") == replace(planned, staged_version="")

@@ -9,7 +9,7 @@ from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.balancers import await_exclusion
 from rollout.execution.node.context import NodeContext
-from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
+from rollout.execution.node.failures import NodeFailure, blamed, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
     MarksGoneError,
@@ -209,7 +209,7 @@ _STEPS: Mapping[Phase, Callable[[NodeContext, Progress], Progress]] = {
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
-    context.remember(context.planned, outcome, progress.phase)
+    context.remember(blamed(context.planned, outcome, progress.version), outcome, progress.phase)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         try:

@@ -18,6 +18,7 @@ from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
@@ -298,7 +299,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
     waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
     if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
-    run.memory.note(planned, result.outcome, result.phase)
+    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase)
     run.report.node_finished(result)
     run.memory.report_held()
     return result

@@ -75,7 +75,7 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
     yield _sudo(node, facts, own_command=own_command)
     yield _shutdown(node, facts)
     yield _operating_system(node, facts)
-    yield from _sources(node, facts)
+    yield from _sources(node, facts, own_command=own_command)
 
 
 def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
@@ -107,7 +107,7 @@ def _operating_system(node: str, facts: HostFacts) -> Check:
     )
 
 
-def _sources(node: str, facts: HostFacts) -> Iterator[Check]:
+def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
     """One verdict for each source that is asked, update_engine's first."""
     is_judged = not facts.detection.unanswered
     for sign in facts.detection.signs:
@@ -115,8 +115,8 @@ def _sources(node: str, facts: HostFacts) -> Iterator[Check]:
         message = f"{sign.source}: {sign.detail or sign.answer}"
         if sign.source is Source.UPDATE_ENGINE and sign.answer in _ANSWERS:
             message = f"update_engine answers {facts.update.operation}"
-        if sign.answer in _ANSWERS and sign.blocked:
-            yield warned(name, node, f"{sign.source}: {sign.blocked}", "It is left out until then.")
+        if sign.blocked and not own_command:
+            yield warned(name, node, f"{sign.source}: {sign.blocked}", "Until then the node is left out.")
         elif sign.answer in _ANSWERS or (sign.answer is Answer.ABSENT and is_judged):
             yield passed(name, node, message)
         else:

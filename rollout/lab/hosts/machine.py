@@ -97,7 +97,7 @@ class Machine:
         self.files: dict[str, str] = {**files, **boot_files}
         self.boot_files = boot_files
         self.journal: list[str] = []
-        self.units = Units(locksmithd=locksmithd, update_engine=system is System.FLATCAR)
+        self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR)
         self.release: Release = release_of(version, system)
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()

@@ -43,11 +43,11 @@ class Unit:
 class Units:
     """The units of one host, by full name."""
 
-    def __init__(self, *, locksmithd: bool, update_engine: bool = True) -> None:
-        present = (*((UPDATE_ENGINE,) if update_engine else ()), *_ALWAYS_ON)
+    def __init__(self, *, locksmithd: bool, flatcar: bool = True) -> None:
+        present = (UPDATE_ENGINE, *_ALWAYS_ON) if flatcar else _ALWAYS_ON
         self._units = {name: Unit(name, active=True, enabled=True) for name in present}
-        locksmith = Unit(LOCKSMITHD, active=locksmithd, enabled=locksmithd, masked=not locksmithd)
-        self._units[LOCKSMITHD] = locksmith
+        if flatcar:
+            self._units[LOCKSMITHD] = Unit(LOCKSMITHD, active=locksmithd, enabled=locksmithd, masked=not locksmithd)
 
     def find(self, name: str) -> Unit | None:
         """The unit of this name; a name without a suffix means a service."""
