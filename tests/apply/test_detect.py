@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rollout.errors import ExitCode
-from rollout.lab.api.resources import NODES
+from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.hosts.commands.rpm_ostree import checksum_of
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
@@ -26,6 +26,7 @@ FLUO = FLUO_PREFIX + "reboot-needed"
 OWN = "node-rollout.dev/reboot-needed"
 OLD, NEW = "41.20250117.3.0", "41.20250130.3.0"
 OLD_SUM, NEW_SUM = (checksum_of(version)[:12] for version in (OLD, NEW))
+UNASKED = "it cannot be asked, as no --detect-command is given"
 FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
 
 
@@ -207,14 +208,22 @@ def test_a_saved_plan_is_run_by_its_own_sources(started: Start, rollout: Rollout
     assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-4"]), ended.stderr
 
 
-def test_the_proof_is_made_by_whoever_goes_on(started: Start, rollout: Rollout, tmp_path: Path) -> None:
-    """What asked for the reboot stands on the Node, also where the record is gone."""
-    lab = started("sources", 12)
-    with stopped_at(lab, tmp_path, "rebooting", "--detect", "rpm-ostree", *nodes("worker-7")) as node:
-        unlock = ("--force-unlock", run_of(lab))
-        ended = rollout(lab, "resume", "--yes", "-o", "json", *unlock)
-    assert ended.outcomes == {node: "rolled-back"}
-    assert "is booted, not" in ended.failures[node]["message"]
+@pytest.mark.parametrize("flag", [None, "--finish-begun"])
+@pytest.mark.parametrize("source", ["rpm-ostree", "command"])
+def test_the_proof_is_made_by_whoever_goes_on(
+    source: str, flag: str | None, started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """What asked for the reboot stands on the Node: also where the record is gone, and with it the rules."""
+    lab, (_, discontent, command, why) = started("sources", 12), PAIRS[source]
+    rules = ("--detect", source, *command, "--ready-timeout", "20s")
+    with stopped_at(lab, tmp_path, "rebooting", *rules, *nodes(discontent)) as node:
+        unlock = ("resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+        if flag:
+            lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
+            command, why = (flag,), why.replace("still the --detect-command exited with 0", UNASKED)
+        ended = rollout(lab, *unlock, *command)
+    assert ended.outcomes == {node: "rolled-back"}, ended.stderr
+    assert ended.failures[node]["message"] == why
     assert not lab.scoreboard().cordons_left
 
 
