@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
@@ -21,6 +22,9 @@ from rollout.execution.base.stop import StopRequest
 
 _ASKING = (signal.SIGINT, signal.SIGTERM)
 _SIGNALS = (*_ASKING, signal.SIGHUP)
+# what stands in the pipe for an interruption that was dropped; no signal has the number 0
+_AGAIN = b"\0"
+_MOMENT = 0.05
 _SHOW_CURSOR = "\x1b[?25h"
 _ONCE_MORE = "A second signal stops at once, and leaves them as they are."
 _FINISHING = f"stopping: no further node is started, those in flight are finished. {_ONCE_MORE}"
@@ -36,42 +40,65 @@ def stopped_by_signals(stop: StopRequest, *, shown: bool = False) -> Iterator[No
 
     `shown` is whether a board says that it stops: lines between its own would be drawn over.
     """
-    ear, mouth = os.pipe()
-    os.set_blocking(mouth, False)
-    listener = threading.Thread(target=_listen, args=(ear, stop, shown), name="signals", daemon=True)
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    handlers = {number: signal.signal(number, _heard) for number in numbers}
-    before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
-    listener.start()
-    try:
+    with _listened(lambda ear: _listen(ear, stop, shown), numbers, _heard):
         yield
-    finally:
-        signal.set_wakeup_fd(before)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        # ends the listener
-        os.close(mouth)
-        listener.join()
-        os.close(ear)
 
 
 @contextmanager
 def interrupted_by_signals(ending: StopRequest) -> Iterator[None]:
     """Within this context SIGINT and SIGTERM interrupt what is done, and `ending` remembers. For the main thread only.
 
-    An interruption that comes while Python tidies up is lost, and a kubelet asks but once.
+    An interruption that comes while Python tidies up (in `__del__`, or the callback of a weak reference) is dropped by
+    the interpreter, with a traceback, and a kubelet asks but once: it comes again a moment later.
     """
+    before = sys.unraisablehook
+    with _listened(lambda ear: _remember(ear, ending), _ASKING, signal.default_int_handler) as mouth:
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        ending.request()
-        raise KeyboardInterrupt
+        def dropped(what: "sys.UnraisableHookArgs") -> None:
+            if what.exc_type is KeyboardInterrupt:
+                os.write(mouth, _AGAIN)
+            else:
+                before(what)
 
-    handlers = {number: signal.signal(number, interrupt) for number in _ASKING}
+        sys.unraisablehook = dropped
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
+
+
+@contextmanager
+def _listened(
+    listen: Callable[[int], None], numbers: Sequence[int], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[int]:
+    """A thread listens at one end of a pipe, as long as the other is open; that is given, and gets each signal."""
+    ear, mouth = os.pipe()
+    os.set_blocking(mouth, False)
+    listener = threading.Thread(target=listen, args=(ear,), name="signals", daemon=True)
+    before = signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
+    handlers = {number: signal.signal(number, handler) for number in numbers}
+    listener.start()
     try:
-        yield
+        yield mouth
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        for number, earlier in handlers.items():
+            signal.signal(number, earlier)
+        signal.set_wakeup_fd(before)
+        # ends the listener
+        os.close(mouth)
+        listener.join()
+        os.close(ear)
+
+
+def _remember(ear: int, ending: StopRequest) -> None:
+    """Not for a handler: it may come while its thread holds the very lock that the wish takes."""
+    while numbers := os.read(ear, 1):
+        if numbers == _AGAIN:
+            time.sleep(_MOMENT)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        elif numbers[0] in _ASKING:
+            ending.request()
 
 
 def _heard(_number: int, _frame: FrameType | None) -> None:

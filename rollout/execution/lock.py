@@ -170,8 +170,9 @@ class LeaseLock:
         if self._lost_to is None and not self._is_surely_ours():
             patiently(self._renew, Deadline(self._clock, self._terms.patience), self._outage, passing=_is_passing)
         if self._lost_to is not None:
+            holder = f"held by {self._lost_to}" if self._lost_to else "free"
             raise FencedError(
-                f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is held by {self._lost_to or 'nobody'} now",
+                f"the Lease {self._terms.namespace}/{marks.LEASE_NAME} is {holder} now",
                 hint="This process stops here; see who runs the other rollout.",
             )
 

@@ -19,6 +19,8 @@ from rollout.planning.shortage import Shortage
 from rollout.planning.stuck_pods import StuckPods
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
 
+# Its controller starts a pod once the one before is ready, unless it was told to be parallel, which pods do not tell.
+_ORDERED = "StatefulSet"
 _Guarded = list[tuple[Pod, tuple[str, ...]]]
 
 
@@ -27,8 +29,8 @@ class Drainable:
     """An eligible node with the forecast of its drain.
 
     `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `load` is what the drain
-    takes of each budget, `holds` the part of it that comes back only with the node, and `graces` are the seconds that
-    the slowest of a budget's pods here has to end.
+    takes of each budget, `holds` the part of it that comes back only with the node, `graces` are the seconds that the
+    slowest of a budget's pods here has to end, and `ordered` the budgets of pods that come back one after another.
     """
 
     node: Node
@@ -41,6 +43,7 @@ class Drainable:
     index: BudgetIndex
     holds: Load
     graces: Mapping[str, int]
+    ordered: frozenset[str]
 
     def blocked_pods(self) -> Iterator[str]:
         """The pods, as findings name them, whose budget a blocker is about."""
@@ -130,6 +133,7 @@ class DrainForecaster:
             self.index,
             self._holds(name, leaving, guarded) if guarded and self.by_rate else {},
             _graces(guarded),
+            frozenset(key for pod, keys in guarded if pod.owner and pod.owner.kind == _ORDERED for key in keys),
         )
 
     def _guarded(self, verdicts: Sequence[PodVerdict]) -> _Guarded:

@@ -61,11 +61,11 @@ class Pace:
         longest, seen = grace + _CALL_SECONDS, self.past.endings or self.past.drains
         return min(longest, _slowest(seen, 1)) if seen else longest
 
-    def rate(self, permits: int, grace: int) -> Rate:
-        """How fast a budget lets pods of so much grace go."""
+    def rate(self, permits: int, grace: int, *, ordered: bool) -> Rate:
+        """How fast a budget lets pods of so much grace go; `ordered`: their replacements start one after another."""
         ending = self.ending(grace)
         starting = max(0, self._starting(ending))
-        return Rate(permits, ending, starting, max(0, _START_SECONDS - starting))
+        return Rate(permits, ending, starting, max(0, _START_SECONDS - starting), starting if ordered else 0)
 
     def _starting(self, ending: int) -> int:
         """How long a replacement takes to be ready once the pod has ended: what a budget's turns took beside that."""

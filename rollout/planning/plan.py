@@ -230,15 +230,28 @@ def _timed(wave: Wave, placed: Placed, before: int, decisions: Decisions, pace: 
     """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
     seconds = {node.name: _seconds(placed, node.name, decisions, pace) for node in wave.nodes}
     rules = placed.rolling or Rolling(1)
-    limits = decisions.limits
-    waits = limits.rates.waits(placed.pieces, rules.in_flight) if limits.rounds else {}
-    in_company = {name: alone + waits.get(name, 0) for name, alone in slow_first(seconds).items()}
-    begins, whole = schedule(rules, in_company)
+    begins, whole = _schedule(placed, rules, slow_first(seconds), decisions.limits)
     shifted = {name: before + begin for name, begin in begins.items()}
     nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
     return replace(
         wave, nodes=nodes, rolling=replace(rules, begins=shifted), estimate=replace(wave.estimate, seconds=whole)
     )
+
+
+def _schedule(
+    placed: Placed, rules: Rolling, alone: Mapping[str, int], limits: Limits
+) -> tuple[Mapping[str, int], int]:
+    """When each begins, and the last is back; the first schedule, of the longest waits, shows whose drains meet."""
+    rates, pieces = limits.rates, placed.pieces
+    waits = rates.waits(pieces, rules.in_flight) if limits.rounds else {}
+    begins, whole = schedule(rules, _prolonged(alone, waits))
+    if any(waits.values()):
+        begins, whole = schedule(rules, _prolonged(alone, rates.waits_beside(pieces, begins, waits)))
+    return begins, whole
+
+
+def _prolonged(seconds: Mapping[str, int], waits: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: alone + waits.get(name, 0) for name, alone in seconds.items()}
 
 
 def _seconds(placed: Placed, name: str, decisions: Decisions, pace: Pace) -> int:
@@ -335,7 +348,10 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
         for key, grace in item.graces.items():
             graces[key] = max(grace, graces.get(key, 0))
     permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
-    rates = {key: pace.rate(permits[key], _grace(grace, policy)) for key, grace in graces.items()}
+    ordered = frozenset[str]().union(*(item.ordered for item in drainable))
+    rates = {
+        key: pace.rate(permits[key], _grace(grace, policy), ordered=key in ordered) for key, grace in graces.items()
+    }
     between = pace.between(policy.gates.soak + policy.exclude_from_load_balancers)
     patience = min((_timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
     return Rates(rates, patience / 2, between)

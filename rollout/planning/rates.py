@@ -50,23 +50,32 @@ class Rate:
     """How fast a budget lets pods go: `permits` at a time, each for as long as a pod ends and its replacement starts.
 
     `ending` and `starting` are seconds. `margin` is by how many more a start may take where only the past speaks for
-    its being shorter than assumed: no drain may run into its deadline for that.
+    its being shorter than assumed: no drain may run into its deadline for that. `spacing` is how far apart permits come
+    back that were used together.
     """
 
     permits: int
     ending: int
     starting: int
     margin: int = 0
+    spacing: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
-        rounds = -(-pods // max(1, self.permits - held))
-        return rounds * self.ending + (rounds - 1) * self.starting
+        permits = max(1, self.permits - held)
+        waiting, turn = max(0, pods - permits), self.ending + self.starting
+        if not waiting:
+            return self.ending
+        return self.ending + max(-(-waiting // permits) * turn, turn + (waiting - 1) * self.spacing)
 
     def rounds_within(self, seconds: float) -> int:
         """How often its permits may be given anew within so many seconds; at least once."""
         turn = max(1, self.ending + self.starting + self.margin)
-        return min(_MOST_ROUNDS, max(1, int((seconds - self.ending) // turn) + 1))
+        rounds = int((seconds - self.ending) // turn) + 1
+        if self.spacing:
+            pods = self.permits + 1 + int((seconds - self.ending - turn) // (self.spacing + self.margin))
+            rounds = min(rounds, pods // max(1, self.permits))
+        return min(_MOST_ROUNDS, max(1, rounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +119,34 @@ class Rates:
 
     def waits(self, nodes: Sequence[Draining], at_once: int) -> Mapping[str, int]:
         """How many seconds longer each of these nodes drains in company than alone: so many at once, in their order."""
-        waits: dict[str, int] = {}
-        for first in range(0, len(nodes), at_once):
-            company = nodes[first : first + at_once]
-            together = self.drains(company)
-            waits |= {node.name: max(0, together[node.name] - self.drains([node])[node.name]) for node in company}
-        return waits
+        alone = self._alone(nodes)
+        companies = (nodes[first : first + at_once] for first in range(0, len(nodes), at_once))
+        return self._waits(companies, alone)
+
+    def waits_beside(
+        self, nodes: Iterable[Draining], begins: Mapping[str, int], waits: Mapping[str, int]
+    ) -> Mapping[str, int]:
+        """The same where they begin at these times: a node has for company those that begin while the first drains.
+
+        `waits` is how long each may wait at most, so that the company is rather too large than too small.
+        """
+        order = sorted(nodes, key=lambda node: (begins[node.name], node.name))
+        alone = self._alone(order)
+        companies: list[list[Draining]] = []
+        end = -1
+        for node in order:
+            if begins[node.name] >= end:
+                companies.append([])
+                end = begins[node.name] + max(1, alone[node.name] + waits[node.name])
+            companies[-1].append(node)
+        return {name: min(waits[name], seconds) for name, seconds in self._waits(companies, alone).items()}
+
+    def _alone(self, nodes: Iterable[Draining]) -> Mapping[str, int]:
+        return {node.name: self.drains([node])[node.name] for node in nodes}
+
+    def _waits(self, companies: Iterable[Sequence[Draining]], alone: Mapping[str, int]) -> Mapping[str, int]:
+        together = (self.drains(company).items() for company in companies)
+        return {name: max(0, seconds - alone[name]) for drains in together for name, seconds in drains}
 
     def price(self, nodes: Sequence[Draining]) -> tuple[str, int]:
         """The budget that these nodes wait for longest in company, and how many seconds more than each alone."""

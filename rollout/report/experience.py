@@ -10,8 +10,9 @@ from rollout.planning.estimates import Past
 
 Record = Mapping[str, Any]
 
-# Permits that come back together are one turn of a budget.
-_TOGETHER = 1.0
+# A permit that is back sooner was not waited for.
+_AT_ONCE = 1.0
+_NEARLY = 0.75
 
 
 @dataclass(slots=True)
@@ -19,7 +20,8 @@ class _JournalReader:
     """One journal being read: when each node was begun and when it was empty, and when a wave's last node ended.
 
     `emptied` are nodes of which pods had to leave, `waited` is how long each waited for permits of budgets. `granted`
-    is when one of a budget was last given to a pod that had been refused it, `freed` the same by node.
+    is when one of a budget was last given to a pod that had been refused it, `freed` the same by node, and `whole` how
+    long the first of a drain was waited for.
     """
 
     begun: dict[str, datetime] = field(default_factory=dict)
@@ -27,6 +29,7 @@ class _JournalReader:
     emptied: set[str] = field(default_factory=set)
     waited: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     granted: dict[str, datetime] = field(default_factory=dict)
+    whole: dict[str, float] = field(default_factory=dict)
     freed: dict[str, datetime] = field(default_factory=dict)
     last_ended: datetime | None = None
     drains: list[float] = field(default_factory=list)
@@ -43,7 +46,7 @@ class _JournalReader:
         match record.get("type"):
             case "run":
                 self.begun, self.drained, self.last_ended = {}, {}, None
-                for waits in (self.waited, self.granted, self.freed):
+                for waits in (self.waited, self.granted, self.whole, self.freed):
                     waits.clear()
             case "step":
                 self._step(str(record.get("node")), record, at)
@@ -67,8 +70,13 @@ class _JournalReader:
     def _released(self, node: str, record: Record, at: datetime) -> None:
         budget, since = str(record.get("budget") or ""), _moment(record, "since")
         if budget and since is not None:
-            began = max(since, self.granted.get(budget, since))
-            self.waited[node].append((at - began).total_seconds())
+            last = self.granted.get(budget, since)
+            seconds = (at - max(since, last)).total_seconds()
+            # of several permits that were used together the later ones come back sooner after the one before
+            whole = seconds if last <= since else self.whole.get(budget, seconds)
+            if seconds >= _NEARLY * whole:
+                self.waited[node].append(seconds)
+            self.whole[budget] = whole
             self.granted[budget] = self.freed[node] = at
 
     def _finished(self, node: str, outcome: object, at: datetime) -> None:
@@ -81,7 +89,7 @@ class _JournalReader:
 
     def _drained_by(self, node: str, began: datetime, empty: datetime) -> None:
         """How long the turns of budgets were, and how long pods took to end once all of them might go."""
-        self.turns += [waited for waited in self.waited.pop(node, ()) if waited >= _TOGETHER]
+        self.turns += [waited for waited in self.waited.pop(node, ()) if waited >= _AT_ONCE]
         if node in self.emptied:
             self.endings.append((empty - self.freed.get(node, began)).total_seconds())
 

@@ -11,8 +11,9 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import EVENTS
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, lose_hosts
-from tests.apply.test_resume import record, run_of, stopped_at, wait_until
+from tests.apply.test_resume import record, run_of, stopped_at
 from tests.execution.drains import KUBECTL
+from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 

@@ -18,7 +18,8 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout, command
 from tests.ended import assert_well_said
-from tests.execution.drains import KUBECTL, until
+from tests.execution.drains import KUBECTL
+from tests.waiting import wait_until
 
 BUDGET = "shop/ledger"
 
@@ -116,7 +117,7 @@ def test_as_json_and_on_the_node(
     node, name = held["spec"]["nodeName"], held["metadata"]["name"]
     earlier = {event["metadata"]["uid"] for event in events(lab)}
     process = command(lab, tmp_path, *flags("90s"), "-o", "json")
-    until(lambda: {event["metadata"]["uid"] for event in events(lab)} > earlier or process.poll() is not None, 60)
+    wait_until(lambda: {event["metadata"]["uid"] for event in events(lab)} > earlier or process.poll() is not None, 60)
     lab.call(lambda: lab.store.remove(BUDGETS, "ledger", "shop"))
     stdout, stderr = process.communicate(timeout=90)
     assert process.returncode == 0, stderr

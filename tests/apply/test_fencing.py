@@ -13,6 +13,7 @@ from rollout.lab.api.store import Change, Json
 from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command
+from tests.waiting import wait_until
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "1", "--control-plane", "exclude"),
@@ -29,13 +30,6 @@ def phases(lab: Lab) -> list[str]:
 
 def phase_of(node: Json) -> str:
     return str((node["metadata"].get("annotations") or {}).get(PREFIX + "phase", ""))
-
-
-def wait_until(reached: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def steal(lab: Lab) -> None:

@@ -1,7 +1,6 @@
 """A rollout that dies while others' checks run on a node: the label that asks for them is on the cluster, and ours."""
 
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
+from tests.waiting import wait_until
 
 PREFIX, RUN = "checks.example/", "node-rollout.dev/run"
 BEFORE, AFTER = "backed-up.example/ok", "smoke-tested.example/ok"
@@ -47,13 +47,6 @@ def resume(lab: Lab) -> tuple[str, ...]:
     lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
     assert lease is not None
     return ("resume", "--yes", "-o", "json", "--force-unlock", lease["metadata"]["annotations"][RUN])
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def killed_while(lab: Lab, process: "subprocess.Popen[str]", asked: str) -> None:

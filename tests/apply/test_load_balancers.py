@@ -14,6 +14,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
 from tests.ended import end_of
+from tests.waiting import wait_until
 
 LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
 BY_US = "node-rollout.dev/excluded-by-us"
@@ -122,7 +123,7 @@ def test_a_node_that_goes_back_before_its_drain_is_given_back_to_them(started: S
     watched = Watched(lab)
     flags = ("--exclude-from-load-balancers", "1h", "--stop", "revert", *QUICK)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *flags)
-    wait_for(lambda: bool(watched.labelled))
+    wait_until(lambda: bool(watched.labelled))
     process.terminate()
     assert end_of(process, 20).code == 130
     assert (labelled(lab), watched.drained) == (set(), {})
@@ -134,7 +135,7 @@ def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout,
     lab = started("default", NUMBER)
     watched = Watched(lab)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", "--exclude-from-load-balancers", "2s", *QUICK)
-    wait_for(lambda: bool(watched.labelled))
+    wait_until(lambda: bool(watched.labelled))
     process.kill()
     process.communicate()
     assert len(labelled(lab)) == 1
@@ -145,10 +146,3 @@ def test_what_a_killed_run_leaves_is_removed(started: Started, rollout: Rollout,
     assert ended.code == 0, ended.stderr
     assert labelled(lab) == set()
     assert lab.scoreboard().clean
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

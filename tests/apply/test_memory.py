@@ -21,7 +21,7 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
-from tests.apply.test_resume import wait_until
+from tests.waiting import wait_until
 
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s", "--health-checks", "1")
 BAD, FIXED = "4230.2.0", "4230.2.1"

@@ -13,8 +13,9 @@ from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout
-from tests.apply.test_soft_taint import run_of, wait_for
+from tests.apply.test_soft_taint import run_of
 from tests.ended import Ended, end_of, start
+from tests.waiting import wait_until
 
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
 MARK = "node-rollout.dev/deferred"
@@ -57,6 +58,13 @@ def is_marked(lab: Lab, name: str) -> bool:
     signs = {MARK in metadata.get("annotations", {}), metadata.get("labels", {}).get(MARK) == "true", has_taint}
     assert len(signs) == 1, node
     return bool(signs.pop())
+
+
+def is_ready_on_another_boot(lab: Lab, name: str, boot_id: str) -> bool:
+    """As its kubelet says: a host that is up again still looks as it did before, until that reports."""
+    status = node_of(lab, name)["status"]
+    ready = any(condition["type"] == "Ready" and condition["status"] == "True" for condition in status["conditions"])
+    return ready and status["nodeInfo"]["bootID"] != boot_id
 
 
 def test_two_passes_do_all_nodes(started: Started, in_pod: Callable[..., Ended]) -> None:
@@ -198,8 +206,9 @@ def test_a_mark_that_has_outlived_its_purpose_goes_with_the_next_run(
 ) -> None:
     lab = started("default", 5)
     assert in_pod(lab, "worker-1", *APPLY, "--exclude", "worker-2").code == 4
+    before = node_of(lab, "worker-1")["status"]["nodeInfo"]["bootID"]
     lab.call(lab.machines["worker-1"].reboot)
-    wait_for(lambda: lab.scoreboard().reboots["worker-1"] == 1 and not lab.scoreboard().unavailable_now)
+    wait_until(lambda: is_ready_on_another_boot(lab, "worker-1", before), 60)
     assert is_marked(lab, "worker-1")
     ended = rollout(lab, *APPLY)
     assert ended.code == 0, ended.stderr

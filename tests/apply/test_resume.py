@@ -14,6 +14,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command, is_ending, lose_hosts
+from tests.waiting import wait_until
 
 APPLY = (
     *("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--control-plane", "exclude"),
@@ -270,13 +271,6 @@ def test_a_stolen_lease_fences_the_first(started: Start, tmp_path: Path, rollout
     time.sleep(1)
     assert lab.scoreboard().evictions == seen.evictions
     assert {marks(lab, name)["run"] for name in seen.annotations_left} == {run_of(lab)}
-
-
-def wait_until(reached: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_status_tells_of_a_run_and_whether_it_lives(started: Start, rollout: Rollout, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from rollout.lab.api.resources import NODES
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_ready
 from tests.apply.conftest import Rollout, command
-from tests.apply.test_resume import APPLY, Start, run_of, stopped_at, wait_until
+from tests.apply.test_resume import APPLY, Start, run_of, stopped_at
+from tests.waiting import wait_until
 
 BYSTANDER = "cp-3"
 SETTLING = ("--max-unavailable", "2", "--canary", "1", "--settle-timeout", "5s")

@@ -1,7 +1,6 @@
 """Nodes that wait carry a soft taint of ours, which goes with their turn, at the end, by abort and after a crash."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command, lose_hosts
 from tests.ended import end_of
+from tests.waiting import wait_until
 
 TAINT = {"key": "node-rollout.dev/awaiting-reboot", "effect": "PreferNoSchedule"}
 THEIRS = {"key": "node-rollout.dev/awaiting-reboot", "value": "theirs", "effect": "PreferNoSchedule"}
@@ -135,7 +135,7 @@ def test_what_a_killed_run_leaves_is_named_and_removed(
     lab = started("default", NUMBER)
     watched = Taints(lab)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
-    wait_for(lambda: bool(watched.begun))
+    wait_until(lambda: bool(watched.begun))
     process.kill()
     process.communicate()
     assert len(tainted(lab)) == NUMBER - 1
@@ -167,20 +167,13 @@ def test_an_interrupted_run_leaves_none_and_resume_sets_it_again(
     lab = started("default", NUMBER)
     watched = Taints(lab)
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *QUICK)
-    wait_for(lambda: bool(watched.begun))
+    wait_until(lambda: bool(watched.begun))
     process.terminate()
     assert end_of(process).code == 130
     assert tainted(lab) == []
     assert rollout(lab, "resume", "--yes").code == 0
     assert watched.waiting[1:] == list(range(NUMBER - 2, -1, -1))
     assert tainted(lab) == []
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def run_of(lab: Lab) -> str:

@@ -41,7 +41,7 @@ def test_a_scan_alone_writes_nothing(lab: Lab, command: Command, tmp_path: Path)
     file = tmp_path / "known_hosts"
     ended = command("known-hosts", "--out", str(file), lab=lab)
     assert ended.code == 3
-    assert "3 keys that nothing confirms" in ended.stderr
+    assert "3 keys unconfirmed" in ended.stderr
     assert all(key.fingerprint in ended.stdout for key in keys(lab).values())
     assert not file.exists()
 
@@ -72,7 +72,7 @@ def test_consoles_confirm_each_its_own_host(lab: Lab, command: Command, tmp_path
     first.write_text(second.read_text())
     wrong = command(*flags, lab=lab)
     assert wrong.code == 3
-    assert "1 key that nothing confirms" in wrong.stderr
+    assert "1 key unconfirmed" in wrong.stderr
     assert not file.exists()
     first.write_text(content)
     ended = command(*flags, lab=lab)

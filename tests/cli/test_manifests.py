@@ -109,7 +109,7 @@ def test_a_deployment_is_probed_where_its_settings_have_it_listen(
         ("[[pool]]\nname = 'web'", "it has no selector"),
         ("kubeconfig = 'admin.conf'", "kubeconfig (the pod has its own account)"),
         ("inventory = 'hosts.ini'", "inventory = 'hosts.ini' (a file of this machine"),
-        ("interactive = true", "interactive (nobody watches)"),
+        ("interactive = true", "interactive (no operator is there to be asked)"),
         ("journal = '/var/log/rollout'", "journal (the pod can write in /tmp alone)"),
         ("prometheus-url = 'https://me:hunter22@prometheus'", "cluster.toml:1 may hold a secret"),
         ("notify = 'slack://one/two/three'", "cluster.toml:1 may hold a secret"),

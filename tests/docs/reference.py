@@ -52,7 +52,7 @@ _REASONS = {
     ExclusionReason.OWN_NODE: "rollout's own pod is on it, and no other node takes that pod: run it from outside",
     ExclusionReason.VERSION_HELD: "its staged version failed on as many nodes as `--max-failures` allows, over all "
     "rollouts: `rollout release VERSION`, or `--include-held`",
-    ExclusionReason.FAILED_RECENTLY: "it failed a short while ago; only where nobody watches: `rollout operate`",
+    ExclusionReason.FAILED_RECENTLY: "it failed a short while ago; only by `rollout operate`",
 }
 _BLOCKERS = {
     BlockerKind.BUDGET_NEVER: "a disruption budget never allows the eviction, however long one waits",

@@ -4,7 +4,6 @@ import asyncio
 import subprocess
 import sysconfig
 import threading
-import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from rollout.model.policy import DrainPolicy
 from rollout.ports import ClusterApi, Observer
 from tests.execution.fake_cluster import FakeServer
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 Json = dict[str, Any]
 KUBECTL = str(Path(sysconfig.get_path("scripts")) / "kubectl")
@@ -56,19 +56,11 @@ def later(seconds: float, action: Callable[[], object]) -> threading.Timer:
     return timer
 
 
-def until(happened: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait for it, in real seconds."""
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it has not happened"
-        time.sleep(0.01)
-
-
 def once(happened: Callable[[], bool], action: Callable[[], object]) -> threading.Thread:
     """Do it beside the test, when that has happened."""
 
     def wait_and_act() -> None:
-        until(happened)
+        wait_until(happened)
         action()
 
     thread = threading.Thread(target=wait_and_act)

@@ -19,8 +19,8 @@ from rollout.errors import (
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from tests.execution.drains import until
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/node-rollout"
 
@@ -40,7 +40,7 @@ def test_it_is_held_renewed_and_released(api: KubeApi) -> None:
         assert first["holderIdentity"] == "ann"
         assert first["annotations"] == {"node-rollout.dev/run": "run-of-ann"}
         held.check()
-        until(lambda: lease(api)["renewTime"] != first["renewTime"])
+        wait_until(lambda: lease(api)["renewTime"] != first["renewTime"])
         assert lease(api)["acquireTime"] == first["acquireTime"]
     assert lease(api)["holderIdentity"] == ""
 
@@ -199,9 +199,9 @@ def test_no_answers_shape_ends_the_renewing(
     terms = LeaseTerms("kube-system", "ann", "run-of-ann", seconds=1, patience=10)
     with LeaseLock(api, SystemClock(), terms, told.append) as held:
         fault = inflict(server, ApiFault(answer=answer, verb="update", resource="leases", requests=2, done=done))
-        until(lambda: struck(server, fault) == 2)
+        wait_until(lambda: struck(server, fault) == 2)
         renewed = lease(api)["renewTime"]
-        until(lambda: lease(api)["renewTime"] != renewed)
+        wait_until(lambda: lease(api)["renewTime"] != renewed)
         held.check()
     assert told
     assert lease(api)["holderIdentity"] == ""
@@ -224,7 +224,7 @@ def test_not_even_a_failure_that_nobody_thought_of_ends_the_renewing(
     with LeaseLock(api, SystemClock(), terms, tell) as held:
         renewed = lease(api)["renewTime"]
         monkeypatch.setattr(KubeApi, "replace", fail)
-        until(lambda: not failures and lease(api)["renewTime"] != renewed)
+        wait_until(lambda: not failures and lease(api)["renewTime"] != renewed)
         held.check()
 
 
@@ -232,7 +232,7 @@ def test_a_renewal_that_hangs_leaves_time_for_another(api: KubeApi, server: Stan
     """Whoever watches for the whole duration sees a renewal, though one of them was never answered."""
     with lock(api, "ann", seconds=3) as held:
         fault = inflict(server, hung(requests=1))
-        until(lambda: struck(server, fault) == 1)
+        wait_until(lambda: struck(server, fault) == 1)
         with pytest.raises(BlockedError, match="ann holds the Lease"), lock(api, "bob", seconds=3):
             pass
         held.check()
@@ -244,7 +244,7 @@ def test_renewals_that_hang_one_after_the_other_hold_up_the_next_act_and_no_more
 ) -> None:
     with lock(api, "ann", seconds=1) as held:
         fault = inflict(server, hung(requests=4))
-        until(lambda: struck(server, fault) == 3)
+        wait_until(lambda: struck(server, fault) == 3)
         held.check()
         assert struck(server, fault) == 4
         assert lease(api)["holderIdentity"] == "ann"

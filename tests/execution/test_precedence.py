@@ -15,8 +15,9 @@ from rollout.model.policy import DrainPolicy
 from rollout.model.progress import PodBlocked
 from rollout.model.quantity import Duration
 from tests.execution.conftest import Recorder
-from tests.execution.drains import add_budget, add_node, add_pod, allow, asked, owner, pods_on, task_of, until
+from tests.execution.drains import add_budget, add_node, add_pod, allow, asked, owner, pods_on, task_of
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("kubelet")
 
@@ -81,10 +82,10 @@ def test_a_permit_goes_to_the_node_that_it_empties_soonest(
 ) -> None:
     add_budget(server, "web", allowed=0, needs=8, has=8)
     with drains(server, api, recorder, {"a-far": 4, "b-near": 1, "c-mid": 2}):
-        until(lambda: len(waiting(recorder)) == 3)
+        wait_until(lambda: len(waiting(recorder)) == 3)
         for number in range(1, 8):
             allow(server, "web", 1)
-            until(lambda number=number: len(evicted(server)) == number, 10)  # type: ignore[misc]
+            wait_until(lambda number=number: len(evicted(server)) == number, 10)  # type: ignore[misc]
     assert [name.rpartition("-")[0] for name in evicted(server)] == ["b-near", *["c-mid"] * 2, *["a-far"] * 4]
     told = [event.message for event in recorder.events if isinstance(event, PodBlocked)]
     assert all("needs 8 healthy pods" in message or "nearer to being empty" in message for message in told)
@@ -93,9 +94,9 @@ def test_a_permit_goes_to_the_node_that_it_empties_soonest(
 def test_two_permits_empty_two_nodes(server: StandaloneApi, api: KubeApi, recorder: Recorder) -> None:
     add_budget(server, "web", allowed=0, needs=8, has=8)
     with drains(server, api, recorder, {"a-far": 4, "b-near": 1, "c-mid": 2}):
-        until(lambda: len(waiting(recorder)) == 3)
+        wait_until(lambda: len(waiting(recorder)) == 3)
         allow(server, "web", 3)
-        until(lambda: not pods_on(server, "b-near") | pods_on(server, "c-mid"), 10)
+        wait_until(lambda: not pods_on(server, "b-near") | pods_on(server, "c-mid"), 10)
         assert len(pods_on(server, "a-far")) == 4
         allow(server, "web", 4)
 
@@ -106,7 +107,7 @@ def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: KubeA
     rule = ApiFault(verb="create", resource="pods/eviction", name="b-near-0", answer=FaultAnswer.CONFLICT, requests=2)
     server.call(lambda: server.server.faults.add(rule))
     with drains(server, api, recorder, {"a-far": 2, "b-near": 1}):
-        until(lambda: "a-far-0" in evicted(server) or "a-far-1" in evicted(server), 20)
+        wait_until(lambda: "a-far-0" in evicted(server) or "a-far-1" in evicted(server), 20)
         allow(server, "web", 9)
 
 

@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -84,14 +83,6 @@ def with_faults(tmp_path: Path) -> Iterator[StartLab]:
             return labs.enter_context(Lab.start(scenario, directory=tmp_path / "lab", speed=60))
 
         yield start
-
-
-def until(what: Callable[[], object], seconds: float = 20) -> None:
-    """Wait for it, within bounds that a busy machine keeps."""
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def ansible_processes(home: Path) -> list[str]:

@@ -13,7 +13,8 @@ from rollout.lab.hosts.faults import (
     SudoFault,
 )
 from rollout.lab.lab import Lab
-from tests.executors.conftest import Program, StartLab, ansible_processes, until
+from tests.executors.conftest import Program, StartLab, ansible_processes
+from tests.waiting import wait_until
 
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "20s")
 TWO = (*APPLY, "--node", "worker-1,worker-2", "--max-unavailable", "2", "--disable-eviction", "--force")
@@ -129,7 +130,7 @@ def test_a_host_that_babbles_when_it_is_to_reboot_is_asked_again(program: Progra
 def test_another_machine_goes_on_after_kill_9(program: Program, with_faults: StartLab) -> None:
     lab = with_faults(5)
     with program.ended_at(lab, "rebooting", signal.SIGKILL, *TWO):
-        until(lambda: not ansible_processes(program.home))
+        wait_until(lambda: not ansible_processes(program.home))
     ended = program.run(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
     assert ended.code == 0, ended.stdout + ended.stderr
     score = lab.scoreboard()

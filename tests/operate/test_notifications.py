@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.lab import Lab
-from tests.apply.test_resume import wait_until
 from tests.ended import end_of, start
 from tests.inbox import Inbox, received
 from tests.operate.conftest import ONCE, killed_at, open_now
+from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 

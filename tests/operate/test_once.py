@@ -9,7 +9,6 @@ import pytest
 from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
-from tests.apply.test_resume import wait_until
 from tests.operate.conftest import (
     ONCE,
     ORIGIN,
@@ -20,6 +19,7 @@ from tests.operate.conftest import (
     open_now,
     record,
 )
+from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 APPLY = ("apply", "--yes", "-o", "json", "--max-unavailable", "2", "--health-checks", "1")

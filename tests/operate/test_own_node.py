@@ -7,9 +7,9 @@ from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.test_own_node import MARK, is_marked, node_of
-from tests.apply.test_soft_taint import wait_for
 from tests.ended import Ended, end_of, start
 from tests.operate.conftest import ONCE, RULES, assert_all_done
+from tests.waiting import wait_until
 
 Start = Callable[[Scenario | str, int], Lab]
 POD = "kube-system/rollout-1"
@@ -75,7 +75,7 @@ def test_a_standing_process_has_its_own_pod_moved_once(started: Start, tmp_path:
     lab = started("default", 5)
     create_pod(lab, "worker-2")
     process = start(tmp_path, environment(lab, "worker-2"), ("operate", "--every", "1s", *RULES))
-    wait_for(lambda: is_evicted(lab), 90)
+    wait_until(lambda: is_evicted(lab), 90)
     process.terminate()
     ended = end_of(process)
     assert f"{POD} is evicted" in ended.stderr

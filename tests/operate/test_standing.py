@@ -13,8 +13,8 @@ import pytest
 from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command
-from tests.apply.test_resume import wait_until
 from tests.operate.conftest import assert_all_done, assert_untouched, lease_of, open_now
+from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 CALM = ("--every", "1s", "--max-unavailable", "2", "--health-checks", "1")

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, Phase, assume, given, note, settings
+from hypothesis import HealthCheck, Phase, assume, example, given, note, settings
 from hypothesis import strategies as st
 
 from rollout.lab.world.host import NodeSetting
@@ -86,6 +86,20 @@ def cluster(nodes: int, apps: list[App]) -> Simulation:
     phases=(Phase.explicit, Phase.generate),  # each play takes a second: shrinking one takes longer than reading it
 )
 @given(nodes=st.integers(2, 8), apps=st.lists(APPS, min_size=1, max_size=4), policy=POLICIES)
+@example(  # room lets one begin at a time, so that no drain has the company that the limit allows
+    nodes=4,
+    apps=[
+        App(True, 6, 800, ("maxUnavailable", 1), False),
+        App(True, 3, 100, ("maxUnavailable", 2), True),
+        App(True, 6, 100, ("maxUnavailable", 2), False),
+    ],
+    policy=Policy(max_unavailable=Count(6), strategy=Strategy.ROLLING, prefer_no_schedule_taint=False),
+)
+@example(  # a StatefulSet starts its pods one after another, however many its budget lets go together
+    nodes=2,
+    apps=[App(False, 2, 100, ("maxUnavailable", "50%"), True), App(True, 8, 300, ("maxUnavailable", "50%"), False)],
+    policy=Policy(max_unavailable=Count(4), prefer_no_schedule_taint=False),
+)
 def test_a_plan_without_blockers_can_be_finished(nodes: int, apps: list[App], policy: Policy) -> None:
     sim = cluster(nodes, apps)
     assume(is_placed(sim))

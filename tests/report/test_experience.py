@@ -110,3 +110,10 @@ def test_a_node_that_had_nothing_to_evict_teaches_no_end_of_pods() -> None:
     story = [step("w-1", "draining", 1), step("w-1", "drained", 2), finished("w-1", "succeeded", 60)]
     past = past_of([[run(), *story]], "here")
     assert (past.drains, past.endings) == ((1,), ())
+
+
+def test_permits_that_come_back_one_by_one_are_no_turns_of_their_own() -> None:
+    """As those of a StatefulSet do: four were used together, and what takes their place starts one after another."""
+    ordered = [emptying("w-1", 1), *(released("w-1", second, since=1) for second in (8, 11, 14, 17))]
+    ended = [step("w-1", "drained", 22), finished("w-1", "succeeded", 60)]
+    assert past_of([[run(), *ordered, *ended]], "here").turns == (7,)

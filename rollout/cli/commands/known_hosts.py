@@ -134,10 +134,10 @@ def _taken(scanned: "Sequence[ScannedHost]", *, yes: bool, as_json: bool) -> "li
         keys = counted(len(unconfirmed), "key")
         if as_json or not sys.stdin.isatty():
             raise DeclinedError(
-                f"{keys} that nothing confirms, and nobody to ask: nothing was written",
+                f"{keys} unconfirmed, and no terminal to ask at: nothing was written",
                 hint="Give --fingerprints or --host-authority; or compare them, and give --yes.",
             )
-        consent.ask(f"Trust {keys} that nothing confirms")
+        consent.ask(f"Trust {keys} unconfirmed")
     return [entry for entry in scanned if entry.is_taken or entry in unconfirmed]
 
 

@@ -79,7 +79,7 @@ def _installation(
     )
     if kind is not Kind.ROLES and not options.image:
         raise UsageError(
-            "no --image: nobody publishes one that the cluster could be told to run",
+            "no --image: rollout has no published image",
             hint="Build and push your own: docker build -t REGISTRY/node-rollout:TAG . && docker push "
             "REGISTRY/node-rollout:TAG; then --image REGISTRY/node-rollout:TAG.",
         )

@@ -96,10 +96,12 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
 def _refuse_what_persons_decide(local: LocalGateOptions, policy: PolicyOptions) -> None:
     if local.interactive:
-        raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it, or use apply.")
+        raise UsageError(
+            "--interactive asks before each wave, and operate runs unattended", hint="Drop it, or use apply."
+        )
     if policy.include_held:
         hint = "Use apply or resume with it, or: rollout release VERSION."
-        raise UsageError("--include-held is a person's decision, and nobody watches", hint=hint)
+        raise UsageError("--include-held is a person's decision, and operate runs unattended", hint=hint)
 
 
 def _operate(

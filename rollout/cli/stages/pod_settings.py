@@ -24,7 +24,7 @@ _COMMAND = "operate"
 _THIS_MACHINES = {
     "kubeconfig": "the pod has its own account",
     "context": "the pod has its own account",
-    "interactive": "nobody watches",
+    "interactive": "no operator is there to be asked",
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
 _WRITTEN = frozenset({"journal", "metrics_textfile"})
