@@ -108,12 +108,26 @@ class UpdateStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedInUser:
+    """Somebody at a terminal of a host; `tty` is as `who` names it."""
+
+    name: str
+    tty: str
+
+    def __str__(self) -> str:
+        """The user and where."""
+        return f"{self.name} ({self.tty})"
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """Everything one probe learnt of a host that answered.
 
     `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
     `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
-    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none. `sources` are those
+    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none. `zincati` is the
+    strategy by which Zincati reboots the host, empty where it does not. `users` are those who are logged in, without
+    the one who asked; None where the host does not tell. `group` is the update group. `sources` are those
     that were asked whether a reboot is needed; `signs` what they say, but for update_engine, which says it in `update`.
     """
 
@@ -131,6 +145,8 @@ class HostFacts:
     shutdown_pending: str = ""
     sources: tuple[Source, ...] = DEFAULT_SOURCES
     signs: tuple[Sign, ...] = ()
+    zincati: str = ""
+    users: tuple[LoggedInUser, ...] | None = None
 
     @property
     def detection(self) -> Detection:
@@ -149,6 +165,11 @@ class HostFacts:
         is_absent = update.is_missing and self.os_id not in FLATCAR_FAMILY
         detail = update.message or "update_engine gave no status"
         return Sign(source, Answer.ABSENT if is_absent else Answer.NONE, detail)
+
+    @property
+    def zincati_reboots(self) -> bool:
+        """Whether Zincati asks no FleetLock server before it reboots the host."""
+        return self.zincati not in ("", "fleet_lock")
 
 
 class ProbeFailureKind(StrEnum):

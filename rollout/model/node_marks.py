@@ -15,6 +15,7 @@ from rollout.model.cluster import Node
 from rollout.model.detection import read_targets
 from rollout.model.names import is_run_id
 from rollout.model.progress import Phase
+from rollout.model.replaced import parse_replaced
 
 _LONGEST = 256
 # Characters of a mark that go into the sentence on what is wrong with it.
@@ -100,6 +101,10 @@ def _is_detected(value: str) -> bool:
     return targets is not None and all(map(_is_text, targets.values()))
 
 
+def _is_replaced(value: str) -> bool:
+    return parse_replaced(value) is not None
+
+
 _NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
 _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
@@ -110,5 +115,6 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.EXCLUDED_BY_US: _is_yes,
         marks.HOOK_LABEL: _is_check,
         marks.DETECTED: _is_detected,
+        marks.REPLACED: _is_replaced,
     }
 )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy
 from rollout.model.quantity import Count, Duration
@@ -117,3 +118,4 @@ class Policy:
     include_held: bool = False
     detect: tuple[Source, ...] = DEFAULT_SOURCES
     detect_command: str = ""
+    courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)

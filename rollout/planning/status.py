@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rollout.model.cluster import Node
 from rollout.model.detection import Source
-from rollout.model.host import Host, HostObservation, ProbeFailure
+from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import deferral, is_deferred
 from rollout.model.own_node import OwnNode
@@ -23,8 +23,9 @@ class NodeStatus:
 
     `pool` is the settings file's that it belongs to; empty where there are none. `failures` is how often it failed
     since it last succeeded, `retry_after` when an unattended rollout tries it again (RFC 3339), empty where at once.
-    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `detected_by`
-    are the sources that say that it needs a reboot, `detail` is why, in their words.
+    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `group` is the
+    update group of the host, empty where it is not known, `users` who is logged in there, None where it is not.
+    `detected_by` are the sources that say that it needs a reboot, `detail` is why, in their words.
     """
 
     node: str
@@ -42,6 +43,8 @@ class NodeStatus:
     failures: int = 0
     retry_after: str = ""
     deferred: str = ""
+    group: str = ""
+    users: tuple[LoggedInUser, ...] | None = None
     detected_by: tuple[Source, ...] = ()
     detail: str = ""
 
@@ -97,6 +100,8 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         failures=failures.failures if failures else 0,
         retry_after=resting_until(candidate.memory, node.name, detection.version, candidate.remembering.now),
         deferred=_deferred(node),
+        group=facts.group if facts else "",
+        users=facts.users if facts else None,
         detected_by=detection.by,
         detail=detection.detail,
     )

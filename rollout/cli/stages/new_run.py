@@ -47,13 +47,7 @@ def planned_run(
         targets=gathered.targets,
         connections=gathered.connections,
         options=execute.run_options(
-            selected,
-            process.ssh,
-            process.lease,
-            process.lock,
-            process.reboot.command,
-            pods,
-            process.detect.detect_command,
+            selected, process.ssh, process.lease, process.lock, process.reboot, pods, process.detect.detect_command
         ),
         gates=gates,
         stop=process.stop.stop,

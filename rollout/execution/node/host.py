@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
+from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.ports import Clock, CommandResult, HostShell
@@ -19,6 +20,7 @@ class NodeHost:
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
     probe: Probe = USUAL_PROBE
+    wall_command: str = wall_command(WALL_MESSAGE)
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
         """The host's answer to a command; raises `SshError` or one of its subclasses."""

@@ -37,6 +37,7 @@ class CheckName(StrEnum):
     UPDATE_STATUS = "update-status"
     DETECT = "detect"
     LOCKSMITHD = "locksmithd"
+    ZINCATI = "zincati"
     CLOCK = "clock"
     RIVAL = "rival"
     DRAIN = "drain"

@@ -15,6 +15,8 @@ from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
 from rollout.gather.hosts.signs import host_signs
 from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
 from rollout.gather.hosts.sudo_rules import wants_password
+from rollout.gather.hosts.users import logged_in
+from rollout.gather.hosts.zincati import zincati_strategy
 from rollout.model.detection import Source
 from rollout.model.host import (
     Host,
@@ -59,12 +61,14 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         boot_id=boot_id,
         machine_id=machine_id(answers.get("machine-id", "")),
         locksmithd_active=answers.get("locksmithd", "") in _RUNNING_UNIT,
+        zincati=zincati_strategy(answers.get("zincati", "")),
         may_reboot=may_reboot,
         reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
         sources=probe.sources,
         signs=host_signs(answers, complaints, probe.sources),
+        users=logged_in(answers.get("users", "")),
     )
 
 

@@ -63,7 +63,8 @@ class Machine:
     """The state of one host.
 
     `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are told of
-    changes in order; `faults` may be replaced at any time. `boot_files` are put on it by every boot.
+    changes in order; `faults` may be replaced at any time. `sessions` are logins over SSH with a terminal, as the users
+    of the faults are written; `told` is what `wall` has shown to all. `boot_files` are put on it by every boot.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Machine:
         system: System = System.FLATCAR,
         files: Mapping[str, str] = MappingProxyType({}),
         boot_files: Mapping[str, str] = MappingProxyType({}),
+        zincati: bool = False,
     ) -> None:
         self.name = name
         self.address = address
@@ -97,7 +99,9 @@ class Machine:
         self.files: dict[str, str] = {**files, **boot_files}
         self.boot_files = boot_files
         self.journal: list[str] = []
-        self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR)
+        self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR, zincati=zincati)
+        self.sessions: list[str] = []
+        self.told: list[str] = []
         self.release: Release = release_of(version, system)
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
@@ -110,6 +114,11 @@ class Machine:
     def running(self) -> bool:
         """Whether the operating system is up; a host that shuts down still is."""
         return self.power is not Power.OFF
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Who is logged in: a name and a terminal each."""
+        return (*(() if self.reboots else self.faults.users), *self.sessions)
 
     @property
     def os_version(self) -> str:
