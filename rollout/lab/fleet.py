@@ -117,6 +117,9 @@ def _machine(
         timings=timings,
         group=plan.group,
         locksmithd=plan.locksmithd,
+        system=plan.system,
+        files=plan.files,
+        boot_files=plan.boot_files,
         zincati=plan.zincati is not None,
     )
     engine_unit = machine.units.find(UPDATE_ENGINE)
