@@ -20,7 +20,8 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.server.http import LARGEST_BODY, MOST_REQUESTS
 from tests.apply.conftest import command
-from tests.server.conftest import Client, Serving, slots_of, wait_for, workers
+from tests.server.conftest import Client, Serving, slots_of, workers
+from tests.waiting import wait_until
 
 BODY = b'{"client_params":{"id":"%s","group":"default"}}'
 
@@ -116,13 +117,13 @@ def test_more_requests_than_there_is_room_for_are_put_off(server: Serving, lab: 
     try:
         with ThreadPoolExecutor(2 * MOST_REQUESTS) as pool:
             asks = [pool.submit(server.ask, "steady-state", asked_as, "workers") for _ in range(2 * MOST_REQUESTS)]
-            wait_for(lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks))
+            wait_until(lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks))
             assert server.get("/healthz") == (200, "ok\n")
             lab.behave()
             assert {ask.result().status for ask in asks} <= {200, 503}
     finally:
         lab.behave()
-    wait_for(lambda: server.get("/readyz")[0] == 200)
+    wait_until(lambda: server.get("/readyz")[0] == 200)
 
 
 def test_it_says_how_it_is_and_what_it_has_answered(server: Serving) -> None:
@@ -186,6 +187,7 @@ def _certificate(directory: Path) -> tuple[Path, Path]:
         (("--group-selector", "workers=a in"), "is not a label selector"),
         (("--interactive",), "nobody watches"),
         (("--force-unlock", "run-1"), "a server waits for the lock"),
+        (("--wall",), "hosts ask this server"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(
