@@ -52,6 +52,11 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """
     server.check()
     _refuse_what_persons_decide(local, lock)
+    if policy.courtesy.wall or policy.courtesy.wait_for_users:
+        raise UsageError(
+            "--wall and --wait-for-users ask hosts over SSH, and hosts ask this server",
+            hint="Drop them. Zincati itself tells users who are logged in.",
+        )
     from rollout.cli.stages import fleetlock
 
     fleetlock.serve(
