@@ -64,7 +64,7 @@ class Fleet:
             self.servers[plan.name] = HostServer(machine, listening, authorized=authorized, host_key=key)
             self._inventory.append(_inventory_host(plan, listening, key))
             if plan.zincati is not None:
-                self.agents[plan.name] = Zincati(machine, rng=rng, postponements=plan.zincati.postponements)
+                self.agents[plan.name] = Zincati(machine, rng=rng)
 
     @property
     def inventory(self) -> Sequence[InventoryHost]:

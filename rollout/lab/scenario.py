@@ -66,13 +66,9 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host whose Zincati asks the scenario's FleetLock server before it reboots.
-
-    `postponements`: how often somebody who is logged in puts a granted reboot off, by a minute each time.
-    """
+    """A host whose Zincati asks the scenario's FleetLock server for a slot of this group before it reboots."""
 
     group: str = "default"
-    postponements: Count = 0
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
