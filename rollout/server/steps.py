@@ -15,6 +15,7 @@ from rollout.errors import ApiError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.courtesy import delay_reboot
 from rollout.execution.node.failures import GivenUpError, NodeFailure
 from rollout.execution.node.last_look import RefilledError, last_look, look_again
 from rollout.execution.node.marking import claim, give_back, mark_phase
@@ -87,6 +88,8 @@ def _empty(context: NodeContext, progress: Progress) -> Progress:
     """Drained is what may be granted: so the whole last look comes before that is written."""
     for attempt in range(_MOST_DRAINS):
         drain(context.drain)
+        if not (attempt or progress.drains):
+            delay_reboot(context)
         try:
             last_look(context.drain)
         except RefilledError:
