@@ -20,7 +20,8 @@ import pytest
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command, is_ending
-from tests.apply.test_resume import APPLY, record, run_of, wait_until
+from tests.apply.test_resume import APPLY, record, run_of
+from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 SECONDS = 90.0
