@@ -285,6 +285,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "ended": "when its last command came to its own end; empty where it did not",
         "heard_at": "the time of the last record",
         "aborted": "when it was undone, empty where it was not",
+        "state": "`running`, `interrupted`, `ended` or `aborted`",
         "planned": "the nodes of all its plans",
         "waves": "of its first plan",
         "not_started": "by node: why not",
