@@ -23,7 +23,9 @@ HERE = Path(__file__).parent
 POOLS = HERE / "pools.toml"
 # What is slow, by folder; all else is pure, and fast but for single tests that are marked themselves.
 MARKS = {
-    **dict.fromkeys(("adapters", "apply", "cli", "execution", "executors", "lab", "operate", "security"), "lab"),
+    **dict.fromkeys(
+        ("adapters", "apply", "cli", "execution", "executors", "lab", "operate", "security", "server"), "lab"
+    ),
     "contract": "contract",
     **dict.fromkeys(("crash", "stateful"), "chaos"),
     "e2e": "e2e",

@@ -1,4 +1,7 @@
-"""The real program, started as another machine would start it, and what it has said once it has ended."""
+"""The real program, started as another machine would start it, and what it has said once it has ended.
+
+No test lets pass what no user may see, nor JSON that is not what the published schemas say.
+"""
 
 import json
 import os
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, AnyStr
 
+from tests.published import assert_printed, document_of
 from tests.warm import PROGRAM, Start, Warm
 
 
@@ -112,6 +116,13 @@ def assert_well_said(text: str) -> None:
         assert mark not in text, text
 
 
+def assert_as_published(command: object, printed: str, code: int | None) -> None:
+    """What is printed for programs is what the published schemas say, whichever test has it printed."""
+    words = [str(word) for word in command] if isinstance(command, list | tuple) else []
+    if "rollout" in words and document_of(words[words.index("rollout") + 1 :]):
+        assert_printed(words[words.index("rollout") + 1 :], printed, code)
+
+
 class HeardProcess(subprocess.Popen[AnyStr]):
     """Every process that tests start: where it was the program, what was heard from it has to be well said."""
 
@@ -119,8 +130,11 @@ class HeardProcess(subprocess.Popen[AnyStr]):
         """As of any process: text or bytes of what it said, None for streams that are not heard."""
         heard: Any = super().communicate(input, timeout)
         if is_program(self.args):
-            for said in filter(None, heard):
-                assert_well_said(said if isinstance(said, str) else said.decode(errors="replace"))
+            texts = [said if isinstance(said, str) else said.decode(errors="replace") for said in heard if said]
+            for text in texts:
+                assert_well_said(text)
+            if heard[0]:
+                assert_as_published(self.args, texts[0], self.returncode)
         return heard
 
 

@@ -1,9 +1,10 @@
 """What the program asked a lab's API server for, as rights, and whether `rollout manifests` prints each of them."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rollout.adapters.kube.api import USER_AGENT
+from rollout.gather.cluster.rights import Right, adopt_rights
 from rollout.lab.api.access import Act, Grant, grants_of
 from rollout.lab.api.requests import Target
 from rollout.lab.lab import Lab
@@ -47,8 +48,16 @@ def unprinted(lab: Lab) -> list[Act]:
 
 
 def _printed(lease_namespace: str) -> Iterator[Grant]:
+    yield from granted(adopt_rights(lease_namespace))
     for deletes in (False, True):
         yield from grants_of(roles(Access(lease_namespace=lease_namespace, disable_eviction=deletes)))
+
+
+def granted(rights: Iterable[Right]) -> Iterator[Grant]:
+    """Rights that no manifest prints: `rollout adopt` is for people."""
+    for right in rights:
+        names = (right.name,) if right.name else ()
+        yield Grant((right.verb,), (right.group,), (right.resource,), names, right.namespace)
 
 
 def single(grants: tuple[Grant, ...]) -> Iterator[Grant]:

@@ -27,7 +27,7 @@ def report(error: BaseException, *, verbose: bool) -> ExitCode:
     lines = list(_lines(error))
     if verbose:
         lines += [f"caused by: {printable(cause)}" for cause in causes(error)]
-    if verbose and _is_bug(error):
+    if verbose and is_bug(error):
         lines += "".join(traceback.format_exception(error)).splitlines()
     sys.stderr.write("".join(f"{fitted(line)}\n" for line in lines))
     return exit_code(error)
@@ -52,7 +52,8 @@ def causes(error: BaseException) -> Iterator[str]:
         cause = cause.__cause__
 
 
-def _is_bug(error: BaseException) -> bool:
+def is_bug(error: BaseException) -> bool:
+    """Whether nobody has foreseen it."""
     expected = isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
     return not (expected or _is_lack_of_room(error) or _is_lack_of_a_folder(error))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from rollout.cli.settings.rereading import remember
 
@@ -65,3 +65,12 @@ def _title(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return "Arguments"
     return getattr(parameter, "rich_help_panel", None) or _LAST
+
+
+class DefaultCommandGroup(TyperGroup):
+    """A group whose first command is meant where none is named: `rollout fleetlock --listen :8080` serves."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """As any group's, with the first command put in front of options that are not the group's own."""
+        is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if is_command else [next(iter(self.commands)), *args])

@@ -28,5 +28,5 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 def _is_verbose(arguments: Sequence[str]) -> bool:
     """Whether causes are wanted; asked of the raw words, for an error may come before they are parsed."""
-    has_flag = any(re.fullmatch(r"--verbose|-y?vy?", word) for word in arguments)
-    return has_flag or os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "true", "yes", "on")
+    has_flag = any(re.fullmatch(r"--verbose|-y?v+y?", word) for word in arguments)
+    return has_flag or os.environ.get("ROLLOUT_VERBOSE", "").lower() in ("1", "2", "true", "yes", "on")

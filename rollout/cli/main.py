@@ -16,10 +16,12 @@ import typer
 from rollout import __version__
 from rollout.cli import failures
 from rollout.cli.commands.abort import abort
+from rollout.cli.commands.adopt import adopt
 from rollout.cli.commands.apply import apply
 from rollout.cli.commands.check_update import check_update
 from rollout.cli.commands.demo import demo
 from rollout.cli.commands.doctor import doctor
+from rollout.cli.commands.fleetlock import fleetlock_app
 from rollout.cli.commands.history import history
 from rollout.cli.commands.inventory import inventory
 from rollout.cli.commands.known_hosts import known_hosts
@@ -35,6 +37,7 @@ from rollout.cli.commands.report import report
 from rollout.cli.commands.resume import resume
 from rollout.cli.commands.show import show
 from rollout.cli.commands.status import status
+from rollout.cli.commands.zincati import zincati
 from rollout.cli.help import SectionedCommand
 from rollout.cli.invocation import invoke
 from rollout.cli.options.flattening import flattened
@@ -105,6 +108,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     release: "End the hold of a version that failed on too many nodes.",
     history: "List this machine's runs, or show one as a timeline.",
     report: "Report a run as a page, Markdown or JSON.",
+    adopt: "Clean up what another reboot coordinator left on the nodes.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
     known_hosts: "Scan the Nodes' host keys into a known_hosts file.",
@@ -114,6 +118,8 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
 for _command, _short in _COMMANDS.items():
     app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(flattened(_command))
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
+fleetlock_app.command()(zincati)
+app.add_typer(fleetlock_app, name="fleetlock")
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")
 app.command(cls=SectionedCommand)(version)

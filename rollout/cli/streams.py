@@ -1,8 +1,14 @@
 """The three standard streams, fit for use however the program was started and whatever their ends can take."""
 
+import codecs
 import os
 import sys
+from collections.abc import Mapping
 
+_IN_PLAIN = "rollout.in-plain"
+# each as wide as what it stands for, so that tables stay straight
+_SIGNS: Mapping[str, str] = {"✔": "+", "✘": "x", "→": ">", "·": "-", "…": ".", "━": "-", "╸": "-", "╺": "-"}
+_SPINNER = frozenset(map(chr, range(0x2800, 0x2900)))
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
@@ -14,7 +20,20 @@ def prepare_streams() -> None:
             handle = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(handle, True)
             setattr(sys, name, os.fdopen(handle, mode))
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    codecs.register_error(_IN_PLAIN, _in_plain)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors=_IN_PLAIN)  # type: ignore[union-attr]
+
+
+def _in_plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    """One character as an encoding can write it that lacks it: a sign of ours by another, any other by its number."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    begin, end = error.start, error.start + 1
+    character = error.object[begin]
+    if sign := _SIGNS.get(character) or ("*" if character in _SPINNER else ""):
+        return sign, end
+    return codecs.backslashreplace_errors(UnicodeEncodeError(error.encoding, error.object, begin, end, error.reason))
 
 
 def flush_or_discard() -> None:

@@ -1,7 +1,9 @@
 """What is printed where: data to standard output, everything else to standard error."""
 
+import logging
 import shutil
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rollout.model.text import printable
@@ -10,10 +12,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDTH_OF_PIPES = 160
+SAID = "rollout.said"
+_LOG = logging.getLogger(SAID)
 
 
 def say(text: str) -> None:
     """A line for the operator, beside the data."""
+    _LOG.info("%s", text)
     sys.stderr.write(f"{fitted(printable(text))}\n")
     sys.stderr.flush()
 
@@ -51,13 +56,22 @@ def show_bytes(data: bytes) -> None:
     _write(data.decode().rstrip("\n"))
 
 
+def is_terminal() -> bool:
+    """Whether a person reads the data as it comes; signs that programs would stumble over are for them."""
+    return sys.stdout.isatty()
+
+
 def width() -> int:
     """Columns that a table may take."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH_OF_PIPES
 
 
+@cache
 def error_console() -> "Console":
-    """Standard error, for progress; rich honours NO_COLOR and dumb terminals."""
+    """Standard error, for progress; rich honours NO_COLOR and dumb terminals.
+
+    One for all: what is printed by it while something moves there stands above that.
+    """
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, markup=False)

@@ -17,6 +17,8 @@ from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
 if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
     from rollout.adapters.ansible.settings import AnsibleSettings
     from rollout.adapters.metrics_server import MetricsServer
     from rollout.adapters.notify.destination import Destination
@@ -50,6 +52,12 @@ def context_of(options: ClusterOptions) -> str:
 
 def host_shell(options: SshOptions) -> HostExecutor:
     """What carries commands to the hosts."""
+    from rollout.adapters.ssh.logged_shell import logged_shell
+
+    return logged_shell(_executor(options))
+
+
+def _executor(options: SshOptions) -> HostExecutor:
     if options.executor is Executor.ANSIBLE:
         from rollout.adapters.ansible.executor import AnsibleExecutor
 
@@ -114,10 +122,12 @@ def as_ssh_config_says(hosts: Mapping[str, Host], options: SshOptions) -> Mappin
 
 def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
     """Have the operator asked for the passphrases that these hosts will want, before anything else is on the screen."""
+    from rollout.adapters.ssh.logged_shell import LoggedShell
     from rollout.adapters.ssh.shell import ParamikoShell
 
-    if isinstance(shell, ParamikoShell):
-        shell.unlock(hosts.values())
+    executor = shell.shell if isinstance(shell, LoggedShell) else shell
+    if isinstance(executor, ParamikoShell):
+        executor.unlock(hosts.values())
 
 
 def gates(
@@ -183,6 +193,17 @@ def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool
     from rollout.adapters.metrics_server import MetricsServer
 
     return MetricsServer(address, metrics, is_ready)
+
+
+def exposition(*collectors: "Collector") -> Callable[[], bytes]:
+    """The text of these metrics, and of this process's own, each time that it is asked for."""
+    from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    ProcessCollector(registry=registry)
+    return lambda: generate_latest(registry)
 
 
 def notify_destinations(options: NotifyOptions) -> "tuple[Destination, ...]":

@@ -89,7 +89,7 @@ class _Lease(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class StandingLease:
-    """The Lease as it stands: who holds it (empty: nobody), and its version, which every renewal changes.
+    """The Lease as it stands: who holds it (empty: nobody) for which `run`, and its version, which renewals change.
 
     A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up.
     """
@@ -97,6 +97,7 @@ class StandingLease:
     holder: str
     version: str
     renewal: float
+    run: str = ""
 
     @property
     def duration(self) -> float:
@@ -112,7 +113,8 @@ def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
     except ApiNotFoundError:
         return StandingLease("", "", 0.0)
     seconds = lease.spec.lease_duration_seconds or SECONDS
-    return StandingLease(lease.held_by, lease.metadata.resource_version, seconds / _RENEWALS_PER_DURATION)
+    renewal, run = seconds / _RENEWALS_PER_DURATION, lease.metadata.annotations.get(marks.RUN, "")
+    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run)
 
 
 class LeaseLock:

@@ -18,6 +18,7 @@ from rollout.lab.hosts.faults import HostKeyFault
 from rollout.lab.hosts.machine import HostTimings, Machine
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
 from rollout.lab.hosts.units import UPDATE_ENGINE
+from rollout.lab.hosts.zincati import DROP_IN, Zincati, drop_in
 from rollout.lab.scenario import Update, UpdateState
 
 _OPERATIONS: Final[Mapping[UpdateState, UpdateOperation]] = MappingProxyType(
@@ -52,6 +53,8 @@ class Fleet:
     ) -> None:
         self.machines: dict[str, Machine] = {}
         self.servers: dict[str, HostServer] = {}
+        self.agents: dict[str, Zincati] = {}
+        self._groups = {plan.name: plan.zincati.group for plan in plans if plan.zincati is not None}
         self._inventory: list[InventoryHost] = []
         self._moving = [plan.name for plan in plans if plan.update.moves]
         for plan, listening in zip(plans, sockets, strict=True):
@@ -60,6 +63,8 @@ class Fleet:
             self.machines[plan.name] = machine
             self.servers[plan.name] = HostServer(machine, listening, authorized=authorized, host_key=key)
             self._inventory.append(_inventory_host(plan, listening, key))
+            if plan.zincati is not None:
+                self.agents[plan.name] = Zincati(machine, rng=rng, postponements=plan.zincati.postponements)
 
     @property
     def inventory(self) -> Sequence[InventoryHost]:
@@ -72,6 +77,11 @@ class Fleet:
         ports = {host.port for host in self._inventory}
         return ports.pop() if len(ports) == 1 else None
 
+    def use_fleetlock(self, base_url: str) -> None:
+        """Have every Zincati ask the FleetLock server there; empty: nobody."""
+        for name, group in self._groups.items():
+            self.machines[name].files[DROP_IN] = drop_in(base_url, group)
+
     async def start(self) -> None:
         """Serve, and let what the hosts do on their own begin."""
         for server in self.servers.values():
@@ -80,6 +90,8 @@ class Fleet:
             machine.start()
         for name in self._moving:
             self.machines[name].continue_update()
+        for agent in self.agents.values():
+            agent.start()
 
     async def close(self) -> None:
         """Stop everything and wait until it has stopped."""
@@ -105,6 +117,7 @@ def _machine(
         timings=timings,
         group=plan.group,
         locksmithd=plan.locksmithd,
+        zincati=plan.zincati is not None,
     )
     engine_unit = machine.units.find(UPDATE_ENGINE)
     if plan.engine_stopped and engine_unit is not None:

@@ -9,7 +9,7 @@ import msgspec
 
 from rollout.errors import ScenarioError
 from rollout.lab.hosts.faults import HEALTHY, HostFaults
-from rollout.lab.scenario import HostOverride, HostSettings, NodeGroup, Role, Scenario, Selection, Update
+from rollout.lab.scenario import HostOverride, HostSettings, NodeGroup, Role, Scenario, Selection, Update, ZincatiHost
 from rollout.lab.world.host import NodeSetting
 
 CONTROL_PLANE_LABEL: Final = "node-role.kubernetes.io/control-plane"
@@ -39,6 +39,14 @@ class HostPlan:
     faults: HostFaults
     node: NodeSetting
     address_of: str = ""
+    zincati: ZincatiHost | None = None
+
+
+def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
+    """The scenario with that server for its hosts to ask; where none of them has Zincati, all get it."""
+    has_zincati = any(each.zincati is not None for each in (*scenario.nodes, *scenario.hosts))
+    everywhere = () if has_zincati else (HostOverride(select=Selection(), zincati=ZincatiHost()),)
+    return msgspec.structs.replace(scenario, fleetlock=base_url, hosts=(*scenario.hosts, *everywhere))
 
 
 def scale(scenario: Scenario, nodes: int) -> Scenario:
@@ -158,6 +166,7 @@ def _plan(draft: _Draft) -> HostPlan:
         faults=settings.faults or HEALTHY,
         node=_node_setting(draft),
         address_of=settings.address_of or "",
+        zincati=settings.zincati,
     )
 
 
@@ -169,6 +178,7 @@ def _node_setting(draft: _Draft) -> NodeSetting:
         annotations=settings.annotations,
         taints=own_taints if settings.taints is None else settings.taints,
         unschedulable=bool(settings.cordoned),
+        cordoned_by=settings.cordoned_by or "",
         capacity={**_DEFAULT_CAPACITY, **settings.capacity},
         flaps=settings.flaps or (),
     )

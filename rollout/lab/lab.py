@@ -17,6 +17,7 @@ from rollout.lab.api.requests import RequestLog
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.zincati import Zincati
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import Scoreboard
 from rollout.lab.simulation import Simulation, simulation
@@ -149,6 +150,10 @@ class Lab:
         """Have the API server answer as it should again."""
         self.call(self.faults.clear)
 
+    def use_fleetlock(self, base_url: str) -> None:
+        """Have the hosts' Zincati ask the FleetLock server there."""
+        self.call(lambda: self._simulation.fleet.use_fleetlock(base_url))
+
     def scoreboard(self) -> Scoreboard:
         """What the cluster has seen so far."""
         return self.call(self._simulation.keeper.scoreboard)
@@ -182,6 +187,11 @@ class Lab:
     def machines(self) -> dict[str, Machine]:
         """The hosts by name."""
         return self._simulation.fleet.machines
+
+    @property
+    def agents(self) -> dict[str, Zincati]:
+        """The hosts' Zincati by host, of those that have it."""
+        return self._simulation.fleet.agents
 
     @property
     def _simulation(self) -> Simulation:

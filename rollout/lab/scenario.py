@@ -64,11 +64,22 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(f"the update state {self.state} needs a version in `to`")
 
 
+class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A host whose Zincati asks the scenario's FleetLock server before it reboots.
+
+    `postponements`: how often somebody who is logged in puts a granted reboot off, by a minute each time.
+    """
+
+    group: str = "default"
+    postponements: Count = 0
+
+
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be said of a host, by its group or by an override; None leaves what was said before.
 
     `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
-    address its kubelet reports as its own.
+    address its kubelet reports as its own. `cordoned_by` is the field manager that cordoned it, and wrote its
+    annotations where it is no kubectl.
     """
 
     version: str | None = None
@@ -77,6 +88,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     locksmithd: bool | None = None
     engine_stopped: bool | None = None
     cordoned: bool | None = None
+    cordoned_by: str | None = None
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, Any], ...] | None = None
@@ -84,6 +96,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     faults: HostFaults | None = None
     flaps: tuple[tuple[float, bool], ...] | None = None
     address_of: Name | None = None
+    zincati: ZincatiHost | None = None
 
 
 class NodeGroup(HostSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -143,7 +156,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     simulated pods, without their prefix. `role` restricts to the nodes of a role, `node` names the node of a
     bare pod. `spread` is the topology key over which replicas are spread as far as that is possible. `volume_on` names
     the only node that the pods' common volume attaches to, `volume_in` the labels of the only ones. `spec` is laid over
-    the pods' spec as it is; `owner` (kind and name) makes bare pods belong to a controller that need not exist.
+    the pods' spec as it is; `owner` (kind and name) makes bare pods belong to a controller that need not exist. `marks`
+    are annotations of the workload itself.
     """
 
     kind: WorkloadKind
@@ -156,6 +170,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     image: str = "registry.example/app:1.0"
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    marks: Mapping[str, str] = {}
     lab: Mapping[str, str] = {}
     budget: Budget | None = None
     second_budget: Budget | None = None
@@ -173,8 +188,19 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     owner: Mapping[str, str] = {}
 
 
+class FleetLease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Lease of a FleetLock server in the namespace default, held for the host of that node, or free."""
+
+    name: Name
+    node: str = ""
+    manager: str = "fleetlock"
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind."""
+    """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind.
+
+    `fleetlock` is the base URL that hosts with Zincati ask; while it is empty they ask nobody.
+    """
 
     description: str
     nodes: tuple[NodeGroup, ...]
@@ -185,9 +211,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     host_timings: HostTimings = HostTimings()
     hosts: tuple[HostOverride, ...] = ()
     workloads: tuple[Workload, ...] = ()
+    leases: tuple[FleetLease, ...] = ()
     api_faults: tuple[ApiFault, ...] = ()
     denials: tuple[Denial, ...] = ()
     clock_ahead: float = 0.0
+    fleetlock: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what could not be told apart later."""

@@ -20,7 +20,7 @@ import msgspec
 from rollout.errors import InputError, RolloutError, ScenarioError
 from rollout.lab import credentials
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import NAMESPACES, NODES
+from rollout.lab.api.resources import LEASES, NAMESPACES, NODES
 from rollout.lab.api.server import ApiServer
 from rollout.lab.api.store import ObjectStore
 from rollout.lab.clock import LabClock
@@ -29,11 +29,12 @@ from rollout.lab.hostplan import HostPlan, plan_hosts
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.places import bind_hosts
 from rollout.lab.hosts.ssh_server import USER
-from rollout.lab.manifests import copies_of, workload_objects
+from rollout.lab.manifests import copies_of, fleet_lease, workload_objects
 from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.host import NodeSetting
 from rollout.lab.world.world import World
+from rollout.model.zincati import zincati_id
 
 # A host needs its listener and room for a few connections; the rest of the process needs some as well.
 _FILES_PER_HOST: Final = 4
@@ -102,6 +103,7 @@ async def simulation(scenario: Scenario, *, directory: Path, speed: float) -> As
     clock, rng = LabClock(speed, ahead=scenario.clock_ahead), random.Random(scenario.seed)
     client_key = credentials.new_client_key()
     fleet = _fleet(scenario, plans, clock=clock, rng=rng, client_key=client_key)
+    fleet.use_fleetlock(scenario.fleetlock)
     authority, token = credentials.new_authority(datetime.now(UTC)), credentials.new_token()
     store = ObjectStore(now=clock.now)
     api = ApiServer(
@@ -184,6 +186,9 @@ def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]
             running.store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))
         for kind, obj in workload_objects(workload, plans, node_uids):
             running.store.create(kind, with_defaults(kind, obj))
+    for lease in scenario.leases:
+        holder = zincati_id(running.fleet.machines[lease.node].machine_id) if lease.node else ""
+        running.store.create(LEASES, with_defaults(LEASES, fleet_lease(lease, holder)))
     running.world.settle()
 
 

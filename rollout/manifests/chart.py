@@ -10,13 +10,19 @@ from rollout.manifests.objects import objects
 from rollout.manifests.pod import KNOWN_HOSTS_FILE, SETTINGS_FILE, SSH_KEY
 from rollout.manifests.writing import file_name, yaml_text
 
+_DESCRIPTIONS = {Kind.FLEETLOCK: "Lets hosts with Zincati reboot once their nodes are drained: a FleetLock server."}
 # Stands for a template while an object is made into text; templates are Go's text/template.
 _MARK = "ROLLOUT-VALUE-"
 _MARKED = re.compile(rf"{_MARK}([\w.]+)")
-_NOTES = f"""Where there is no Secret for SSH yet:
+_SSH_NOTES = f"""Where there is no Secret for SSH yet:
 
   kubectl -n {{{{ .Release.Namespace }}}} create secret generic {{{{ .Values.sshSecret }}}} \\
     --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE
+"""
+_FLEETLOCK_NOTES = """The hosts ask the address of the Service; what they need for that:
+
+  rollout fleetlock zincati --url {scheme}://ADDRESS/
+  kubectl -n {{{{ .Release.Namespace }}}} get service {name} -o jsonpath={{.spec.clusterIP}}
 """
 
 
@@ -28,14 +34,27 @@ def chart(installation: Installation) -> Mapping[str, str]:
     head = {
         "apiVersion": "v2",
         "name": installation.access.name,
-        "description": "Takes hosts through their pending OS updates, unattended.",
+        "description": _DESCRIPTIONS.get(
+            installation.kind, "Takes hosts through their pending OS updates, unattended."
+        ),
         "type": "application",
         "version": __version__,
         "appVersion": __version__,
         "kubeVersion": ">=1.28.0-0",
     }
     values = yaml_text([_values(installation)])
-    return {"Chart.yaml": yaml_text([head]), "values.yaml": values, **templates, "templates/NOTES.txt": _NOTES}
+    return {
+        "Chart.yaml": yaml_text([head]),
+        "values.yaml": values,
+        **templates,
+        "templates/NOTES.txt": _notes(installation),
+    }
+
+
+def _notes(installation: Installation) -> str:
+    if installation.kind is not Kind.FLEETLOCK:
+        return _SSH_NOTES
+    return _FLEETLOCK_NOTES.format(scheme=installation.service.scheme, name=installation.access.name)
 
 
 def _values(installation: Installation) -> Json:
@@ -43,6 +62,11 @@ def _values(installation: Installation) -> Json:
     files, times = installation.files, installation.times
     when = {"schedule": times.schedule, "timeZone": times.time_zone} if installation.kind is Kind.CRONJOB else {}
     settings = {"settings": files.settings} if files.settings else {}
+    if installation.kind is Kind.FLEETLOCK:
+        service = installation.service
+        named = {"tlsSecret": service.tls_secret, "clusterIP": service.cluster_ip}
+        given = {name: value for name, value in named.items() if value}
+        return {"image": installation.image, **given, "settings": files.settings}
     return {
         "image": installation.image,
         **when,
@@ -54,7 +78,12 @@ def _values(installation: Installation) -> Json:
 
 def _marks(installation: Installation) -> Mapping[tuple[str, str], str]:
     """What stands in the objects' fields, by their keys, and what Helm puts there instead."""
-    fields = {"sshSecret": "secretName", "settings": SETTINGS_FILE, "knownHosts": KNOWN_HOSTS_FILE}
+    fields = {
+        "sshSecret": "secretName",
+        "tlsSecret": "secretName",
+        "settings": SETTINGS_FILE,
+        "knownHosts": KNOWN_HOSTS_FILE,
+    }
     values = _values(installation)
     marks = {(fields.get(name, name), str(value)): f"{_MARK}Values.{name}" for name, value in values.items()}
     access = installation.access

@@ -10,6 +10,7 @@ from rollout.model.marks import LEASE_NAMESPACE
 Json = dict[str, Any]
 
 DEFAULT_NAME = "node-rollout"
+FLEETLOCK_NAME = f"{DEFAULT_NAME}-fleetlock"
 
 
 class Kind(StrEnum):
@@ -18,6 +19,7 @@ class Kind(StrEnum):
     CRONJOB = "cronjob"
     DEPLOYMENT = "deployment"
     JOB = "job"
+    FLEETLOCK = "fleetlock"
     ROLES = "roles"
 
 
@@ -38,12 +40,13 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which account may do what, and where the lock is."""
+    """Which account may do what, and where the lock is. `serves`: what a FleetLock server does, not a rollout."""
 
     name: str = DEFAULT_NAME
     namespace: str = DEFAULT_NAME
     lease_namespace: str = LEASE_NAMESPACE
     disable_eviction: bool = False
+    serves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,25 @@ class Listen:
 
 
 @dataclass(frozen=True, slots=True)
+class Service:
+    """How hosts reach the FleetLock server: `tls_secret` and `cluster_ip` may be empty.
+
+    `networks`: the addresses that may ask, in CIDR notation; none: all.
+    """
+
+    replicas: int = 2
+    port: int = 8080
+    tls_secret: str = ""
+    cluster_ip: str = ""
+    networks: tuple[str, ...] = ()
+
+    @property
+    def scheme(self) -> str:
+        """Of its URL."""
+        return "https" if self.tls_secret else "http"
+
+
+@dataclass(frozen=True, slots=True)
 class Installation:
     """All of it."""
 
@@ -78,3 +100,4 @@ class Installation:
     files: Files
     times: Times
     listen: Listen = Listen()
+    service: Service = Service()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
+from rollout.manifests.fleetlock import fleetlock_objects
 from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind
 from rollout.manifests.pod import KNOWN_HOSTS_FILE, SETTINGS_FILE, config_name, labels, pod_template
 from rollout.manifests.roles import bindings, roles
@@ -32,36 +33,39 @@ def objects(installation: Installation) -> Sequence[Json]:
         *roles(access),
         *bindings(access),
         config_map(installation),
-        workload(installation),
+        *_workload(installation),
     )
 
 
 def config_map(installation: Installation) -> Json:
-    """What the pod reads that is no secret."""
-    files = installation.files
-    settings = {SETTINGS_FILE: files.settings} if files.settings else {}
+    """What the pod reads that is no secret; the FleetLock server trusts no hosts, and always has its settings."""
+    files, serves = installation.files, installation.kind is Kind.FLEETLOCK
+    settings = {SETTINGS_FILE: files.settings} if files.settings or serves else {}
+    known_hosts = {} if serves else {KNOWN_HOSTS_FILE: files.known_hosts}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {**_metadata(installation), "name": config_name(installation)},
-        "data": {**settings, KNOWN_HOSTS_FILE: files.known_hosts},
+        "data": {**settings, **known_hosts},
     }
 
 
-def workload(installation: Installation) -> Json:
-    """What starts the pod."""
+def _workload(installation: Installation) -> Iterator[Json]:
+    """What starts the pod, and what stands before it."""
     match installation.kind:
         case Kind.CRONJOB:
-            return _cron_job(installation)
+            yield _cron_job(installation)
         case Kind.JOB:
-            return {
+            yield {
                 "apiVersion": "batch/v1",
                 "kind": "Job",
                 "metadata": _metadata(installation),
                 "spec": _job_spec(installation),
             }
         case Kind.DEPLOYMENT:
-            return _deployment(installation)
+            yield _deployment(installation)
+        case Kind.FLEETLOCK:
+            yield from fleetlock_objects(installation, _metadata(installation))
         case Kind.ROLES:
             raise ValueError("roles have no workload")
         case _:

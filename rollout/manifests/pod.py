@@ -4,17 +4,23 @@ It meets the Pod Security Standard `restricted`. Its root cannot be written: wha
 Ansible's and OpenSSH's files) goes to an emptyDir on /tmp.
 """
 
-from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind, Listen
+from collections.abc import Sequence
+
+from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind, Listen, Service
 from rollout.model import marks
 
 _USER = 65532
-_SETTINGS, _SSH, _SCRATCH = "/etc/rollout/settings", "/etc/rollout/ssh", "/tmp"  # noqa: S108 - a volume of its own
+_SETTINGS, _SSH, _TLS = "/etc/rollout/settings", "/etc/rollout/ssh", "/etc/rollout/tls"
+_SCRATCH = "/tmp"  # noqa: S108 - a volume of its own
 # The key of Secrets of the type kubernetes.io/ssh-auth, which the API server checks for.
 SSH_KEY = "ssh-privatekey"
 SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
+PORT_NAME = "fleetlock"
+_HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 # Typhoon's label and taint.
 _CONTROLLER_LABEL, _CONTROLLER_TAINT = "node.kubernetes.io/controller", "node-role.kubernetes.io/controller"
+_PREFER = "preferredDuringSchedulingIgnoredDuringExecution"
 _TOLERATED = (_CONTROL_PLANE, "node-role.kubernetes.io/etcd", _CONTROLLER_TAINT, "CriticalAddonsOnly")
 
 # Autoscalers leave the pod where it is.
@@ -23,7 +29,8 @@ _UNDISTURBED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karp
 
 def labels(installation: Installation) -> Json:
     """What the pods, and everything else that is printed, are found by."""
-    return {"app.kubernetes.io/name": DEFAULT_NAME, "app.kubernetes.io/instance": installation.access.name}
+    component = {"app.kubernetes.io/component": "fleetlock"} if installation.kind is Kind.FLEETLOCK else {}
+    return {"app.kubernetes.io/name": DEFAULT_NAME, "app.kubernetes.io/instance": installation.access.name, **component}
 
 
 def config_name(installation: Installation) -> str:
@@ -33,26 +40,64 @@ def config_name(installation: Installation) -> str:
 
 def pod_template(installation: Installation) -> Json:
     """The template of a Job, or of a Deployment."""
-    return {
-        "metadata": {"labels": labels(installation), "annotations": dict(_UNDISTURBED)},
-        "spec": {
-            "serviceAccountName": installation.access.name,
-            "automountServiceAccountToken": True,
-            "enableServiceLinks": False,
-            **({} if installation.kind is Kind.DEPLOYMENT else {"restartPolicy": "Never"}),
-            "terminationGracePeriodSeconds": installation.times.grace,
-            "affinity": _affinity(installation),
-            "tolerations": [{"key": key, "operator": "Exists"} for key in _TOLERATED],
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
-                "fsGroup": _USER,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [_container(installation)],
-            "volumes": _volumes(installation),
+    ssh = {"name": "ssh", "secret": {"secretName": installation.files.ssh_secret, "defaultMode": 0o440}}
+    probes = _probes(installation.listen) if installation.listen.is_reachable else {}
+    spec = {
+        **({} if installation.kind is Kind.DEPLOYMENT else {"restartPolicy": "Never"}),
+        **_pod(installation, {**probes, "args": _arguments(installation)}, {"volume": ssh, "path": _SSH}),
+        "affinity": _affinity(installation),
+    }
+    return {"metadata": {"labels": labels(installation), "annotations": dict(_UNDISTURBED)}, "spec": spec}
+
+
+def fleetlock_template(installation: Installation) -> Json:
+    """The template of the FleetLock server's Deployment: no two pods on one node, in several zones where there are any.
+
+    It uses no SSH: hosts reboot by themselves.
+    """
+    service, labelled = installation.service, {"matchLabels": labels(installation)}
+    tls = {"name": "tls", "secret": {"secretName": service.tls_secret, "defaultMode": 0o440}}
+    volumes = [{"volume": tls, "path": _TLS}] if service.tls_secret else []
+    apart = {"topologyKey": _HOSTNAME, "labelSelector": labelled}
+    zones = {"maxSkew": 1, "topologyKey": _ZONE, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": labelled}
+    spec = {
+        **_pod(installation, _served(service), *volumes),
+        "affinity": {
+            **_node_affinity(),
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},
         },
+        "topologySpreadConstraints": [zones],
+    }
+    return {"metadata": {"labels": labels(installation)}, "spec": spec}
+
+
+def _pod(installation: Installation, own: Json, *mounted: Json) -> Json:
+    """What all pods have in common; `own` fields of the container, further volumes with the path of each."""
+    volumes: list[Json] = [
+        {"name": "settings", "configMap": {"name": config_name(installation)}},
+        *(item["volume"] for item in mounted),
+        {"name": "scratch", "emptyDir": {"sizeLimit": "256Mi"}},
+    ]
+    mounts = [
+        {"name": "settings", "mountPath": _SETTINGS, "readOnly": True},
+        *({"name": item["volume"]["name"], "mountPath": item["path"], "readOnly": True} for item in mounted),
+        {"name": "scratch", "mountPath": _SCRATCH},
+    ]
+    return {
+        "serviceAccountName": installation.access.name,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": installation.times.grace,
+        "tolerations": [{"key": key, "operator": "Exists"} for key in _TOLERATED],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [{**_container(installation, mounts), **own}],
+        "volumes": volumes,
     }
 
 
@@ -61,27 +106,28 @@ def _affinity(installation: Installation) -> Json:
 
     Replicas on different nodes. None of it is demanded: a cluster may have no other node.
     """
-    prefer = "preferredDuringSchedulingIgnoredDuringExecution"
+    affinity = _node_affinity()
+    if installation.kind is Kind.DEPLOYMENT:
+        term = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": labels(installation)}}
+        affinity["podAntiAffinity"] = {_PREFER: [{"weight": 100, "podAffinityTerm": term}]}
+    return affinity
+
+
+def _node_affinity() -> Json:
     wishes = (
         (100, {"key": marks.DEFERRED, "operator": "DoesNotExist"}),
         *((10, {"key": key, "operator": "Exists"}) for key in (_CONTROL_PLANE, _CONTROLLER_LABEL)),
     )
     nodes = [{"weight": weight, "preference": {"matchExpressions": [wish]}} for weight, wish in wishes]
-    affinity: Json = {"nodeAffinity": {prefer: nodes}}
-    if installation.kind is Kind.DEPLOYMENT:
-        term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels(installation)}}
-        affinity["podAntiAffinity"] = {prefer: [{"weight": 100, "podAffinityTerm": term}]}
-    return affinity
+    return {"nodeAffinity": {_PREFER: nodes}}
 
 
-def _container(installation: Installation) -> Json:
+def _container(installation: Installation, mounts: Sequence[Json]) -> Json:
     env_secret = installation.files.env_secret
     return {
         "name": "rollout",
         "image": installation.image,
         "imagePullPolicy": "IfNotPresent" if names_registry(installation.image) else "Never",
-        "args": _arguments(installation),
-        **_probes(installation.listen),
         "env": _environment(installation),
         **({"envFrom": [{"secretRef": {"name": env_secret}}]} if env_secret else {}),
         "resources": {
@@ -94,23 +140,34 @@ def _container(installation: Installation) -> Json:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [
-            {"name": "settings", "mountPath": _SETTINGS, "readOnly": True},
-            {"name": "ssh", "mountPath": _SSH, "readOnly": True},
-            {"name": "scratch", "mountPath": _SCRATCH},
-        ],
+        "volumeMounts": list(mounts),
     }
 
 
 def _probes(listen: Listen) -> Json:
     """Whether the process answers; that its passes fail is told by alerts, and no reason to start it anew."""
-    if not listen.is_reachable:
-        return {}
     request = {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 30, "timeoutSeconds": 5}
     return {
         "ports": [{"name": "metrics", "containerPort": listen.port, "protocol": "TCP"}],
         "startupProbe": {**request, "periodSeconds": 5, "failureThreshold": 24},
         "livenessProbe": {**request, "failureThreshold": 6},
+    }
+
+
+def _served(service: Service) -> Json:
+    """Whether a replica answers, and whether it may be asked: one that cannot reach the API server is left alone."""
+    tls = ["--tls-cert", f"{_TLS}/tls.crt", "--tls-key", f"{_TLS}/tls.key"] if service.tls_secret else []
+    probe = {"periodSeconds": 10, "timeoutSeconds": 5}
+    healthz, readyz = (
+        {"httpGet": {"path": path, "port": PORT_NAME, "scheme": service.scheme.upper()}, **probe}
+        for path in ("/healthz", "/readyz")
+    )
+    return {
+        "args": ["fleetlock", "serve", "--listen", f":{service.port}", *tls],
+        "ports": [{"name": PORT_NAME, "containerPort": service.port, "protocol": "TCP"}],
+        "startupProbe": {**healthz, "periodSeconds": 5, "failureThreshold": 24},
+        "livenessProbe": {**healthz, "failureThreshold": 6},
+        "readinessProbe": readyz,
     }
 
 
@@ -130,11 +187,12 @@ def _arguments(installation: Installation) -> list[str]:
 
 def _environment(installation: Installation) -> list[Json]:
     """Where the files are, and by the downward API where the pod itself is."""
-    settings = {"ROLLOUT_CONFIG": f"{_SETTINGS}/{SETTINGS_FILE}"} if installation.files.settings else {}
+    serves = installation.kind is Kind.FLEETLOCK
+    settings = {"ROLLOUT_CONFIG": f"{_SETTINGS}/{SETTINGS_FILE}"} if installation.files.settings or serves else {}
+    ssh = {"ROLLOUT_KNOWN_HOSTS": f"{_SETTINGS}/{KNOWN_HOSTS_FILE}", "ROLLOUT_SSH_KEY": f"{_SSH}/{SSH_KEY}"}
     values = {
         **settings,
-        "ROLLOUT_KNOWN_HOSTS": f"{_SETTINGS}/{KNOWN_HOSTS_FILE}",
-        "ROLLOUT_SSH_KEY": f"{_SSH}/{SSH_KEY}",
+        **({} if serves else ssh),
         "ROLLOUT_LEASE_NAMESPACE": installation.access.lease_namespace,
         "HOME": _SCRATCH,
         "TMPDIR": _SCRATCH,
@@ -149,12 +207,4 @@ def _environment(installation: Installation) -> list[Json]:
     return [
         *({"name": name, "value": value} for name, value in values.items()),
         *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in own.items()),
-    ]
-
-
-def _volumes(installation: Installation) -> list[Json]:
-    return [
-        {"name": "settings", "configMap": {"name": config_name(installation)}},
-        {"name": "ssh", "secret": {"secretName": installation.files.ssh_secret, "defaultMode": 0o440}},
-        {"name": "scratch", "emptyDir": {"sizeLimit": "256Mi"}},
     ]

@@ -7,7 +7,7 @@ an object without a namespace in any other.
 
 from collections.abc import Iterable, Iterator
 
-from rollout.gather.cluster.rights import Right, apply_rights
+from rollout.gather.cluster.rights import Right, apply_rights, fleetlock_rights
 from rollout.manifests.installation import Access, Json
 
 _API = "rbac.authorization.k8s.io"
@@ -15,7 +15,8 @@ _API = "rbac.authorization.k8s.io"
 
 def roles(access: Access) -> tuple[Json, ...]:
     """A ClusterRole, and a Role for each namespace that is written in."""
-    rights = apply_rights(access.lease_namespace, disable_eviction=access.disable_eviction)
+    used = fleetlock_rights if access.serves else apply_rights
+    rights = used(access.lease_namespace, disable_eviction=access.disable_eviction)
     # in the order of the rights: the lock's namespace comes first
     places = dict.fromkeys(right.namespace for right in rights if _is_namespaced(right))
     return (

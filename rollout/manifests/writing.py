@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import yaml
 
-from rollout.manifests.installation import Files, Installation, Json
+from rollout.manifests.installation import Installation, Json
 from rollout.manifests.objects import config_map, objects
-from rollout.manifests.pod import KNOWN_HOSTS_FILE, SETTINGS_FILE, config_name
+from rollout.manifests.pod import config_name
 
 _WIDTH = 100
 
@@ -59,7 +59,7 @@ def kustomization(installation: Installation) -> Mapping[str, str]:
         "resources": list(files),
         "configMapGenerator": [generator],
     }
-    return {"kustomization.yaml": yaml_text([document]), **files, **_settings(installation.files)}
+    return {"kustomization.yaml": yaml_text([document]), **files, **config["data"]}
 
 
 def file_name(document: Json) -> str:
@@ -67,8 +67,3 @@ def file_name(document: Json) -> str:
     is_role = document["kind"] in ("Role", "RoleBinding")
     place = f"-{document['metadata']['namespace']}" if is_role else ""
     return f"{document['kind'].lower()}{place}.yaml"
-
-
-def _settings(files: Files) -> Mapping[str, str]:
-    settings = {SETTINGS_FILE: files.settings} if files.settings else {}
-    return {**settings, KNOWN_HOSTS_FILE: files.known_hosts}

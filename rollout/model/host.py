@@ -102,12 +102,26 @@ class UpdateStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedInUser:
+    """Somebody at a terminal of a host; `tty` is as `who` names it."""
+
+    name: str
+    tty: str
+
+    def __str__(self) -> str:
+        """The user and where."""
+        return f"{self.name} ({self.tty})"
+
+
+@dataclass(frozen=True, slots=True)
 class HostFacts:
     """Everything one probe learnt of a host that answered.
 
     `boot_id` is the kernel's, `machine_id` systemd's; `may_reboot` is whether this user may run
     `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
-    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none.
+    `shutdown_pending` which one somebody else has scheduled; both are empty where there is none. `zincati` is the
+    strategy by which Zincati reboots the host, empty where it does not. `users` are those who are logged in, without
+    the one who asked; None where the host does not tell. `group` is the update group.
     """
 
     host: Host
@@ -122,6 +136,13 @@ class HostFacts:
     reboot_refusal: str = ""
     inhibited_by: str = ""
     shutdown_pending: str = ""
+    zincati: str = ""
+    users: tuple[LoggedInUser, ...] | None = None
+
+    @property
+    def zincati_reboots(self) -> bool:
+        """Whether Zincati asks no FleetLock server before it reboots the host."""
+        return self.zincati not in ("", "fleet_lock")
 
 
 class ProbeFailureKind(StrEnum):

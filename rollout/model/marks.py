@@ -20,6 +20,8 @@ DEFERRED = PREFIX + "deferred"
 PAUSED_DETAILS = PREFIX + "paused-details"
 # The label that asks for checks around the reboot, where we have set one.
 HOOK_LABEL = PREFIX + "hook-label"
+# Which labels and annotations of others' we have set for the node's turn, and what stood there before, as JSON.
+REPLACED = PREFIX + "replaced"
 # On the record of a run, beside its id.
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
@@ -31,7 +33,7 @@ OPERATE = "operate"
 # What goes once a node is done; the last result stays.
 TRANSIENT = (
     *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION),
-    *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL),
+    *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, REPLACED),
 )
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
 ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED)
@@ -45,11 +47,23 @@ EXCLUDED_FROM_BALANCERS = "node.kubernetes.io/exclude-from-external-load-balance
 FLUO_PREFIX = "flatcar-linux-update.v1.flatcar-linux.net/"
 CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
 KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
+KURED_NEEDED = "weave.works/kured-most-recent-reboot-needed"
 KURED_LOCK = "weave.works/kured-node-lock"
+KURED_NEEDED = "weave.works/kured-most-recent-reboot-needed"
+# The reboot manager (KRM) writes `Rebooting` together with its cordon, and `Ready` when it takes that back.
+KRM_STATUS = "rebootmanager/status"
+KRM_REBOOTING = "Rebooting"
+# The coreos-reboot-operator (CRO) goes by the mere presence of its annotations.
+CRO_PREFIX = "reboot-agent.v1.demo.local/"
+CRO_IN_HAND = (CRO_PREFIX + "reboot", CRO_PREFIX + "reboot-in-progress")
+# The Leases of poseidon's FleetLock server, by its groups: `fleetlock-<group>`.
+FLEETLOCK_LEASE_PREFIX = "fleetlock-"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
 RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
+# FLUO's and CLUO's agents remember by it whether a cordon is theirs.
+MADE_UNSCHEDULABLE = "agent-made-unschedulable"
 # What FLUO and CLUO write on a node that they have in hand, after their prefix, with the value "true".
 OPERATOR_ANNOTATIONS = ("reboot-in-progress", "reboot-ok")
 OPERATOR_LABELS = ("before-reboot", "after-reboot")
@@ -57,4 +71,6 @@ OPERATOR_LABELS = ("before-reboot", "after-reboot")
 LEASE_NAME = "node-rollout"
 # The ConfigMap of what outlives a rollout, beside the record.
 MEMORY_NAME = "node-rollout-memory"
+# The ConfigMap of FleetLock's slots.
+SLOTS_NAME = "node-rollout-fleetlock"
 LEASE_NAMESPACE = "kube-system"

@@ -14,6 +14,7 @@ from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.names import is_run_id
 from rollout.model.progress import Phase
+from rollout.model.replaced import parse_replaced
 
 _LONGEST = 256
 # Characters of a mark that go into the sentence on what is wrong with it.
@@ -94,6 +95,10 @@ def _is_check(value: str) -> bool:
     return len(value) <= _LONGEST and value.endswith(_CHECKS)
 
 
+def _is_replaced(value: str) -> bool:
+    return parse_replaced(value) is not None
+
+
 _NEEDED = frozenset({marks.RUN, marks.PHASE, marks.BOOT_ID_BEFORE})
 _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     {
@@ -103,5 +108,6 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.CORDONED_BY_US: _is_yes,
         marks.EXCLUDED_BY_US: _is_yes,
         marks.HOOK_LABEL: _is_check,
+        marks.REPLACED: _is_replaced,
     }
 )

@@ -106,6 +106,7 @@ class WarningKind(StrEnum):
     ALL_REPLICAS = "all-replicas"
     FAILED_RECENTLY = "failed-recently"
     VERSION_HELD = "version-held"
+    LOGGED_IN = "logged-in"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import GatePolicy
 from rollout.model.quantity import Count, Duration
 
@@ -113,3 +114,4 @@ class Policy:
     pools: tuple[Pool, ...] = ()
     control_plane_selector: str = ""
     include_held: bool = False
+    courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)

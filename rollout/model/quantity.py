@@ -97,6 +97,11 @@ class Count:
         return max(1, total * self._value.number // 100) if self._value.number else 0
 
     @property
+    def is_share(self) -> bool:
+        """Whether the total matters."""
+        return self._value.percent
+
+    @property
     def is_zero(self) -> bool:
         """Whether it allows nothing, of whatever total."""
         return self._value.number == 0

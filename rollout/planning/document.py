@@ -22,6 +22,7 @@ from rollout.model.names import is_object_name
 from rollout.model.plan import FORMAT_VERSION, Rolling, RolloutPlan, Wave
 from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import LONGEST, Count, Duration
+from rollout.planning.node_labels import node_labels
 from rollout.planning.pools import ordered
 from rollout.planning.selector import parse_selector
 from rollout.planning.windows import Window
@@ -179,6 +180,8 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     yield from (f"{at} is {number}" for at, number in numbers if not 0 <= number <= LONGEST)
     try:
         parse_selector(plan.policy.control_plane_selector)
+        node_labels(plan.policy.courtesy.pre_reboot_node_labels)
+        node_labels(plan.policy.courtesy.post_reboot_node_labels)
     except UsageError as error:
         yield error.message
     for window in plan.policy.gates.windows.windows:

@@ -15,7 +15,7 @@ from rollout.model.pause import why_paused
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
 from rollout.planning.memory import UNJUDGED, Rules, objection
-from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, marks_on
+from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.selector import parse_selector
 
 _OPERATION_SENTENCES = {
@@ -200,6 +200,9 @@ def _marks_of_rivals(candidate: Candidate) -> Iterator[tuple[str, str]]:
     if candidate.facts is not None and candidate.facts.locksmithd_active:
         way_out = "sudo systemctl mask --now locksmithd"
         yield LOCKSMITHD, f"locksmithd runs on the host and reboots it by itself ({way_out})"
+    if candidate.facts is not None and candidate.facts.zincati_reboots:
+        way_out = "rollout fleetlock has it ask before, or: sudo systemctl mask --now zincati"
+        yield ZINCATI, f"Zincati runs on the host and reboots it by its strategy {candidate.facts.zincati} ({way_out})"
 
 
 def _own(candidate: Candidate) -> Objection | None:

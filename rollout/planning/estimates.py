@@ -147,10 +147,13 @@ def past_run(node: Node) -> float | None:
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 
 
-def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, *, moves_pods: bool) -> Estimate:
-    """A wave whose nodes take these times to drain, side by side, and which is then let run for so many seconds."""
+def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, delay: float = 0, *, moves_pods: bool) -> Estimate:
+    """A wave whose nodes take these times to drain, side by side, and which is then let run for so many seconds.
+
+    `delay` are the seconds that each reboot waits.
+    """
     drain, settle, soaking = max(drains, default=0), pace.settle if moves_pods else 0, round(soak)
-    reboot = pace.reboot(drain, len(drains))
+    reboot = round(delay) + pace.reboot(drain + round(delay), len(drains))
     return Estimate(drain + reboot + settle + soaking, drain, reboot, settle, soaking)
 
 

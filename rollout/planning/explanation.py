@@ -8,6 +8,7 @@ from rollout.planning.drainable import Drainable
 from rollout.planning.packing import Limits
 from rollout.planning.pieces import Piece
 from rollout.planning.plan import Decisions
+from rollout.planning.verdicts import Action, VerdictReason
 from rollout.planning.waves import Layout, Placed, obstacles
 
 
@@ -24,8 +25,8 @@ class PodFate:
     """What its drain does with a pod. `action` and `reason` are the verdict's words; `budgets` cover the pod."""
 
     pod: str
-    action: str
-    reason: str
+    action: Action
+    reason: VerdictReason
     message: str
     warnings: tuple[str, ...]
     budgets: tuple[str, ...]
@@ -104,8 +105,8 @@ def _fates(item: Drainable) -> list[PodFate]:
     return [
         PodFate(
             verdict.pod.key,
-            verdict.action.value,
-            verdict.reason.value,
+            verdict.action,
+            verdict.reason,
             verdict.message,
             verdict.warnings,
             tuple(budget.key for budget in item.index.covering(verdict.pod)),

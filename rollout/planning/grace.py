@@ -14,4 +14,6 @@ def slowest_node_seconds(policy: Policy) -> float:
     ready = max(policy.ready_timeout, *(pool.ready_timeout or 0 for pool in pools), 0)
     hooks = policy.gates.hooks
     checks = hooks.timeout * (bool(hooks.before) + bool(hooks.after))
-    return policy.exclude_from_load_balancers + drain + reboot + ready + checks
+    courtesy = policy.courtesy
+    waits = courtesy.drain_delay + courtesy.wait_for_users + courtesy.reboot_delay
+    return policy.exclude_from_load_balancers + waits + drain + reboot + ready + checks

@@ -4,7 +4,7 @@ A node that failed rests for an hour, then for four, then for a day each time, u
 on as many nodes as `--max-failures` allows, over all rollouts, is held.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
@@ -21,7 +21,7 @@ from rollout.model.memory import (
     moment,
 )
 from rollout.model.names import is_version
-from rollout.model.plan import ExclusionReason, WarningKind
+from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
 from rollout.model.progress import Outcome, Phase
 from rollout.model.text import counted, excerpt, shortened
 
@@ -87,12 +87,16 @@ def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objectio
     return None
 
 
-def concerns(memory: Memory, node: str, version: str, rules: Rules) -> Iterator[tuple[WarningKind, str]]:
-    """What is remembered against a node that is planned all the same."""
-    if why := why_held(memory, version, rules.limit):
-        yield WarningKind.VERSION_HELD, f"taken all the same, as asked for: {why}"
-    elif why := why_resting(memory, node, version, rules.now):
-        yield WarningKind.FAILED_RECENTLY, f"rollout operate would leave it out: {why}"
+def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules) -> Iterator[PlanWarning]:
+    """What is remembered against nodes that are planned all the same: whoever begins them should know."""
+    for node in planned:
+        name, version = node.name, node.staged_version
+        if why := why_held(memory, version, rules.limit):
+            message = f"taken all the same, as asked for: {why}"
+            yield PlanWarning(name, f"node/{name}", message, WarningKind.VERSION_HELD)
+        elif why := why_resting(memory, name, version, rules.now):
+            message = f"rollout operate would leave it out: {why}"
+            yield PlanWarning(name, f"node/{name}", message, WarningKind.FAILED_RECENTLY)
 
 
 def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -> str:

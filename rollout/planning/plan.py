@@ -30,7 +30,8 @@ from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
-from rollout.planning.memory import Rules, concerns
+from rollout.planning.logins import login_warnings
+from rollout.planning.memory import Rules, memory_warnings
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits
 from rollout.planning.pieces import Piece
@@ -165,6 +166,9 @@ def assemble(decisions: Decisions) -> RolloutPlan:
     warnings = [
         warning for item in items for warning in (*item.warnings, *decisions.owners.all_at_once(item.node.name))
     ]
+    planned = [node for wave in waves for node in wave.nodes]
+    remembered = memory_warnings(inputs.snapshot.memory, planned, inputs.remembering)
+    logged_in = login_warnings(planned, inputs.observations, inputs.policy.courtesy.wait_for_users)
     draft = RolloutPlan(
         format_version=FORMAT_VERSION,
         plan_id="",
@@ -175,7 +179,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         waves=waves,
         excluded=decisions.exclusions,
         blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
-        warnings=(*warnings, *_homeless(decisions), *_despite_memory(inputs, waves)),
+        warnings=(*warnings, *_homeless(decisions), *remembered, *logged_in),
         summary=_summary(waves, decisions.layout.lower_bound),
         estimate=total((wave.estimate for wave in waves), pace),
     )
@@ -197,14 +201,6 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
         for key in (*item.blocked_pods(), *(blocker.object for blocker in item.blockers))
     }
     return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
-
-
-def _despite_memory(inputs: PlanInputs, waves: Sequence[Wave]) -> Iterator[PlanWarning]:
-    """The planned nodes that failed a while ago, or whose version did: whoever begins them should know."""
-    rules = inputs.remembering
-    for node in (node for wave in waves for node in wave.nodes):
-        for kind, message in concerns(inputs.snapshot.memory, node.name, node.staged_version, rules):
-            yield PlanWarning(node.name, f"node/{node.name}", message, kind)
 
 
 def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
@@ -264,11 +260,11 @@ def _seconds(placed: Placed, name: str, decisions: Decisions, pace: Pace) -> int
 def _estimate(placed: Placed, decisions: Decisions, pace: Pace) -> Estimate:
     policy, pools = decisions.inputs.policy, decisions.inputs.pools
     most = {piece.name: _timeout(pools.rules(piece.pool)) for piece in placed.pieces}
-    wait = round(policy.exclude_from_load_balancers)
+    wait = round(policy.exclude_from_load_balancers + policy.courtesy.drain_delay)
     shared = decisions.limits.rates.drains(placed.pieces)
     drains = [wait + min(most[name], seconds) for name, seconds in shared.items()]
     moves_pods = any(decisions.drainable[name].leaving for name in placed.names)
-    return wave_estimate(drains, pace, policy.gates.soak, moves_pods=moves_pods)
+    return wave_estimate(drains, pace, policy.gates.soak, policy.courtesy.reboot_delay, moves_pods=moves_pods)
 
 
 def _timeout(rules: Policy) -> int:
@@ -352,7 +348,8 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     rates = {
         key: pace.rate(permits[key], _grace(grace, policy), ordered=key in ordered) for key, grace in graces.items()
     }
-    between = pace.between(policy.gates.soak + policy.exclude_from_load_balancers)
+    delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
+    between = pace.between(policy.gates.soak + delays)
     patience = min((_timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
     return Rates(rates, patience / 2, between)
 

@@ -41,6 +41,9 @@ def _of_nodes(policy: Policy) -> Iterator[str]:
     for pool in policy.pools:
         if pool.reboot_idle:
             yield f"--reboot-idle in the pool {pool.name}: its nodes with no update staged are rebooted too"
+    for when in ("pre", "post"):
+        if labels := getattr(policy.courtesy, f"{when}_reboot_node_labels"):
+            yield f"--{when}-reboot-node-labels {','.join(labels)}: each node gets them"
     if policy.gates.ignored_rivals:
         yield f"--ignore-rival {','.join(policy.gates.ignored_rivals)}: it may reboot nodes at the same time"
 

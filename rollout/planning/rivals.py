@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
+from rollout.model.replaced import replaced_on
 from rollout.model.rivals import Coordinator, Rival
 
 FLUO = "fluo"
@@ -12,14 +13,20 @@ CLUO = "cluo"
 KURED = "kured"
 LOCKSMITHD = "locksmithd"
 UPGRADE_CONTROLLER = "system-upgrade-controller"
-RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER)
-
+CRO = "cro"
+KRM = "krm"
+FLEETLOCK = "fleetlock"
+ZINCATI = "zincati"
+RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, ZINCATI)
 
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
     FLUO: _SCALE_DOWN,
     CLUO: _SCALE_DOWN,
     UPGRADE_CONTROLLER: _SCALE_DOWN,
+    CRO: _SCALE_DOWN,
+    KRM: _SCALE_DOWN,
+    FLEETLOCK: _SCALE_DOWN,
     KURED: "take its lock by hand (kubectl -n {namespace} annotate {kind} {name} "
     + marks.KURED_LOCK
     + '=\'{{"nodeID":"manual"}}\'), or remove it',
@@ -53,10 +60,11 @@ def _rival(coordinator: Coordinator) -> Rival:
         namespace=coordinator.namespace, kind=coordinator.kind.lower(), name=coordinator.name
     )
     held = f" and holds its lock for {', '.join(coordinator.holders)}" if coordinator.holders else ""
+    acts = "lets hosts reboot by themselves" if coordinator.rival == FLEETLOCK else f"reboots nodes by itself{held}"
     return Rival(
         coordinator.rival,
         f"{coordinator.kind.lower()}/{coordinator.namespace}/{coordinator.name}",
-        f"reboots nodes by itself{held}: {way_out}, or ignore it with --ignore-rival {coordinator.rival}",
+        f"{acts}: {way_out}, or ignore it with --ignore-rival {coordinator.rival}",
     )
 
 
@@ -67,6 +75,11 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 
 def marks_on(node: Node) -> Iterator[tuple[str, str]]:
     """Which coordinators' marks say that they have this node in hand: the name of each, and a sentence."""
+    for rival, sentence in _marks_on(node):
+        yield rival, f"{sentence} (if it was removed, clean up after it: rollout adopt)"
+
+
+def _marks_on(node: Node) -> Iterator[tuple[str, str]]:
     for prefix, rival in ((marks.FLUO_PREFIX, FLUO), (marks.CLUO_PREFIX, CLUO)):
         held_by = [
             prefix + word for word in marks.OPERATOR_ANNOTATIONS if node.annotations.get(prefix + word) == "true"
@@ -74,8 +87,13 @@ def marks_on(node: Node) -> Iterator[tuple[str, str]]:
         held_by += [label for word in marks.OPERATOR_LABELS if _asks_for_checks(node, label := prefix + word)]
         if held_by:
             yield rival, f"another reboot coordinator holds it: {', '.join(held_by)}"
-    if marks.KURED_IN_PROGRESS in node.annotations:
+    in_progress = node.annotations.get(marks.KURED_IN_PROGRESS)
+    if in_progress is not None and replaced_on(node).annotations.get(marks.KURED_IN_PROGRESS, ("",))[0] != in_progress:
         yield KURED, f"kured is rebooting it: {marks.KURED_IN_PROGRESS}"
+    if in_hand := [name for name in marks.CRO_IN_HAND if name in node.annotations]:
+        yield CRO, f"the coreos-reboot-operator is rebooting it: {', '.join(in_hand)}"
+    if node.annotations.get(marks.KRM_STATUS) == marks.KRM_REBOOTING:
+        yield KRM, f"the reboot manager is rebooting it: {marks.KRM_STATUS} is {marks.KRM_REBOOTING}"
 
 
 def _asks_for_checks(node: Node, label: str) -> bool:

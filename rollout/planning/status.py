@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.model.cluster import Node
-from rollout.model.host import Host, HostObservation, ProbeFailure
+from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import deferral, is_deferred
 from rollout.model.own_node import OwnNode
@@ -22,7 +22,8 @@ class NodeStatus:
 
     `pool` is the settings file's that it belongs to; empty where there are none. `failures` is how often it failed
     since it last succeeded, `retry_after` when an unattended rollout tries it again (RFC 3339), empty where at once.
-    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not.
+    `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `group` is the
+    update group of the host, empty where it is not known, `users` who is logged in there, None where it is not.
     """
 
     node: str
@@ -40,6 +41,8 @@ class NodeStatus:
     failures: int = 0
     retry_after: str = ""
     deferred: str = ""
+    group: str = ""
+    users: tuple[LoggedInUser, ...] | None = None
 
 
 def node_statuses(
@@ -93,6 +96,8 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         failures=failures.failures if failures else 0,
         retry_after=resting_until(candidate.memory, node.name, staged, candidate.remembering.now),
         deferred=_deferred(node),
+        group=facts.group if facts else "",
+        users=facts.users if facts else None,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TypeVar
 
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing
 from rollout.model.quantity import Count
@@ -40,6 +41,7 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
         exclude_from_load_balancers=max(standing.exclude_from_load_balancers, today.exclude_from_load_balancers),
         reboot_command=today.reboot_command,
         gates=_gates(standing.gates, today.gates),
+        courtesy=_more_courteous(standing.courtesy, today.courtesy),
         pools=tuple(_pool(pool, standing, today, nodes) for pool in standing.pools),
     )
 
@@ -90,6 +92,17 @@ def _gates(one: GatePolicy, other: GatePolicy) -> GatePolicy:
         health_checks=max(one.health_checks, other.health_checks),
         soak=max(one.soak, other.soak),
         ignored_rivals=tuple(name for name in one.ignored_rivals if name in other.ignored_rivals),
+    )
+
+
+def _more_courteous(one: CourtesyPolicy, other: CourtesyPolicy) -> CourtesyPolicy:
+    """What is written on nodes stays the first's, which has written it on some."""
+    return replace(
+        one,
+        drain_delay=max(one.drain_delay, other.drain_delay),
+        reboot_delay=max(one.reboot_delay, other.reboot_delay),
+        wait_for_users=max(one.wait_for_users, other.wait_for_users),
+        wall=one.wall or other.wall,
     )
 
 

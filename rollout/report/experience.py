@@ -21,7 +21,8 @@ class _JournalReader:
 
     `emptied` are nodes of which pods had to leave, `waited` is how long each waited for permits of budgets. `granted`
     is when one of a budget was last given to a pod that had been refused it, `freed` the same by node, and `whole` how
-    long the first of a drain was waited for.
+    long the first of a drain was waited for. `asked` is when a host was first asked to reboot; reboots count from there
+    where empty nodes waited (`delayed`).
     """
 
     begun: dict[str, datetime] = field(default_factory=dict)
@@ -37,6 +38,8 @@ class _JournalReader:
     settles: list[float] = field(default_factory=list)
     endings: list[float] = field(default_factory=list)
     turns: list[float] = field(default_factory=list)
+    asked: dict[str, datetime] = field(default_factory=dict)
+    delayed: bool = False
 
     def hear(self, record: Record) -> None:
         """Take in one record."""
@@ -45,7 +48,7 @@ class _JournalReader:
             return
         match record.get("type"):
             case "run":
-                self.begun, self.drained, self.last_ended = {}, {}, None
+                self.begun, self.drained, self.asked, self.last_ended = {}, {}, {}, None
                 for waits in (self.waited, self.granted, self.whole, self.freed):
                     waits.clear()
             case "step":
@@ -62,8 +65,10 @@ class _JournalReader:
     def _step(self, node: str, record: Record, at: datetime) -> None:
         if record.get("phase") == "drained":
             self.drained.setdefault(node, at)
-        elif record.get("phase") != "cordoned":  # the wait for load balancers is reckoned by its flag
+        elif record.get("phase") != "cordoned":  # waits between cordon and drain are reckoned by their flags
             self.begun.setdefault(node, at)
+        if record.get("phase") == "rebooting":
+            self.asked.setdefault(node, at)
         if record.get("phase") == "draining" and record.get("detail"):
             self.emptied.add(node)
 
@@ -84,7 +89,7 @@ class _JournalReader:
         self.last_ended = at
         if outcome == "succeeded" and began and empty and began < empty:
             self.drains.append((empty - began).total_seconds())
-            self.reboots.append((at - empty).total_seconds())
+            self.reboots.append((at - (self.asked.get(node, empty) if self.delayed else empty)).total_seconds())
             self._drained_by(node, began, empty)
 
     def _drained_by(self, node: str, began: datetime, empty: datetime) -> None:
@@ -115,10 +120,11 @@ def _of_one(records: Iterator[Record], cluster: str) -> _JournalReader | None:
     first = next(records, {})
     if first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
         return None
-    reader = _JournalReader()
+    policy = first.get("policy") or {}
+    reader = _JournalReader(delayed=_waits_before_reboots(policy))
     for record in records:
         reader.hear(record)
-    if _waits_between_waves(first.get("policy") or {}):
+    if _waits_between_waves(policy):
         reader.settles.clear()
     return reader
 
@@ -127,6 +133,12 @@ def _waits_between_waves(policy: Record) -> bool:
     """Whether the run waited for more than that waves settled."""
     gates = policy.get("gates") or {}
     return gates.get("soak", "0s") != "0s" or bool((gates.get("windows") or {}).get("windows"))
+
+
+def _waits_before_reboots(policy: Record) -> bool:
+    """Whether drained nodes waited, for a while or for users: what is reckoned by flags, or cannot be foreseen."""
+    courtesy = policy.get("courtesy") or {}
+    return any(courtesy.get(name, "0s") != "0s" for name in ("reboot_delay", "wait_for_users"))
 
 
 def _moment(record: Record, key: str = "at") -> datetime | None:

@@ -56,7 +56,10 @@ def _of_many(said_of: Sequence[Finding]) -> str:
     nodes: dict[str, list[str]] = {}
     for finding in said_of:
         nodes.setdefault(finding.object, []).extend([finding.node] if finding.node else [])
-    subjects = [f"{subject} on {shortened(places)}" if places else subject for subject, places in nodes.items()]
+    subjects = [
+        f"{subject} on {shortened(places)}" if places and places != [subject.removeprefix("node/")] else subject
+        for subject, places in nodes.items()
+    ]
     return f"{printable(said_of[0].message)}: {shortened(subjects)}"
 
 

@@ -34,6 +34,7 @@ from rollout.planning.document import encode_plan
 from rollout.report.line_types import (
     BlockedLine,
     DryRunLine,
+    EventLine,
     FailedNode,
     NodeFinishedLine,
     NoticeLine,
@@ -80,7 +81,7 @@ class JsonLines:
             self._stream.flush()
 
 
-def line(event: StepEvent) -> RunLine:  # noqa: C901, PLR0911 - one return a type of event
+def line(event: StepEvent) -> EventLine:  # noqa: C901, PLR0911 - one return a type of event
     """The object that stands for an event."""
     at = timestamp(event.at)
     match event:

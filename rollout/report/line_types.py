@@ -5,12 +5,19 @@ what stands here stays. Times are RFC 3339 in UTC, durations seconds.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta, Raw
 
 from rollout.model.progress import NodeCondition, Outcome, Phase
 
+_Cluster = Annotated[
+    Mapping[str, Any],
+    Meta(description="which cluster it is", extra_json_schema={"$ref": "#/$defs/ClusterIdentity"}),
+]
+_Policy = Annotated[
+    Mapping[str, Any], Meta(description="the rules of its plan", extra_json_schema={"$ref": "#/$defs/Policy"})
+]
 _Plan = Annotated[Raw, Meta(description="the plan as above", extra_json_schema={"$ref": "#/$defs/RolloutPlan"})]
 _Hint = Annotated[str, Meta(description="what to do next; empty for a success")]
 _Message = Annotated[str, Meta(description="what went wrong; empty for a success")]
@@ -21,6 +28,9 @@ _Console = Annotated[str, Meta(description="where its machine's console is; empt
 _Pod = Annotated[str, Meta(description="namespace/name")]
 _Budget = Annotated[str, Meta(description="namespace/name; empty where no budget is the reason, all where several are")]
 _Since = Annotated[str, Meta(description="when it was first held back")]
+
+
+Command = Literal["apply", "resume", "operate", "fleetlock"]
 
 
 class VersionLine(TypedDict):
@@ -199,9 +209,8 @@ class SummaryLine(Summary):
     at: str
 
 
-RunLine = (
-    VersionLine
-    | PlanLine
+EventLine = (
+    PlanLine
     | WaveStartedLine
     | StepLine
     | BlockedLine
@@ -210,6 +219,34 @@ RunLine = (
     | WaveSettlingLine
     | VersionHeldLine
     | NoticeLine
-    | DryRunLine
     | SummaryLine
 )
+RunLine = VersionLine | DryRunLine | EventLine
+
+
+class RunRecord(TypedDict):
+    """A process begins to work on the rollout; the lines that it writes follow."""
+
+    type: Literal["run"]
+    at: str
+    format_version: Annotated[str, Meta(description="`major.minor` of this format")]
+    run: Annotated[str, Meta(description="the id of the rollout")]
+    command: Annotated[Command, Meta(description="which command it is")]
+    by: Annotated[str, Meta(description="user, machine and process")]
+    version: Annotated[str, Meta(description="of the program")]
+    cluster: _Cluster
+    policy: _Policy
+
+
+class AbortedRecord(TypedDict):
+    """The rollout was undone."""
+
+    type: Literal["aborted"]
+    at: str
+    by: Annotated[str, Meta(description="user, machine and process")]
+    run: Annotated[str, Meta(description="the id of the rollout")]
+    reverted: Annotated[Sequence[str], Meta(description="names: as they were before")]
+    left: Annotated[Sequence[str], Meta(description="names: as they are")]
+
+
+JournalLine = RunRecord | EventLine | AbortedRecord

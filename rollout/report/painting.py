@@ -11,7 +11,9 @@ from rich.theme import Theme
 from rollout.model.plan import ExclusionKind, ExclusionReason, kind_of
 from rollout.model.progress import Outcome
 
-_CELL = r"(?:(?<=  )|^){}(?=  |$)"
+# a sign may stand before its word
+_CELL = r"(?:(?<=  )|(?<=[!~✔✘] )|^){}(?=  |$)"
+_SIGN = r"(?:(?<=  )|^ *)(?P<{}>[{}])(?= \S)"
 _GOOD = "succeeded"
 _WAITING = "updated-need-reboot|not started|skipped|paused|cordoned|blocked"
 _BAD = "|".join(
@@ -31,7 +33,8 @@ class StateHighlighter(RegexHighlighter):
         rf"(?m){_CELL.format(f'(?P<good>{_GOOD})')}",
         rf"(?m){_CELL.format(f'(?P<waiting>{_WAITING})')}",
         rf"(?m){_CELL.format(f'(?P<bad>{_BAD})')}",
-        r"(?m)^(?P<good>✔)|^(?P<waiting>[!~]) |^(?P<bad>✘)",
+        r"(?m)^(?P<good>✔)|^(?P<waiting>!) |^(?P<bad>✘)",
+        *(rf"(?m){_SIGN.format(style, signs)}" for style, signs in (("good", "✔"), ("waiting", "~!"), ("bad", "✘"))),
         r"(?m)^ *(?P<bad>Blockers on .*:|Nothing can start .*:|BLOCKED: .*)$|^ *(?P<waiting>Warnings:)$",
         r"(?m)^(?P<bad>\S+ failed \([^)]*\)):",
         r"(?m)^ *(?P<hint>hint:|fix:|Go on:|See:)",

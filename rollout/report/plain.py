@@ -21,6 +21,9 @@ _HELD_SECONDS = 300.0
 _QUIET_SECONDS = 60.0
 # Nothing has happened yet, and what has is told by the line of its end.
 _UNTOLD = frozenset({Phase.PENDING, Phase.DONE})
+# Where a wait may be long, and is somebody's wish.
+_BETWEEN = frozenset({Phase.CORDONED, Phase.DRAINED})
+_WAITS = "waiting "
 
 
 class PlainLines:
@@ -36,6 +39,7 @@ class PlainLines:
         self._state = RunState()
         self._phases: dict[str, Phase] = {}
         self._told: dict[tuple[str, str], float] = {}
+        self._waits: dict[str, str] = {}
         self._last = monotonic()
         self._ended = threading.Event()
         self._filler = threading.Thread(target=self._fill, name="plain-lines", daemon=True)
@@ -72,8 +76,12 @@ class PlainLines:
                 return True
 
     def _is_new(self, event: NodeStep, now: float) -> bool:
-        """Each phase once, and its details now and then."""
+        """Each phase once, its details now and then, and at once what a node waits for between cordon and reboot."""
         if self._phases.get(event.node) is event.phase:
+            waits = event.phase in _BETWEEN and event.detail.startswith(_WAITS)
+            if waits and self._waits.get(event.node) != event.detail:
+                self._waits[event.node], self._told[event.node, ""] = event.detail, now
+                return True
             return bool(event.detail) and self._is_due((event.node, ""), now, DETAIL_SECONDS)
         self._phases[event.node] = event.phase
         self._told[event.node, ""] = now

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from datetime import datetime
 
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.text import elapsed, printable
@@ -26,6 +27,7 @@ def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
     yield from (("pool", text) for text in _pools(policy))
     yield from (("window", text) for text in _windows(policy.gates.windows, now))
     yield from (("gate", text) for text in _gates(policy.gates))
+    yield from (("courtesy", text) for text in _courtesy(policy.courtesy))
     yield "reboot", _reboot(policy)
     yield from (("! weaker", printable(text)) for text in _weakened(policy))
 
@@ -86,6 +88,21 @@ def _gates(gates: GatePolicy) -> Iterator[str]:
         yield f"no pod of {printable('; '.join(gates.blocking_pods))} on the node"
 
 
+def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:
+    delays = (("drain", courtesy.drain_delay), ("reboot", courtesy.reboot_delay))
+    if parts := [f"{what} delayed by {delay}" for what, delay in delays if delay]:
+        yield ", ".join(parts)
+    waiting = f"waited for, {courtesy.wait_for_users} at most" if courtesy.wait_for_users else "not waited for"
+    if courtesy.wall or courtesy.wait_for_users:
+        yield f"logged-in users are {'told and ' if courtesy.wall else ''}{waiting}"
+    labels = {"from the cordon on": courtesy.pre_reboot_node_labels, "at the end": courtesy.post_reboot_node_labels}
+    for when, written in labels.items():
+        if written:
+            yield printable(f"labels {when}: {', '.join(written)}")
+    if courtesy.annotate_compat:
+        yield f"annotated as by {', '.join(courtesy.annotate_compat)}"
+
+
 def _reboot(policy: Policy) -> str:
     """The command itself stands in no plan, only its digest does."""
     return (
@@ -97,5 +114,5 @@ def _reboot(policy: Policy) -> str:
 
 def _weakened(policy: Policy) -> Iterator[str]:
     """Limits and addresses stand above already."""
-    above = ("--max-unavailable", "--prometheus-url", "--max-failures")
+    above = ("--max-unavailable", "--prometheus-url", "--max-failures", "--pre-reboot", "--post-reboot")
     return (sentence for sentence in relaxed_rules(policy) if not sentence.startswith(above))

@@ -15,12 +15,16 @@ _MOST_NODES, _MOST_ROWS = 5, 10
 CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
-def summary_text(plan: RolloutPlan, result: RunResult, *, width: int | None = None, operating: bool = False) -> str:
+def summary_text(
+    plan: RolloutPlan, result: RunResult, *, width: int | None = None, operating: bool = False, signs: bool = False
+) -> str:
     """The failures with their hints, the table, and the ending; `operating`: a next pass goes on by itself.
 
-    `width` in columns; None: no limit, and every node.
+    `width` in columns; None: no limit, and every node. With `signs` a glance is enough.
     """
-    table = [_table(plan, result, width)] if result.finished or result.skipped or result.not_started else []
+    table = (
+        [_table(plan, result, width, signs=signs)] if result.finished or result.skipped or result.not_started else []
+    )
     ending = wrapped("\n".join(_ending(result, operating=operating)), width)
     failures, absences = (
         (wrapped(text, width) for text in part) for part in (_failures(result.failed), _absences(result))
@@ -28,12 +32,14 @@ def summary_text(plan: RolloutPlan, result: RunResult, *, width: int | None = No
     return "\n\n".join((*failures, *table, *absences, ending))
 
 
-def _table(plan: RolloutPlan, result: RunResult, width: int | None) -> str:
+def _table(plan: RolloutPlan, result: RunResult, width: int | None, *, signs: bool) -> str:
     """What did not succeed first; of many nodes that ended alike, one row."""
     planned = {node.name: node for node in plan.nodes}
     ends = [_end(node, planned) for node in sorted(result.finished, key=lambda node: node.succeeded)]
     ends += [_absence(node, "skipped", planned) for node in result.skipped]
     ends += [_absence(node, "not started", planned) for node in result.not_started]
+    if signs:
+        ends = [replace(end, outcome=f"{_sign(end)} {end.outcome}") for end in ends]
     rows = [row for alike in _folded(ends, every=width is None) for row in alike]
     has_pools = any(node.pool for node in plan.nodes)
     columns = (_COLUMNS[0], _POOL, *_COLUMNS[1:]) if has_pools else _COLUMNS
@@ -50,6 +56,12 @@ def _folded(ends: Sequence["_End"], *, every: bool) -> Iterable[Sequence[tuple[s
         else:
             names = f"{len(group)} nodes: {shortened([end.node for end in group], most=3)}"
             yield [(names, pool, outcome, version, _took(group))]
+
+
+def _sign(end: "_End") -> str:
+    if end.seconds is None:
+        return "!"
+    return "✔" if end.outcome == Outcome.SUCCEEDED else "✘"
 
 
 def _took(ends: Sequence["_End"]) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import groupby
 from types import MappingProxyType
 
-from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
+from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, Wave, kind_of
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
 from rollout.planning.status import NodeStatus
@@ -27,6 +27,7 @@ _STATUS_COLUMNS = (
     Column("NOTE", note=True),
 )
 _STATUS_POOL = Column("POOL", leaves=2)
+_STATUS_WIDE = (Column("GROUP"), Column("USERS"))
 _OF_NODES = (
     Column("NODES", wraps=True),
     Column("ZONE", leaves=1),
@@ -44,35 +45,65 @@ _COUNTABLE = 8
 
 
 def status_text(
-    statuses: Sequence[NodeStatus], *, width: int | None = None, under_way: Mapping[str, str] = MappingProxyType({})
+    statuses: Sequence[NodeStatus],
+    *,
+    width: int | None = None,
+    under_way: Mapping[str, str] = MappingProxyType({}),
+    wide: bool = False,
+    signs: bool = False,
 ) -> str:
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
 
-    `under_way` is how far a rollout has come with its nodes, by name.
+    `under_way` is how far a rollout has come with its nodes, by name; `wide` adds what few look for. With `signs` a
+    glance is enough.
     """
-    rows = [_status_row(status, under_way.get(status.node, "")) for status in statuses]
+    rows = [_status_row(status, under_way.get(status.node, ""), signs=signs) for status in statuses]
     columns = list(_STATUS_COLUMNS)
     if any(status.pool for status in statuses):
         columns.insert(1, _STATUS_POOL)
         rows = [(row[0], printable(status.pool), *row[1:]) for row, status in zip(rows, statuses, strict=True)]
+    if wide:
+        columns[-1:-1] = _STATUS_WIDE
+        rows = [(*row[:-1], *_wide(status), row[-1]) for row, status in zip(rows, statuses, strict=True)]
     table = table_text(columns, rows, width)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
     unknown = sum(not status.operation for status in statuses)
     rest = f", {unknown} unknown" if unknown else ""
-    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}."
+    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
 
 
-def _status_row(status: NodeStatus, under_way: str) -> tuple[str, ...]:
+def _wide(status: NodeStatus) -> tuple[str, str]:
+    """The update group, and who is logged in: a question mark where the host does not tell."""
+    users = "?" if status.users is None else shortened([str(user) for user in status.users], 3)
+    return or_nothing(status.group), users or NOTHING
+
+
+def _logged_in(statuses: Sequence[NodeStatus]) -> str:
+    """How many users there are on how many nodes; nothing where there is none."""
+    users = [len(status.users) for status in statuses if status.users]
+    return f" {counted(sum(users), 'user')} logged in on {counted(len(users), 'node')}." if users else ""
+
+
+def _status_row(status: NodeStatus, under_way: str, *, signs: bool) -> tuple[str, ...]:
+    reboot = _yes(status.needs_reboot) if status.operation else "?"
     return (
         printable(status.node),
         _yes(status.ready),
         _yes(status.schedulable),
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _status_version(status),
-        _yes(status.needs_reboot) if status.operation else "?",
+        f"{_status_sign(status)}{reboot}" if signs else reboot,
         printable("; ".join(filter(None, (under_way, status.error or _worth_telling(status, under_way))))),
     )
+
+
+def _status_sign(status: NodeStatus) -> str:
+    """Whether apply would take it, or something keeps it that an operator has to see to; empty of all others."""
+    word = status.reason.partition(":")[0]
+    if status.error or (word and _reason_sign(ExclusionReason(word))):
+        return "! "
+    return "~ " if status.needs_reboot and not word else ""
 
 
 def _worth_telling(status: NodeStatus, under_way: str) -> str:
@@ -97,15 +128,21 @@ def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
 
 
 def plan_text(
-    plan: RolloutPlan, *, zones: Mapping[str, str], width: int | None = None, now: datetime | None = None
+    plan: RolloutPlan,
+    *,
+    zones: Mapping[str, str],
+    width: int | None = None,
+    now: datetime | None = None,
+    signs: bool = False,
 ) -> str:
     """Waves, who is left out, what stands in the way, the rules as they stand `now`, and the sum of it.
 
-    `zones` are by Node name; where none is known, the column is left out. Without `now` the rules are not told.
+    `zones` are by Node name; where none is known, the column is left out. Without `now` the rules are not told. With
+    `signs` a glance is enough.
     """
     parts = [_heading(plan)]
-    parts += [_waves(plan, zones, width)] if plan.waves else []
-    parts += [_left_out(plan, width)] if plan.excluded else []
+    parts += [_waves(plan, zones, width, signs=signs)] if plan.waves else []
+    parts += [_left_out(plan, width, signs=signs)] if plan.excluded else []
     parts += findings(plan.blockers, plan.warnings, width)
     parts += [rules_text(plan.policy, now, width=width)] if now else []
     parts += [wrapped(plan_sum(plan), width)]
@@ -138,8 +175,10 @@ def _wave_table(plan: RolloutPlan, zones: Mapping[str, str]) -> tuple[Sequence[C
     return _MIXED_COLUMNS if len(kinds) > 1 else _PART_COLUMNS if True in kinds else _WAVE_COLUMNS, rows
 
 
-def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None) -> str:
+def _waves(plan: RolloutPlan, zones: Mapping[str, str], width: int | None, *, signs: bool) -> str:
     columns, rows = _wave_table(plan, zones)
+    if signs:
+        rows = [(f"~ {row[0]}" if row[0] else "", *row[1:]) for row in rows]
     if not zones:
         columns, rows = _without_zones(columns, rows)
     return table_text(columns, rows, width)
@@ -202,8 +241,15 @@ def left_out_rows(plan: RolloutPlan) -> tuple[Sequence[str], Sequence[tuple[str,
     return [column.title for column in _LEFT_OUT_COLUMNS], rows
 
 
-def _left_out(plan: RolloutPlan, width: int | None) -> str:
-    return table_text(_LEFT_OUT_COLUMNS, left_out_rows(plan)[1], width)
+def _left_out(plan: RolloutPlan, width: int | None, *, signs: bool) -> str:
+    rows = left_out_rows(plan)[1]
+    if signs:
+        rows = [(row[0], f"{_reason_sign(ExclusionReason(row[1]))}{row[1]}", *row[2:]) for row in rows]
+    return table_text(_LEFT_OUT_COLUMNS, rows, width)
+
+
+def _reason_sign(reason: ExclusionReason) -> str:
+    return "! " if kind_of(reason) is ExclusionKind.NOT_DONE else ""
 
 
 def plan_sum(plan: RolloutPlan) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 
 from rollout.execution.record.unfinished import Begun, Unfinished
 from rollout.execution.rollout.abort import Aborted
+from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import NodeResult
 from rollout.model.text import counted, listed, printable, shortened
+from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 
 _MOST = 20
 RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
@@ -24,6 +26,9 @@ def heading(unfinished: Unfinished) -> str:
     who = f" of {printable(unfinished.record.started_by)}" if unfinished.record.started_by else ""
     since = f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
     state = "has ended with nodes left over" if not unfinished.blocks else "is running or interrupted"
+    if _is_of_fleetlock(unfinished):
+        state = "is taking hosts through their reboots" if unfinished.blocks else "has left nodes over"
+        return f"the FleetLock server {state}, run {printable(unfinished.run)}: {_counts(unfinished)}"
     name = f"the rollout {printable(unfinished.run)}" if unfinished.run else "a rollout of unknown id"
     return f"{name}{who}{since} {state}: {_counts(unfinished)}"
 
@@ -43,9 +48,18 @@ def ways_out(unfinished: Unfinished) -> str:
     """What can be done about it, in half a sentence."""
     if unfinished.is_only_taints:
         return "`rollout abort` removes it"
+    if _is_of_fleetlock(unfinished):
+        return (
+            "`rollout fleetlock status` shows it; where no server runs any more, `rollout abort` gives the nodes back"
+        )
     if unfinished.record.problem:
         return "`rollout abort` gives back what was started, `rollout resume --finish-begun` finishes it by its marks"
     return "`rollout resume` continues it, `rollout abort` undoes what it started"
+
+
+def _is_of_fleetlock(unfinished: Unfinished) -> bool:
+    """Whether its nodes' hosts have asked for their reboots: what is known of that stands in slots, not in a record."""
+    return unfinished.record.is_missing and is_fleetlock_run(unfinished.run)
 
 
 def _counts(unfinished: Unfinished) -> str:
@@ -59,7 +73,8 @@ def _counts(unfinished: Unfinished) -> str:
         ("with its soft taint", unfinished.tainted),
     )
     counts += [f"{len(group)} {word}" for word, group in groups if group]
-    return ", ".join(counts) + (f" ({printable(unfinished.record.problem)})" if unfinished.record.problem else "")
+    problem = "" if _is_of_fleetlock(unfinished) else unfinished.record.problem
+    return ", ".join(counts) + (f" ({printable(problem)})" if problem else "")
 
 
 def _nodes(names: Sequence[str]) -> str:
@@ -112,8 +127,10 @@ def older_failures(unfinished: Unfinished, retried: Sequence[str]) -> Iterable[s
         yield f"failed in an older rollout, taken by the rules of this one: {shortened(names)}"
 
 
-def abort_text(unfinished: Unfinished) -> str:
-    """What abort is about to do with each node."""
+def abort_text(unfinished: Unfinished | None) -> str:
+    """What abort is about to do with each node; None where nothing but slots of FleetLock is left."""
+    if unfinished is None:
+        return "Slots of FleetLock are held, of which nothing stands on any node: they are freed."
     lines = [_title(unfinished)]
     lines += [f"  {printable(begun.node.name)}: {_undone(begun)}" for begun in (*unfinished.begun, *unfinished.failed)]
     lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
@@ -165,14 +182,13 @@ def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
     return "\n".join(lines)
 
 
-def run_document(unfinished: Unfinished | None, *, renewed: bool) -> Mapping[str, object] | None:
+def run_document(unfinished: Unfinished | None, *, renewed: bool) -> UnfinishedRun | None:
     """The run as one object; `renewed` is whether its process was seen alive."""
     if unfinished is None:
         return None
-    state = "running" if renewed else ("interrupted" if unfinished.blocks else "ended")
     return {
         "run": unfinished.run,
-        "state": state,
+        "state": "running" if renewed else ("interrupted" if unfinished.blocks else "ended"),
         "operating": unfinished.record.operating,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,
@@ -184,4 +200,15 @@ def run_document(unfinished: Unfinished | None, *, renewed: bool) -> Mapping[str
         "gone": unfinished.gone,
         "tainted": unfinished.tainted,
         "problem": unfinished.record.problem,
+    }
+
+
+def abort_document(aborted: Aborted) -> AbortReport:
+    """What came of an abort, as one object."""
+    left = (*aborted.left_cordoned.items(), *aborted.left_tainted.items())
+    return {
+        "run": aborted.run,
+        "reverted": aborted.reverted,
+        "untainted": aborted.untainted,
+        "left": [LeftNode(node=name, message=why) for name, why in left],
     }

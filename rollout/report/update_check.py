@@ -1,11 +1,9 @@
 """Checks for updates as they go on: bars on a terminal, lines elsewhere, JSON lines for programs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
 from typing import IO, Protocol, Self
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 
@@ -15,6 +13,8 @@ from rollout.model.json_text import json_line
 from rollout.model.plan import FORMAT_VERSION
 from rollout.model.text import counted, printable, shortened, timestamp
 from rollout.ports import Clock
+from rollout.report.document_types import CheckLine, CheckSummaryLine, ResultLine, UpdateLine
+from rollout.report.line_types import VersionLine
 
 _PREFIX = "UPDATE_STATUS_"
 _STEPS = 10
@@ -85,32 +85,58 @@ class CheckJsonLines(_Lines):
     """One object a line, each with `type` and `at`: `version`, `update`, `result`, and at the end `summary`."""
 
     def __enter__(self) -> Self:
-        self._object("version", {"format_version": FORMAT_VERSION})
+        self._object(VersionLine(type="version", at=self._now(), format_version=FORMAT_VERSION))
         return self
 
     def changed(self, item: Watched) -> None:
         """Tell of a change."""
         status = item.last
-        content = {
-            "node": item.node,
-            "operation": status.operation,
-            "progress": status.progress,
-            "version": status.new_version,
-            "problem": item.problem,
-        }
-        self._object("update", content)
+        line = UpdateLine(
+            type="update",
+            at=self._now(),
+            node=item.node,
+            operation=status.operation,
+            progress=status.progress,
+            version=status.new_version,
+            problem=item.problem,
+        )
+        self._object(line)
 
     def ended(self, result: CheckResult) -> None:
         """Tell of an end."""
-        self._object("result", msgspec.to_builtins(result))
+        line = ResultLine(
+            type="result",
+            at=self._now(),
+            node=result.node,
+            outcome=result.outcome,
+            version=result.version,
+            message=result.message,
+            last_checked=result.last_checked,
+        )
+        self._object(line)
 
     def summary(self, results: Sequence[CheckResult]) -> None:
         """The last line: every node in exactly one list."""
-        self._object("summary", _by_outcome(results))
+        names = _by_outcome(results)
+        line = CheckSummaryLine(
+            type="summary",
+            at=self._now(),
+            asked=names[CheckOutcome.ASKED],
+            staged=names[CheckOutcome.STAGED],
+            up_to_date=names[CheckOutcome.UP_TO_DATE],
+            unreachable=names[CheckOutcome.UNREACHABLE],
+            refused=names[CheckOutcome.REFUSED],
+            failed=names[CheckOutcome.FAILED],
+            stalled=names[CheckOutcome.STALLED],
+            timed_out=names[CheckOutcome.TIMED_OUT],
+        )
+        self._object(line)
 
-    def _object(self, kind: str, content: Mapping[str, object]) -> None:
-        at: datetime = self._clock.now()
-        self._write(json_line({"type": kind, "at": timestamp(at), **content}).decode())
+    def _object(self, line: CheckLine) -> None:
+        self._write(json_line(line).decode())
+
+    def _now(self) -> str:
+        return timestamp(self._clock.now())
 
 
 class CheckBars:
@@ -170,11 +196,11 @@ def result_text(result: CheckResult) -> str:
     return f"{printable(result.node)}: {result.outcome}" + (f" ({details})" if details else "")
 
 
-def _by_outcome(results: Iterable[CheckResult]) -> Mapping[str, list[str]]:
-    """Names of nodes by outcome, the words as JSON keys."""
-    names: dict[str, list[str]] = {outcome.replace("-", "_"): [] for outcome in CheckOutcome}
+def _by_outcome(results: Iterable[CheckResult]) -> Mapping[CheckOutcome, list[str]]:
+    """Names of nodes by outcome, none left out."""
+    names: dict[CheckOutcome, list[str]] = {outcome: [] for outcome in CheckOutcome}
     for result in results:
-        names[result.outcome.replace("-", "_")].append(result.node)
+        names[result.outcome].append(result.node)
     return names
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from rollout.adapters.ssh import workers
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
+from rollout.adapters.ssh.logged_shell import logged_shell
 from rollout.adapters.ssh.shell import ParamikoShell
 from rollout.adapters.ssh.workers import workers_for
 from rollout.errors import HostKeyError, SshAuthError, SshError, SshUnreachableError
@@ -55,6 +57,19 @@ def workers_of(parent: int) -> list[int]:
 
 def asked(shell: ParamikoShell, hosts: dict[str, Host], timeout: float = 60) -> dict[str, CommandResult | SshError]:
     return dict(shell.run_on_all(hosts, "hello", timeout=timeout, concurrency=8))
+
+
+def test_each_answer_is_logged_with_its_time(
+    three: None, nothing_here: None, server: Any, key_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hosts = fleet(server, 7)
+    with caplog.at_level("DEBUG", logger="rollout"):
+        shell = logged_shell(ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file))
+        dict(shell.run_on_all(hosts, "hello", timeout=60, concurrency=8))
+    assert "7 hosts are asked by 3 processes" in caplog.messages
+    lines = [line for line in caplog.messages if ": status 0, " in line]
+    assert {line.partition(" ")[0] for line in lines} == set(hosts)
+    assert re.search(r"7 hosts, 8 at once, in \d+\.\d\ds, last worker-\d$", caplog.messages[-1])
 
 
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:

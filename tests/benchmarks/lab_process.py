@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,11 +30,19 @@ class LabProcess:
     @property
     def scores(self) -> dict[str, Any]:
         """What its cluster has seen so far."""
+        return self._told("scores")
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """How many requests its API server has had from rollout so far, by verb and resource."""
+        return self._told("requests")
+
+    def _told(self, word: str) -> dict[str, Any]:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print("scores", file=self.process.stdin, flush=True)
-        scores: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return scores
+        print(word, file=self.process.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
 
     @property
     def cpu(self) -> float:
@@ -84,8 +93,9 @@ def lab_process(scenario: str, *, speed: float, nodes: int | None = None) -> Ite
 
 
 def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
-    """Serve, and print the scoreboard for every line that is read, until standard input ends."""
-    from rollout.lab.hostplan import scale  # noqa: PLC0415 - not loaded by the clients' starter
+    """Serve, and print the scoreboard or the requests, as each line that is read says, until standard input ends."""
+    from rollout.adapters.kube.api import USER_AGENT  # noqa: PLC0415 - not loaded by the clients' starter
+    from rollout.lab.hostplan import scale  # noqa: PLC0415
     from rollout.lab.lab import Lab  # noqa: PLC0415
     from rollout.lab.scenario import load_scenario  # noqa: PLC0415
 
@@ -93,8 +103,10 @@ def main(scenario: str, directory: str, speed: str, nodes: str = "") -> None:
     wanted = scale(loaded, int(nodes)) if nodes else loaded
     with Lab.start(wanted, directory=Path(directory), speed=float(speed)) as lab:
         print(json.dumps(lab.environment), flush=True)
-        for _ in sys.stdin:
-            print(json.dumps(lab.scoreboard().to_json()), flush=True)
+        for word in sys.stdin:
+            log = lab.call(lambda: [record.target for record in lab.requests if record.user_agent == USER_AGENT])
+            asked = Counter(f"{target.verb} {target.plural or target.path}" for target in log)
+            print(json.dumps(asked if word.strip() == "requests" else lab.scoreboard().to_json()), flush=True)
 
 
 if __name__ == "__main__":

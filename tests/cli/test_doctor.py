@@ -13,6 +13,7 @@ from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DEPLOYMENTS
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, SudoFault
+from rollout.lab.hosts.units import Unit
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
 from tests.cli.conftest import Command
@@ -107,6 +108,28 @@ def test_rivals_fail(start_lab: StartLab, command: Command) -> None:
     failed = {(check["check"], check["subject"]) for check in checks if check["verdict"] == "fail"}
     assert ("locksmithd", "worker-2") in failed
     assert ("rival", "worker-2") in failed
+
+
+def test_a_zincati_that_asks_nobody_is_a_rival_of_its_node(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("default", nodes=4)
+    strategies = {"worker-1": "immediate", "worker-2": "fleet_lock"}
+
+    def install() -> None:
+        for name, strategy in strategies.items():
+            machine = lab.machines[name]
+            machine.units._units["zincati.service"] = Unit("zincati.service", active=True, enabled=True)
+            machine.files["/usr/lib/zincati/config.d/50-updates-strategy.toml"] = '[updates]\nstrategy = "immediate"\n'
+            machine.files["/etc/zincati/config.d/55-updates-strategy.toml"] = f'updates.strategy = "{strategy}"\n'
+
+    lab.call(install)
+    _, checks = findings(command, lab)
+    found = {check["subject"]: check["verdict"] for check in checks if check["check"] == "zincati"}
+    assert found == {"worker-1": "fail", "worker-2": "pass"}
+    planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)
+    (left,) = planned["excluded"]
+    assert (left["node"], left["reason"]) == ("worker-1", "rival")
+    assert "strategy immediate" in left["message"]
+    assert "--ignore-rival zincati" in left["message"]
 
 
 def deployment(name: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 
 from rollout.cli.commands.check_update import CheckOptions
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.flattening import flattened
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
 from rollout.cli.options.general import GeneralOptions, OutputFormat
@@ -18,6 +19,7 @@ from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.ssh import Executor, HostKeys, PlaybookOptions, SshOptions
 from rollout.errors import UsageError
+from rollout.model.courtesy import Compat
 from rollout.model.policy import ControlPlaneOrder, Policy, Sharing, Strategy
 from rollout.model.quantity import Count, Duration
 
@@ -33,6 +35,7 @@ Groups = tuple[
     RebootOptions,
     CheckOptions,
     PlaybookOptions,
+    CourtesyOptions,
 ]
 
 
@@ -111,6 +114,13 @@ SAMPLES = [
     sample("ignore-rival", "kured fluo cluo", (["kured"], ["fluo"], ["cluo"])),
     word("gate-command"),
     word("reboot-command"),
+    word("wall-message"),
+    stretch("drain-delay"),
+    stretch("reboot-delay"),
+    stretch("wait-for-users"),
+    sample("pre-reboot-node-labels", "a=1 b=,d=2 c=3", (["a=1"], ["b=,d=2"], ["c=3"])),
+    sample("post-reboot-node-labels", "a=1 b=,d=2 c=3", (["a=1"], ["b=,d=2"], ["c=3"])),
+    sample("annotate-compat", "kured fluo kured", tuple([Compat(word)] for word in ("kured", "fluo", "kured"))),
     stretch("timeout"),
     stretch("stall-timeout"),
     path("pre-reboot-playbook"),
@@ -120,6 +130,7 @@ SAMPLES = [
     number("ssh-port"),
     path("ssh-key"),
     path("known-hosts"),
+    path("log-file"),
     path("ssh-config"),
     sample("executor", "ansible ssh ansible", (Executor.ANSIBLE, Executor.SSH, Executor.ANSIBLE)),
     sample("host-key-checking", "off accept-new strict", tuple(HostKeys(w) for w in ("off", "accept-new", "strict"))),
@@ -140,7 +151,7 @@ SWITCHES = [
     "alert-filter-match-only",
     "alert-firing-only",
     "interactive",
-    "verbose",
+    "wall",
 ]
 SWITCHES_ON = ["delete-emptydir-data", "prefer-no-schedule-taint"]
 
@@ -167,7 +178,8 @@ def parse(*arguments: str) -> Groups:
         check: CheckOptions,
         playbooks: PlaybookOptions,
     ) -> None:
-        got.append((cluster, selection, policy, ssh, lease, general, gates, local, reboot, check, playbooks))
+        own = (policy, ssh, lease, general, gates, local, reboot, check, playbooks, policy.courtesy)
+        got.append((cluster, selection, *own))
 
     app.command()(flattened(probe))
     app(["probe", *arguments], standalone_mode=False)
@@ -197,11 +209,12 @@ def settings(text: str) -> Path:
 
 def test_every_option_is_in_the_table() -> None:
     groups = (
-        *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions),
+        *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions, CourtesyOptions),
         *(SshOptions, PlaybookOptions, RebootOptions, CheckOptions, LeaseOptions, GeneralOptions),
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
-    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, *SWITCHES_ON, "config", "wait"}
+    every.remove("courtesy")  # a group itself
+    assert every == {sample.name for sample in SAMPLES} | {*SWITCHES, *SWITCHES_ON, "config", "verbose", "wait"}
 
 
 @pytest.mark.parametrize("item", SAMPLES, ids=lambda item: item.name)
@@ -222,6 +235,22 @@ def test_switches_have_the_same_layers(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(variable(name), "false")
     assert value_of(parse(*in_file), name) is False
     assert value_of(parse(*in_file, f"--{name}"), name) is True
+
+
+def test_verbose_counts_and_is_a_switch_in_the_other_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert value_of(parse(), "verbose") == 0
+    for written, value in (("true", 1), ("false", 0), ("2", 2)):
+        in_file = ("--config", str(settings(f"verbose = {written}\n")))
+        assert value_of(parse(*in_file), "verbose") == value
+        monkeypatch.setenv(variable("verbose"), written)
+        assert value_of(parse(), "verbose") == value
+        monkeypatch.delenv(variable("verbose"))
+    monkeypatch.setenv(variable("verbose"), "false")
+    assert value_of(parse("--config", str(settings("verbose = true\n"))), "verbose") == 0
+    assert [value_of(parse(word), "verbose") for word in ("-v", "--verbose", "-vv", "-vvv")] == [1, 1, 2, 3]
+    monkeypatch.setenv(variable("verbose"), "loud")
+    with pytest.raises(typer.TyperException, match="neither a number nor true or false"):
+        parse()
 
 
 @pytest.mark.parametrize("name", SWITCHES_ON)

@@ -185,6 +185,11 @@ def test_many_hosts_are_too_much_for_a_config_map(command: Command, home: Path) 
         ((*IMAGE, "--time-zone", "Europe/Berlinn"), "Did you mean Europe/Berlin?"),
         ((*IMAGE, "--name", "x" * 53), "at most 52"),
         ((*IMAGE, "--namespace", "Ops"), "is not a namespace name"),
+        (("fleetlock", *IMAGE, "--replicas", "1"), "--replicas"),
+        (("fleetlock", *IMAGE, "--cluster-ip", "node-rollout"), "is not an IP address"),
+        (("fleetlock", *IMAGE, "--hosts-network", "10.0.0.1/16"), "is not a network"),
+        (("fleetlock", *IMAGE, "--known-hosts", "known_hosts", "--every", "5m"), "has no --known-hosts, --every"),
+        ((*IMAGE, "--known-hosts", "known_hosts", "--tls-secret", "x"), "cronjob has no --tls-secret"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--format", "kustomize"), "Name a directory for them: --out DIR"),
         (("roles", "--format", "kustomize", "--out", "there"), "roles are one text"),
         ((*IMAGE, "--known-hosts", "known_hosts", "--out", "there"), "--out is for --format kustomize"),
@@ -209,12 +214,61 @@ def test_an_image_of_the_nodes_own_is_warned_of(command: Command, known_hosts: P
     assert "warning: node-rollout:1 names no registry: load it on every node" in ended.stderr
 
 
+def test_the_fleetlock_server_is_installed_by_one_command(command: Command, home: Path) -> None:
+    """Beside an operating process: by a name of its own. No key and no known_hosts: hosts reboot by themselves."""
+    text = 'max-unavailable = 2\n[fleetlock]\nslots = 2\ngroup = ["workers=1"]\n'
+    (home / "cluster.toml").write_text(text)
+    where = ("--cluster-ip", "10.96.0.15", "--tls-secret", "lock-tls", "--hosts-network", "10.1.0.0/16")
+    ended = command("manifests", "fleetlock", *IMAGE, *where, "--replicas", "3", "--config", "cluster.toml")
+    documents = printed(ended)
+    assert {document["metadata"]["name"] for kind, document in documents.items() if kind != "Namespace"} == {
+        "node-rollout-fleetlock",
+        "node-rollout-fleetlock-config",
+    }
+    assert documents["ConfigMap"]["data"] == {"rollout.toml": text}
+    assert documents["Deployment"]["spec"]["replicas"] == 3
+    create = "kubectl -n node-rollout create secret tls lock-tls --cert=FILE --key=FILE"
+    assert create in ended.stderr
+    assert "rollout fleetlock zincati --url https://10.96.0.15/" in ended.stderr
+    assert "ssh" not in ended.stderr
+    assert "warning" not in ended.stderr
+
+
+def test_a_server_that_everybody_can_ask_is_warned_of(command: Command) -> None:
+    ended = command("manifests", "fleetlock", *IMAGE)
+    assert printed(ended)["ConfigMap"]["data"] == {"rollout.toml": ""}
+    assert "warning: every pod can ask for a node's drain; --hosts-network CIDR" in ended.stderr
+    assert "--url http://ADDRESS/ (ADDRESS: kubectl -n node-rollout get service node-rollout-fleetlock)" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ("[fleetlock]\nslots = 0", "slots = '0': 0 would take no node"),
+        ("[fleetlock]\nslotz = 1", "Did you mean slots?"),
+        ("[fleetlock]\ngroup = 'workers'", "names no group of FleetLock"),
+        ("drain-timeout = 'soon'", "drain-timeout = 'soon'"),
+        ("[operate]\nkubeconfig = 'x'", ""),
+        ("[fleetlock]\nkubeconfig = 'x'", "kubeconfig (the pod has its own account)"),
+    ],
+)
+def test_the_servers_settings_are_judged_as_the_server_will(
+    settings: str, reason: str, command: Command, home: Path
+) -> None:
+    (home / "cluster.toml").write_text(settings)
+    ended = command("manifests", "fleetlock", *IMAGE, "--config", "cluster.toml")
+    if reason:
+        assert reason in refused(ended)
+    else:
+        printed(ended)
+
+
 @pytest.mark.kubectl
-@pytest.mark.parametrize("kind", ["cronjob", "deployment", "job"])
+@pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
 def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts: Path, home: Path) -> None:
     """The real one, in kubectl."""
     (home / "rollout.toml").write_text("canary = 1\n")
-    arguments = ("manifests", kind, *IMAGE, "--known-hosts", "known_hosts")
+    arguments = arguments_of(kind)
     ended = command(*arguments, "--format", "kustomize", "--out", "deploy")
     assert ended.code == ExitCode.OK, ended.stderr
     assert "next: kubectl apply -k deploy" in ended.stderr
@@ -236,15 +290,22 @@ def helm(*arguments: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.parametrize("kind", ["cronjob", "deployment", "job"])
+def arguments_of(kind: str) -> tuple[str, ...]:
+    """Of a whole installation of this kind."""
+    reached = ("--cluster-ip", "10.96.0.15", "--tls-secret", "lock-tls")
+    return ("manifests", kind, *IMAGE, *(reached if kind == "fleetlock" else ("--known-hosts", "known_hosts")))
+
+
+@pytest.mark.parametrize("kind", ["cronjob", "deployment", "job", "fleetlock"])
 @pytest.mark.parametrize("namespace", ["node-rollout", "kube-system"])
 def test_helm_makes_the_same_of_it(kind: str, namespace: str, command: Command, known_hosts: Path, home: Path) -> None:
     """What looks like a template in settings is none."""
     (home / "rollout.toml").write_text("canary = 1 # {{ .Values.image }} & <b>\ngate-command = \"test '{{ 1 }}'\"\n")
-    arguments = ("manifests", kind, *IMAGE, "--known-hosts", "known_hosts", "--namespace", namespace)
+    arguments = (*arguments_of(kind), "--namespace", namespace)
     ended = command(*arguments, "--config", "rollout.toml", "--format", "helm", "--out", "chart")
     assert ended.code == ExitCode.OK, ended.stderr
-    assert f"next: helm install node-rollout chart --namespace {namespace} --create-namespace" in ended.stderr
+    name = "node-rollout-fleetlock" if kind == "fleetlock" else "node-rollout"
+    assert f"next: helm install {name} chart --namespace {namespace} --create-namespace" in ended.stderr
     folder = str(home / "chart")
     helm("lint", "--strict", folder)
     made = list(yaml.safe_load_all(helm("template", "node-rollout", folder, "--namespace", namespace)))

@@ -69,5 +69,17 @@ main()
 def test_an_encoding_that_lacks_what_is_said(tmp_path: Path) -> None:
     ended = shell(f"{ROLLOUT} doctor --kubeconfig nowhere", tmp_path, PYTHONIOENCODING="ascii")
     assert ended.returncode == ExitCode.ERROR
-    assert ended.stdout.startswith("\\u2718 kubeconfig")
+    assert ended.stdout.startswith("x kubeconfig")
     assert "bug" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"), [("ascii", r"+ x > - . - * \u20ac"), ("latin-1", r"+ x > · . - * \u20ac")]
+)
+def test_signs_that_an_encoding_lacks_are_written_by_others_as_wide(
+    encoding: str, written: str, tmp_path: Path
+) -> None:
+    code = "from rollout.cli.streams import prepare_streams as p; p(); print('✔ ✘ → · … ━ ⠋ €')"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path.cwd()), "PYTHONIOENCODING": encoding}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True, cwd=tmp_path)
+    assert ended.stdout.decode(encoding) == f"{written}\n"

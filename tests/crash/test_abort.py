@@ -7,7 +7,7 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from tests.crash.conftest import Machine
-from tests.crash.test_kill import BOUNDARIES, LIMIT, STRATEGIES, Trigger, command, lab, watching
+from tests.crash.test_kill import BOUNDARIES, LIMIT, STRATEGIES, Trigger, command, lab, told_to_others, watching
 
 WHERE = [boundary for boundary in BOUNDARIES if boundary != "quiet"]
 
@@ -45,6 +45,7 @@ def judge(running: Lab, boundary: str) -> None:
     told = f"{boundary}: {score}"
     assert (score.cordons_left, score.annotations_left) == ((), {}), told
     assert (score.taints_left, score.exclusions_left) == ((), ()), told
+    assert told_to_others(running) == [], told
     assert max(score.reboots.values()) <= 1, told
     assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ()), told
     assert score.most_unavailable <= LIMIT, told

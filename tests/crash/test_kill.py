@@ -33,7 +33,14 @@ STRATEGIES = {
     "waves": ("--strategy", "waves"),
     "rolling": ("--strategy", "rolling"),
     "pools": ("--config", str(POOLS)),
+    "courtesy": (
+        *("--pre-reboot-node-labels", "maintenance=true,turn=", "--post-reboot-node-labels", "maintenance=false"),
+        *("--annotate-compat", "fluo", "--annotate-compat", "kured"),
+        *("--drain-delay", "200ms", "--wall", "--wait-for-users", "1s", "--reboot-delay", "200ms"),
+    ),
 }
+# What others are told only while a node is under way.
+MAINTENANCE, TURN, IN_PROGRESS = "maintenance", "turn", "weave.works/kured-reboot-in-progress"
 RUN, PHASE = "node-rollout.dev/run", "node-rollout.dev/phase"
 # Boundaries that the cluster sees; after `quiet` comes a random moment.
 BOUNDARIES = (
@@ -161,6 +168,16 @@ def annotations(obj: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
     return obj["metadata"].get("annotations") or {}
 
 
+def told_to_others(running: Lab) -> list[str]:
+    """The nodes of which others are told that they are under way."""
+
+    def is_told(node: dict[str, dict[str, dict[str, str]]]) -> bool:
+        labels = node["metadata"].get("labels") or {}
+        return labels.get(MAINTENANCE) == "true" or TURN in labels or IN_PROGRESS in annotations(node)
+
+    return running.call(lambda: [node["metadata"]["name"] for node in running.store.items(NODES) if is_told(node)])
+
+
 @contextmanager
 def watching(running: Lab, trigger: Trigger) -> Iterator[Trigger]:
     def begin() -> None:
@@ -185,6 +202,7 @@ def judge(running: Lab, seed: int) -> None:
     assert score.cordons_left == (), told
     assert score.annotations_left == {}, told
     assert (score.taints_left, score.exclusions_left) == ((), ()), told
+    assert told_to_others(running) == [], told
     assert score.killed == (), told
     assert score.budgets_broken == (), told
     assert score.rebooted_undrained == (), told

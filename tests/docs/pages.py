@@ -15,7 +15,8 @@ DOCS = ROOT / "docs"
 SCHEMAS = DOCS / "schemas"
 TABLES: Mapping[str, Callable[[], str]] = {
     **reference.TABLES,
-    **{f"{command} fields": partial(schemas.tables, command) for command in schemas.DOCUMENTS},
+    **{f"{command} fields": partial(schemas.tables, command) for command in schemas.TOLD},
+    "schemas": schemas.listing,
 }
 PLACES: Mapping[str, str] = {
     "exit codes": "operating.md",
@@ -26,9 +27,12 @@ PLACES: Mapping[str, str] = {
     "warnings": "json.md",
     "outcomes": "json.md",
     "rights": "security.md",
+    "rights of adopt": "security.md",
     "scenarios": "lab.md",
     "metrics": "operating.md",
-    **{f"{command} fields": "json.md" for command in schemas.DOCUMENTS},
+    "fleetlock answers": "fleetlock.md",
+    **{f"{command} fields": "json.md" for command in schemas.TOLD},
+    "schemas": "json.md",
 }
 """The page that holds each table."""
 

@@ -12,12 +12,13 @@ import typer.main
 from rollout.cli.main import app
 from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
-from rollout.gather.cluster.rights import Right, apply_rights
+from rollout.gather.cluster.rights import Right, adopt_rights, apply_rights
 from rollout.lab.scenario import load_scenario, scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
 from rollout.report.metrics.families import FAMILIES
+from rollout.server.answers import MEANINGS, Answer, Kind
 
 _EXIT_CODES = {
     ExitCode.OK: "done, or nothing to do",
@@ -73,6 +74,7 @@ _WARNINGS = {
     WarningKind.FITS_NOWHERE: "a pod fits on no other node: it is down until its node is back, or a budget stays shut",
     WarningKind.FAILED_RECENTLY: "a planned node failed a short while ago: `rollout operate` would leave it out",
     WarningKind.VERSION_HELD: "a planned node's staged version is held; it is taken by `--include-held`, or retried",
+    WarningKind.LOGGED_IN: "users are logged in on a planned node's host: the reboot ends their sessions",
     WarningKind.ALL_REPLICAS: "all pods of an owner without a budget are on this node, and leave at once",
 }
 _OUTCOMES = {
@@ -150,7 +152,7 @@ def _meaning(flag: Any) -> str:
 
 def _names(flag: Any) -> str:
     written = "/".join([*flag.opts, *flag.secondary_opts])
-    value = "" if flag.is_flag else f" {_value(flag)}"
+    value = "" if flag.is_flag or flag.count else f" {_value(flag)}"
     return f"`{written}{value}`"
 
 
@@ -160,7 +162,7 @@ def _value(flag: Any) -> str:
 
 
 def _default(flag: Any) -> str:
-    if flag.default is None or flag.default is False or flag.default == "":
+    if flag.count or flag.default is None or flag.default is False or flag.default == "":
         return ""
     return f"`{'on' if flag.default is True else flag.default}`"
 
@@ -189,6 +191,17 @@ def rights() -> str:
     for right in dict.fromkeys((*usual, *deleting)):
         rows.setdefault((_resource(right), _place(right), right.purpose), []).append(right)
     return _table(("resource", "where", "verbs", "to"), [_right(*key, alike) for key, alike in rows.items()])
+
+
+def rights_of_adopt() -> str:
+    """What `rollout adopt` may be asked for beyond a rollout."""
+    usual = {(right.verb, right.group, right.resource, right.name) for right in apply_rights(LEASE_NAMESPACE)}
+    rights = adopt_rights(LEASE_NAMESPACE)
+    alone = (right for right in rights if (right.verb, right.group, right.resource, right.name) not in usual)
+    return _table(
+        ("resource", "where", "verbs", "to"),
+        [(f"`{_resource(right)}`", _place(right), right.verb, right.purpose) for right in alone],
+    )
 
 
 def _right(resource: str, place: str, purpose: str, rights: Sequence[Right]) -> Sequence[str]:
@@ -233,6 +246,12 @@ def scenarios() -> str:
     )
 
 
+def fleetlock_answers() -> str:
+    """Every kind of answer of the FleetLock server, with its status and what it means."""
+    rows = [[str(Answer(kind, "").status), f"`{kind}`", MEANINGS[kind]] for kind in Kind]
+    return _table(["status", "kind", "is answered when"], rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "flags": flags,
     "exit codes": lambda: words(_EXIT_CODES, "exit code"),
@@ -240,8 +259,10 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "blockers": lambda: words(_BLOCKERS, "kind"),
     "warnings": lambda: words(_WARNINGS, "kind"),
     "rights": rights,
+    "rights of adopt": rights_of_adopt,
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "reserved": reserved,
     "scenarios": scenarios,
     "metrics": metrics,
+    "fleetlock answers": fleetlock_answers,
 }

@@ -1,44 +1,101 @@
 """JSON Schemas (2020-12) of what programs read, made from the program's own types by msgspec.
 
-`python -m tests.docs.pages` writes them beside the pages; a test validates real output against them.
+`python -m tests.docs.pages` writes them beside the pages; whatever a test has the program print is held against them.
 """
 
-import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import Any, get_args
+from enum import Enum
+from inspect import cleandoc
+from typing import Any, get_args, is_typeddict
 from unittest.mock import patch
 
 import msgspec
 
+from rollout.adapters.ssh.host_keys import Standing
+from rollout.model.host import UpdateOperation
 from rollout.model.json_text import json_document
 from rollout.model.notification import AnyNote, Note
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import ExclusionReason, RolloutPlan
+from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
+from rollout.planning.explanation import Explanation
 from rollout.planning.status import NodeStatus
+from rollout.report import document_types, leftovers, line_types
 from rollout.report.doctor import DoctorReport
+from rollout.report.document_types import (
+    AbortReport,
+    CheckLine,
+    PauseReport,
+    ReleaseReport,
+    UnfinishedRun,
+    UnpauseReport,
+)
 from rollout.report.history import RunHistory
-from rollout.report.line_types import FailedNode, NotDoneNode, RunLine
+from rollout.report.host_keys import HostKeyRow
+from rollout.report.leftovers import AdoptReport
+from rollout.report.line_types import JournalLine, RunLine
 from rollout.report.runs.model import RunReport
+from tests.docs import written_types
 from tests.docs.field_meanings import MEANINGS
+from tests.docs.written_types import AllGroup, HostGroup, HostVariables, InventoryMeta, ManifestList
 
 DOCUMENTS: Mapping[str, Any] = {
     "status": list[NodeStatus],
+    "status-run": UnfinishedRun | None,
     "plan": RolloutPlan,
+    "explain": Explanation,
     "apply": get_args(RunLine),
+    "journal": get_args(JournalLine),
+    "abort": AbortReport | None,
     "doctor": DoctorReport,
+    "check-update": get_args(CheckLine),
     "history": list[RunHistory] | RunHistory,
     "report": RunReport,
+    "adopt": AdoptReport,
+    "pause": PauseReport,
+    "unpause": UnpauseReport,
+    "release": ReleaseReport,
+    "known-hosts": list[HostKeyRow],
+    "inventory": (InventoryMeta, AllGroup, HostGroup),
+    "inventory-host": HostVariables,
+    "manifests": ManifestList,
     "notification": get_args(AnyNote),
 }
-"""By command, the type of its document; of `apply` (and `resume`) the types that a line may have."""
+"""By name, the type of the document; of what is written in lines, the types that a line may have.
+
+A type that several have is told of where it comes first.
+"""
+
+TOLD = tuple(name for name in DOCUMENTS if name != "inventory-host")
+"""Those with tables of their own."""
+
+TITLES: Mapping[str, str] = {
+    "status-run": "`rollout status --run -o json`",
+    "plan": "`rollout plan -o json`, `rollout show FILE -o json`, and a saved plan",
+    "explain": "`rollout plan --explain NODE -o json`",
+    "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
+    "journal": "a line of a journal",
+    "check-update": "a line of `rollout check-update -o json`",
+    "inventory": "`rollout inventory --list`",
+    "inventory-host": "`rollout inventory --host NAME`",
+    "manifests": "`rollout manifests KIND -o json`",
+    "report": "`rollout report --format json`",
+    "notification": "a notification, as `--notify` sends it to a webhook",
+}
+"""Where the title is not that of the command."""
 
 _QUANTITIES = {Count: "a count: `3` or `25%`", Duration: "a duration: `90s`, `10m`, `1h30m`"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
-_TITLES = {
-    "notification": "A notification, as --notify sends it to a webhook",
-    "report": "rollout report --format json",
+# Lines that hold a plan, or parts of one.
+_WITH_PLAN = frozenset({"apply", "journal"})
+# Words that the code has fixed, in fields that are mere text to it.
+_FIXED: Mapping[tuple[str, str], Sequence[str]] = {
+    ("NodeStatus", "operation"): (*UpdateOperation, ""),
+    ("NotDoneNode", "reason"): (*ExclusionReason, *Outcome),
+    ("HostKeyRow", "standing"): tuple(Standing),
+    ("HostKeyRow", "confirmed_by"): ("authority", "fingerprint", ""),
 }
 
 
@@ -46,18 +103,29 @@ def schema(command: str) -> dict[str, Any]:
     """The schema of a command's document."""
     document = DOCUMENTS[command]
     kinds = document if isinstance(document, tuple) else (document,)
-    documented = [*kinds, RolloutPlan] if command == "apply" else kinds
+    documented = [*kinds, RolloutPlan] if command in _WITH_PLAN else kinds
     # msgspec turns defaults into JSON without a hook, and stumbles over those of our own types; no default is kept.
     with patch("msgspec._json_schema.to_builtins", lambda _default, **_options: None):
         made, components = msgspec.json.schema_components(documented, schema_hook=_quantity, ref_template=_REF)
-    components = {name: _explained(name, component) for name, component in components.items()}
-    whole = {"oneOf": made[: len(document)]} if isinstance(document, tuple) else made[0]
     return {
         "$schema": _DIALECT,
-        "title": _TITLES.get(command, f"rollout {command} -o json"),
-        **whole,
-        "$defs": components,
+        "title": title(command).replace("`", ""),
+        **_whole(command, made[: len(kinds)]),
+        "$defs": {name: _explained(name, component) for name, component in components.items()},
     }
+
+
+def _whole(command: str, made: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if command == "inventory":
+        meta, everything, group = made
+        properties = {"_meta": meta, "all": everything}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": group,
+        }
+    return {"oneOf": list(made)} if isinstance(DOCUMENTS[command], tuple) else made[0]
 
 
 def _quantity(kind: type) -> dict[str, Any]:
@@ -71,24 +139,40 @@ def _explained(name: str, component: dict[str, Any]) -> dict[str, Any]:
     properties = component.get("properties", {})
     properties = {field: properties[field] for field in _ORDER.get(name, properties)}
     meanings = MEANINGS.get(name, {})
-    explained = {field: _field(content, meanings.get(field, "")) for field, content in properties.items()}
+    explained = {field: _field(name, field, content, meanings.get(field, "")) for field, content in properties.items()}
     whole = {**component, "properties": explained} if properties else component
+    if "description" in whole:
+        whole["description"] = cleandoc(whole["description"])
     if "required" in component and name not in _WITH_OPTIONAL_FIELDS:
         whole["required"] = list(properties)
     return whole
 
 
-def _field(content: dict[str, Any], meaning: str) -> dict[str, Any]:
+def _field(name: str, field: str, content: dict[str, Any], meaning: str) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key != "default"}
+    if words := _FIXED.get((name, field)):
+        kept["enum"] = [word.value if isinstance(word, Enum) else word for word in words]
+    if field == "at" and _is_line(name):
+        kept |= {"format": "date-time", "description": "RFC 3339, UTC"}
     return {**kept, "description": meaning} if meaning else kept
 
 
+def _is_line(name: str) -> bool:
+    return name.endswith(("Line", "Record"))
+
+
 # msgspec sorts the fields of these by name.
-_ORDER = {
-    kind.__name__: list(kind.__annotations__) for kind in (*get_args(RunLine), FailedNode, NotDoneNode, DoctorReport)
+_TYPED_DICTS = {
+    kind.__name__: kind
+    for kind in (
+        *(kind for module in (document_types, leftovers, line_types, written_types) for kind in vars(module).values()),
+        DoctorReport,
+    )
+    if is_typeddict(kind)
 }
+_ORDER = {name: list(kind.__annotations__) for name, kind in _TYPED_DICTS.items()}
 # Every other type writes each of its fields, whether or not it may be left out when it is made.
-_WITH_OPTIONAL_FIELDS = frozenset({"NodeFinishedLine"})
+_WITH_OPTIONAL_FIELDS = frozenset(name for name, kind in _TYPED_DICTS.items() if kind.__optional_keys__)
 
 
 def written(command: str) -> str:
@@ -96,21 +180,37 @@ def written(command: str) -> str:
     return json_document(schema(command)).decode()
 
 
+def listing() -> str:
+    """A table of the schemas, each with what it is of."""
+    rows = [f"| [{name}](schemas/{name}.json) | {title(name)} |" for name in DOCUMENTS]
+    return "\n".join(("| schema | of |", "| --- | --- |", *rows))
+
+
+def title(command: str) -> str:
+    """What a schema is of."""
+    return TITLES.get(command, f"`rollout {command} -o json`")
+
+
 def tables(command: str) -> str:
     """A table a type of the command's document: each field, its type, and what it means."""
     components = schema(command)["$defs"]
-    skipped = set(schema("plan")["$defs"]) if command == "apply" else set()
     if command == "notification":
         # what they have in common is told once
         common = {item.name for item in fields(Note)}
         own = {name: _without(component, common) for name, component in components.items()}
         components = {"Every notification": _only(components["StartedNote"], common), **own}
+    told = _told_before(command)
     parts = [
         _table(name, component)
         for name, component in components.items()
-        if "properties" in component and name not in skipped
+        if "properties" in component and name not in told
     ]
     return "\n\n".join(parts)
+
+
+def _told_before(command: str) -> Container[str]:
+    names = list(DOCUMENTS)
+    return {name for earlier in names[: names.index(command)] for name in schema(earlier)["$defs"]}
 
 
 def _without(component: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
@@ -128,14 +228,15 @@ def _table(name: str, component: Mapping[str, Any]) -> str:
     rows = [
         f"| `{field}`{'' if field in required else ' (not always)'} | {_type(content)} | {_meaning(content)} |"
         for field, content in component["properties"].items()
-        if field not in ("type", "at", "event") or name in _NO_LINES
+        if field not in _told_of_all(component)
     ]
     return "\n".join((_title(name, component), "", "| field | type | means |", "| --- | --- | --- |", *rows))
 
 
-_NO_LINES = frozenset(
-    {"NodeCondition", "Moment", "CommandReport", "FailureReport", "NoticeReport", "Every notification"}
-)
+def _told_of_all(component: Mapping[str, Any]) -> Container[str]:
+    """What every line has, or every notification: it is told where lines are told of."""
+    kind = component["properties"].get("type") or component["properties"].get("event") or {}
+    return ("type", "at", "event") if len(kind.get("enum", ())) == 1 else ()
 
 
 def _title(name: str, component: Mapping[str, Any]) -> str:
@@ -169,8 +270,9 @@ def _type(content: Mapping[str, Any]) -> str:
             words = f"array of {_type(items)}"
         case {"type": "object", "additionalProperties": values}:
             words = f"object: name to {_type(values)}"
-        case {"enum": list(values)}:
-            words = json.dumps(values)
+        case {"enum": list(values)} if len(values) <= _MOST_WORDS:
+            *others, last = (f"`{value}`" for value in values if value)
+            words = f"{', '.join(others)} or {last}" if others else last
         case _:
             words = str(content.get("type", "any"))
     return words
@@ -181,6 +283,7 @@ def _named(reference: str) -> str:
     return _WORDS.get(name, name)
 
 
+_MOST_WORDS = 4
 _WORDS: Mapping[str, str] = {
     "ExclusionReason": "[reason](#reasons)",
     "BlockerKind": "[blocker](#blockers)",
@@ -191,7 +294,13 @@ _WORDS: Mapping[str, str] = {
     "Sharing": "`rate` or `exclusive`",
     "Level": "`info`, `success`, `warning` or `failure`",
     "RolloutState": "`completed`, `failed` or `interrupted`",
+    "System": "`fluo`, `cluo`, `kured`, `krm`, `cro`, `fleetlock` or `rollout`",
+    "Cordon": "`none`, `theirs` or `kept`",
     "CheckName": "string",
+    "CheckOutcome": "string",
+    "UpdateOperation": "string",
+    "VerdictReason": "string",
+    "Action": "`evict`, `leave` or `refuse`",
     "Verdict": "string",
 }
 
@@ -201,7 +310,7 @@ def unexplained() -> Iterator[str]:
     for command in DOCUMENTS:
         for name, component in schema(command)["$defs"].items():
             for field, content in component.get("properties", {}).items():
-                if (field not in ("type", "at", "event") or name in _NO_LINES) and not content.get("description"):
+                if field not in _told_of_all(component) and not content.get("description"):
                     yield f"{name}.{field}"
 
 

@@ -1,30 +1,43 @@
 """What the real program prints for programs is what its published schemas say, on a cluster where much goes wrong."""
 
 import json
-from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from rollout.errors import ExitCode
+from rollout.lab.hostplan import plan_hosts, scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario, scenario_names
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.docs.pages import SCHEMAS
+from tests.docs import schemas
+from tests.ended import end_of, start
+from tests.published import assert_journal, assert_published, document_of, published
 
 pytestmark = pytest.mark.slow  # the output of a lab
+# Of larger scenarios a part is enough.
+MOST = 21
 
 
-@cache
-def validator(command: str) -> Draft202012Validator:
-    schema = json.loads((SCHEMAS / f"{command}.json").read_text(encoding="utf-8"))
-    Draft202012Validator.check_schema(schema)
-    return Draft202012Validator(schema)
-
-
-def check(command: str, document: Any) -> None:
-    errors = [f"{error.json_path}: {error.message}" for error in validator(command).iter_errors(document)]
+def check(name: str, document: Any) -> None:
+    """As a program would that has read the schema: fields may have been added."""
+    errors = [error.message for error in Draft202012Validator(published(name)).iter_errors(document)]
     assert errors == []
+    assert_published(name, document)
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_status_and_plan_of_every_scenario(name: str, tmp_path: Path) -> None:
+    scenario = load_scenario(name)
+    few = scale(scenario, 12) if len(plan_hosts(scenario)) > MOST else scenario
+    with Lab.start(few, directory=tmp_path / "lab", speed=50) as lab:
+        for word in ("status", "plan"):
+            ended = end_of(start(tmp_path, lab.environment, (word, "--probe-timeout", "3s", "-o", "json")))
+            assert ended.stdout, ended.stderr
+            check(word, json.loads(ended.stdout))
 
 
 def test_status(start_lab: StartLab, command: Command) -> None:
@@ -65,15 +78,75 @@ def test_doctor(start_lab: StartLab, command: Command) -> None:
     assert not report["ok"]
 
 
-@pytest.mark.parametrize("command_name", ["status", "plan", "apply", "doctor", "history", "report", "notification"])
-def test_a_schema_refuses_what_is_something_else(command_name: str) -> None:
+def test_adopt(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("leftovers")
+    for arguments in (("--dry-run",), ("--yes",), ("--yes",)):
+        check("adopt", json.loads(command("adopt", "-o", "json", *arguments, lab=lab).stdout))
+
+
+@pytest.mark.parametrize("name", sorted(schemas.DOCUMENTS))
+def test_a_schema_refuses_what_is_something_else(name: str) -> None:
     """Else it would hold nothing."""
-    assert not validator(command_name).is_valid({"type": "nonsense"})
-    assert not validator(command_name).is_valid([{"node": 1}])
+    anything = Draft202012Validator(published(name))
+    assert not anything.is_valid({"type": "nonsense"})
+    assert not anything.is_valid([{"node": 1}])
+    assert not anything.is_valid("text")
 
 
 def test_a_field_that_is_missing_or_of_another_type_is_refused() -> None:
     notice = {"type": "notice", "at": "2026-03-04T05:06:07Z", "message": "a sentence"}
     check("apply", notice)
-    assert not validator("apply").is_valid({**notice, "message": 1})
-    assert not validator("apply").is_valid({"type": "notice", "at": "2026-03-04T05:06:07Z"})
+    lines = Draft202012Validator(published("apply"))
+    assert not lines.is_valid({**notice, "message": 1})
+    assert not lines.is_valid({"type": "notice", "at": "2026-03-04T05:06:07Z"})
+    assert lines.is_valid({**notice, "added": "by a later version"})
+
+
+def test_a_field_that_no_schema_has_is_refused_of_this_program() -> None:
+    notice = {"type": "notice", "at": "2026-03-04T05:06:07Z", "message": "a sentence"}
+    for name in ("apply", "journal"):
+        with pytest.raises(AssertionError, match="added"):
+            assert_published(name, {**notice, "added": 1})
+    with pytest.raises(AssertionError, match=r"docs/schemas/status\.json"):
+        assert_published("status", [{"node": "worker-1"}])
+
+
+def test_which_schema_is_that_of_a_command_line() -> None:
+    assert document_of(("plan", "-o", "json")) == "plan"
+    assert document_of(("plan", "--explain", "worker-1", "--output=json")) == "explain"
+    assert document_of(("status", "--run", "-o", "json")) == "status-run"
+    assert [document_of((word, "--output", "json")) for word in ("resume", "operate", "show")] == [
+        "apply",
+        "apply",
+        "plan",
+    ]
+    assert document_of(("inventory", "--list")) == "inventory"
+    assert document_of(("plan",)) == document_of(("plan", "-o", "json", "--help")) == document_of(()) == ""
+    assert {document_of((name, "-o", "json")) for name in schemas.DOCUMENTS} >= set(schemas.DOCUMENTS) - {
+        *("inventory-host", "explain"),
+    }
+
+
+@pytest.mark.parametrize("words", [("apply", "--yes", "--force"), ("apply", "--yes")])
+def test_the_journal_of_a_run_has_the_lines_that_it_prints(
+    words: tuple[str, ...], start_lab: StartLab, command: Command
+) -> None:
+    """In their order, to the letter; but for the first of each, which says what the rest is."""
+    lab = start_lab("rollback", nodes=6, speed=40)
+    ended = command(*words, "--max-failures", "3", "--journal", "run.jsonl", "-o", "json", lab=lab)
+    journal = lab.directory.parent / "home" / "run.jsonl"
+    assert_journal(journal)
+    first, *records = journal.read_text(encoding="utf-8").splitlines()
+    assert json.loads(first)["type"] == "run"
+    version, *lines = ended.stdout.splitlines()
+    assert json.loads(version)["type"] == "version"
+    assert records == lines
+
+
+def test_what_a_saved_plan_gives_up_stands_in_the_journal_too(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("default", nodes=4, speed=40)
+    command("plan", "--force", "--node", "worker-1", "--out", "saved.plan", lab=lab)
+    ended = command("apply", "saved.plan", "--journal", "run.jsonl", "-o", "json", lab=lab)
+    records = (lab.directory.parent / "home" / "run.jsonl").read_text(encoding="utf-8").splitlines()
+    assert records[1:] == ended.stdout.splitlines()[1:]
+    assert json.loads(records[1])["type"] == "notice"

@@ -26,9 +26,9 @@ from tests.execution.drains import (
     pods_on,
     remove_pod,
     statuses,
-    until,
 )
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet", "node")]
 
@@ -45,7 +45,7 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=4, has=4)
     thread = draining(speed=5)
-    until(lambda: len(asked(server, "create", "events")) == 5)
+    wait_until(lambda: len(asked(server, "create", "events")) == 5)
     assert statuses(server) == []
     told = blocked(recorder)
     assert {event.pod for event in told} == {f"default/p{number}" for number in range(5)}
@@ -56,7 +56,7 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     assert all("DrainBlocked" in event.body and '"Warning"' in event.body for event in events)
     for number in range(1, 6):
         allow(server, "web", 1)
-        until(lambda number=number: len(statuses(server)) == number, 5)  # type: ignore[misc]
+        wait_until(lambda number=number: len(statuses(server)) == number, 5)  # type: ignore[misc]
     thread.join()
     assert statuses(server) == [201] * 5
     assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}
@@ -69,7 +69,7 @@ def test_figures_that_flap_are_told_of_now_and_then(
     add_pod(server, NODE, "web", owned=RS)
     add_budget(server, "web", allowed=0, needs=4, has=4)
     thread = draining(speed=20)
-    until(lambda: bool(blocked(recorder)))
+    wait_until(lambda: bool(blocked(recorder)))
     for number in range(100):
         allow(server, "web", 0, has=3 + number % 2)
         time.sleep(0.0125)
@@ -87,7 +87,7 @@ def test_a_budget_still_being_processed_is_waited_for(server: StandaloneApi, dra
     add_pod(server, NODE, "p", owned=RS)
     add_budget(server, "p", allowed=1, stale=True)
     thread = draining()
-    until(lambda: statuses(server) == [429])
+    wait_until(lambda: statuses(server) == [429])
     later(0.7, lambda: allow(server, "p", 1))
     thread.join()
     # Fourteen seconds have passed by the drain's clock, which is longer than the server asked it to wait.
@@ -165,11 +165,11 @@ def test_one_budget_takes_the_place_of_another(server: StandaloneApi, draining: 
     fill(server, 4)
     add_budget(server, "first", allowed=0, app="web")
     thread = draining()
-    until(lambda: len(blocked(recorder)) >= 4)
+    wait_until(lambda: len(blocked(recorder)) >= 4)
     add_budget(server, "second", allowed=0, app="web", needs=3, has=3)
-    until(lambda: "default/first, default/second" in {event.budget for event in blocked(recorder)})
+    wait_until(lambda: "default/first, default/second" in {event.budget for event in blocked(recorder)})
     server.call(lambda: server.store.remove(BUDGETS, "first", "default"))
-    until(lambda: "default/second" in {event.budget for event in blocked(recorder)})
+    wait_until(lambda: "default/second" in {event.budget for event in blocked(recorder)})
     assert statuses(server) == []
     allow(server, "second", 4)
     thread.join()
@@ -182,13 +182,13 @@ def test_a_budget_is_made_in_the_middle(server: StandaloneApi, draining: Drainin
     add_pod(server, NODE, "p", owned=RS)
     add_budget(server, "p", allowed=0, needs=2, has=2)
     thread = draining()
-    until(lambda: statuses(server) == [201])
+    wait_until(lambda: statuses(server) == [201])
     add_budget(server, "late", allowed=0)
     allow(server, "p", 0, has=1)
     # The drain hears of budgets in their order; of pods it hears by a watch of their own, which may be ahead.
-    until(lambda: [event.has for event in blocked(recorder)][-1:] == [1])
+    wait_until(lambda: [event.has for event in blocked(recorder)][-1:] == [1])
     add_pod(server, NODE, "late", owned=RS)
-    until(lambda: len(asked(server, "create", "events")) == 2)
+    wait_until(lambda: len(asked(server, "create", "events")) == 2)
     assert statuses(server) == [201]
     for name in ("p", "late"):
         allow(server, name, 1)
@@ -200,7 +200,7 @@ def test_a_budget_is_deleted_in_the_middle(server: StandaloneApi, draining: Drai
     fill(server, 4)
     add_budget(server, "web", allowed=0)
     thread = draining()
-    until(lambda: bool(blocked(recorder)))
+    wait_until(lambda: bool(blocked(recorder)))
     server.call(lambda: server.store.remove(BUDGETS, "web", "default"))
     thread.join()
     assert statuses(server) == [201] * 4
@@ -251,7 +251,7 @@ def test_a_pod_whose_budget_can_never_open_is_asked_for_once(
 
 
 def move_what_is_asked_for(server: StandaloneApi, number: int) -> None:
-    until(lambda: len(statuses(server)) == number)
+    wait_until(lambda: len(statuses(server)) == number)
     for name in pods_on(server, NODE):
         remove_pod(server, name)
 

@@ -19,9 +19,9 @@ from tests.execution.drains import (
     fill,
     pods_on,
     requests,
-    until,
 )
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("kubelet", "node")
 
@@ -125,10 +125,10 @@ def test_an_outage_while_it_waits_costs_two_watches(
     fill(server, 10)
     add_budget(server, "web", allowed=0, needs=10, has=10)
     thread = draining(600, speed=1)
-    until(lambda: watches(server) == 2)
+    wait_until(lambda: watches(server) == 2)
     time.sleep(1.1)
     server.outage(0.5)
-    until(lambda: watches(server) == 4)
+    wait_until(lambda: watches(server) == 4)
     allow(server, "web", 10)
     thread.join()
     assert costs(server) <= 10 + CONSTANT + 2
@@ -155,10 +155,10 @@ def test_a_watch_that_is_cut_is_taken_up_where_it_broke(
     add_budget(server, "web", allowed=0, needs=5, has=5)
     thread = draining(600, speed=1)
     for cut in range(1, 4):
-        until(lambda cut=cut: watches(server) == 2 * cut)  # type: ignore[misc]
+        wait_until(lambda cut=cut: watches(server) == 2 * cut)  # type: ignore[misc]
         time.sleep(1.2)
         server.call(server.server.cut_connections)
-    until(lambda: watches(server) == 8)
+    wait_until(lambda: watches(server) == 8)
     allow(server, "web", 5)
     thread.join()
     assert len(asked(server, "list", "pods")) == len(asked(server, "list", "poddisruptionbudgets")) == 1
@@ -173,7 +173,7 @@ def test_a_watch_that_ends_by_itself_goes_on(
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=5, has=5)
     thread = draining(600, speed=1)
-    until(lambda: watches(server) >= 6)
+    wait_until(lambda: watches(server) >= 6)
     allow(server, "web", 5)
     thread.join()
     assert len(asked(server, "list", "pods")) == 1
@@ -186,7 +186,7 @@ def test_a_version_that_is_too_old_asks_for_one_list(server: StandaloneApi, drai
     fill(server, 5)
     add_budget(server, "web", allowed=0, needs=5, has=5)
     thread = draining(600, speed=1)
-    until(lambda: watches(server) == 2)
+    wait_until(lambda: watches(server) == 2)
     time.sleep(1.2)
     server.outage(None)
     for number in range(40):
@@ -215,4 +215,4 @@ def test_a_silent_watch_of_pods_is_doubted(
 def test_views_end_with_the_drain(server: StandaloneApi, drained: Drain) -> None:
     fill(server, 1)
     drained(600)
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "live-view"])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "live-view"])

@@ -22,9 +22,9 @@ from tests.execution.drains import (
     owner,
     pods_on,
     remove_pod,
-    until,
 )
 from tests.standalone_api import StandaloneApi
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.in_memory, pytest.mark.usefixtures("kubelet")]
 
@@ -113,11 +113,11 @@ def test_a_stateful_pod_that_lives_elsewhere_by_now_is_never_chased(
     add_budget(server, "db-0", allowed=0, needs=2, has=2)
     thread = threading.Thread(target=drained, args=(400,))
     thread.start()
-    until(lambda: told(recorder, PodBlocked) == {"default/db-0", "default/db-1"})
+    wait_until(lambda: told(recorder, PodBlocked) == {"default/db-0", "default/db-1"})
     remove_pod(server, "db-0")
     add_pod(server, "n2", "db-0", owned=stateful)
     # Of budgets the drain hears by a watch of their own, which may be ahead of that of pods.
-    until(lambda: told(recorder, PodReleased) == {"default/db-0"})
+    wait_until(lambda: told(recorder, PodReleased) == {"default/db-0"})
     allow(server, "db-0", 2)
     thread.join()
     assert [record.target.name for record in asked(server, "create", "pods/eviction")] == ["db-1"]
@@ -133,7 +133,7 @@ def test_two_drains_of_one_budget_side_by_side(server: StandaloneApi, drained: D
     drains = [threading.Thread(target=drained, args=(400,), kwargs={"node": node}) for node in ("n1", "n2")]
     for each in drains:
         each.start()
-    until(lambda: len(pods_on(server, "n1") | pods_on(server, "n2")) == 1)
+    wait_until(lambda: len(pods_on(server, "n1") | pods_on(server, "n2")) == 1)
     time.sleep(0.3)
     assert len(pods_on(server, "n1") | pods_on(server, "n2")) == 1
     allow(server, "web", 1)
@@ -156,7 +156,7 @@ def test_events_that_cannot_be_written_matter_to_nobody(server: StandaloneApi, d
 
 
 def end_once_told(server: StandaloneApi) -> None:
-    until(lambda: len(asked(server, "create", "events")) == 1)
+    wait_until(lambda: len(asked(server, "create", "events")) == 1)
     remove_pod(server, "p")
 
 
@@ -165,7 +165,7 @@ def come_back(server: StandaloneApi, node: str, times: int, tolerations: tuple[J
 
     def replace() -> None:
         for number in range(times):
-            until(lambda number=number: f"again-{number}" not in pods_on(server, node))  # type: ignore[misc]
+            wait_until(lambda number=number: f"again-{number}" not in pods_on(server, node))  # type: ignore[misc]
             add_pod(server, node, f"again-{number + 1}", owned=RS, tolerations=tolerations)
 
     thread = threading.Thread(target=replace)
@@ -198,6 +198,6 @@ def test_a_pod_that_comes_back_again_and_again_is_left_to_the_reboot(
 
 
 def end_when_alone(server: StandaloneApi, left: str) -> None:
-    until(lambda: pods_on(server, "n1") == {left, "other"})
+    wait_until(lambda: pods_on(server, "n1") == {left, "other"})
     time.sleep(0.3)
     remove_pod(server, "other")

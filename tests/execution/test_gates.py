@@ -127,6 +127,18 @@ def test_checks_that_outlast_the_window_come_too_late(monkeypatch: pytest.Monkey
     assert failed.value.outcome is Outcome.SKIPPED
 
 
+def test_a_wait_that_outlasts_the_window_ends_without_a_reboot() -> None:
+    clock = MovedClock()
+    clock.forward(minutes=1)
+    gates, _notes = gates_of(plan_with(GatePolicy(windows=WindowPolicy(("mon 22:00 1h",)))), clock, GatePorts())
+    context = cast("NodeContext", SimpleNamespace())
+    gates.after_waiting(context, "while users were waited for")
+    clock.forward(minutes=60)
+    with pytest.raises(NodeFailure, match="given back: the window closed while users were waited for") as failed:
+        gates.after_waiting(context, "while users were waited for")
+    assert failed.value.outcome is Outcome.ABORTED
+
+
 def test_only_what_fits_by_the_plans_own_estimate_is_begun() -> None:
     clock = MovedClock()
     clock.forward(minutes=1)

@@ -52,7 +52,7 @@ def test_answer(name: str) -> None:
         assert {key: getattr(observation, key) for key in case["failure"]} == case["failure"]
         return
     assert isinstance(observation, HostFacts), observation
-    got = msgspec.to_builtins(observation)
+    got = msgspec.json.decode(msgspec.json.encode(observation))
     expected = case["expect"]
     update = expected.get("update", {})
     assert {key: got["update"][key] for key in update} == update

@@ -66,5 +66,6 @@ def test_applying_takes_all_that_planning_takes() -> None:
     assert str(Right("get", "", "configmaps", "", "ns", "one")) == "get configmaps one in namespace ns"
     ours = [right for right in apply_rights("ns") if right.resource in ("leases", "configmaps")]
     assert {right.namespace for right in ours} == {"ns"}
-    assert {right.name for right in ours if right.verb != "create"} == {"node-rollout", "node-rollout-memory"}
+    names = {"node-rollout", "node-rollout-memory", "node-rollout-fleetlock"}
+    assert {right.name for right in ours if right.verb != "create"} == names
     assert {right.name for right in ours if right.verb == "create"} == {""}

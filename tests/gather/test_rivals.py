@@ -27,6 +27,13 @@ def locked(lock: object, key: str = LOCK, name: str = "kured") -> Json:
     return found
 
 
+def ours(name: str, *, image: str) -> Json:
+    """A FleetLock server of this program, of whatever name and image."""
+    made = workload(name, image=image)
+    made["spec"]["template"]["spec"]["containers"][0]["args"] = ["fleetlock", "--listen", ":9090"]
+    return made
+
+
 def found(
     tmp_path: Path, *, deployments: tuple[Json, ...] = (), daemon_sets: tuple[Json, ...] = (), plans: int | None = None
 ) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
@@ -56,6 +63,16 @@ def found(
         (workload("updates", labels={"app": "flatcar-linux-update-operator"}), "fluo"),
         (workload("updates", labels={"app.kubernetes.io/name": "flatcar-linux-update-operator"}), "fluo"),
         (workload("flatcar-linux-update-operator", replicas=1), "fluo"),
+        (workload("reboot-controller"), "cro"),
+        (workload("reboots", image="jamiehannaford/reboot-controller"), "cro"),
+        (workload("reboot-manager"), "krm"),
+        (workload("reboots", image="jasonn3/kubernetes_reboot_manager:latest"), "krm"),
+        (workload("fleetlock"), "fleetlock"),
+        (workload("locks", image="quay.io/poseidon/fleetlock:v0.4.0"), "fleetlock"),
+        (workload("locks", image="quay.io/coreos/airlock:main"), "fleetlock"),
+        (workload("airlock", image="airlock/microgateway:4"), None),
+        (workload("fleetlock", labels={"app.kubernetes.io/name": "node-rollout"}), None),
+        (ours("fleetlock", image="registry:5000/ops/tools:1"), None),
         (workload("flatcar-linux-update-operator", replicas=0), None),
         (workload("flatcar-linux-update-operator-docs"), None),
         (workload("web", image="nginx:1", labels={"app": "web"}), None),

@@ -84,7 +84,7 @@ def test_no_compiler_no_installer_and_nothing_of_the_lab(inside: Run, image: Ima
     packages = {
         path.name.split("-")[0] for path in image.root.glob("opt/rollout/lib/python3*/site-packages/*.dist-info")
     }
-    assert {"ansible_core", "ansible_runner", "apprise", "paramiko", "node_rollout"} <= packages
+    assert {"aiohttp", "ansible_core", "ansible_runner", "apprise", "paramiko", "node_rollout"} <= packages
     assert not packages & {"asyncssh", "jsonpatch", "pip", "hatchling", "pytest"}
 
 

@@ -14,8 +14,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+EXTRAS = PROJECT["project"]["optional-dependencies"]
 ASKED_FOR = {
-    "requirements.lock": [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["notify"]],
+    "requirements.lock": [*PROJECT["project"]["dependencies"], *EXTRAS["notify"], *EXTRAS["fleetlock"]],
     "build.lock": PROJECT["build-system"]["requires"],
     "release.lock": PROJECT["dependency-groups"]["release"],
 }
@@ -36,6 +37,8 @@ def test_what_is_asked_for_is_locked_with_hashes(name: str) -> None:
 def test_nothing_of_the_lab_is_locked_for_the_image() -> None:
     text = (ROOT / ".ci" / "requirements.lock").read_text()
     locked = {package for package, _, _ in _ENTRY.findall(text)}
-    # aiohttp is among kubernetes' own dependencies
-    lab = {canonicalize_name(Requirement(line).name) for line in PROJECT["project"]["optional-dependencies"]["lab"]}
-    assert not locked & (lab - {"aiohttp"})
+    lab, served = (
+        {canonicalize_name(Requirement(line).name) for line in EXTRAS[name]} for name in ("lab", "fleetlock")
+    )
+    assert not locked & (lab - served)
+    assert served <= locked

@@ -4,6 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
 from rollout.model.quantity import Count, Duration
@@ -34,6 +35,7 @@ STRICT = Policy(
     reboot_command="digest",
     ramp=(Count(1), Count(10, percent=True)),
     exclude_from_load_balancers=Duration(30),
+    courtesy=CourtesyPolicy(Duration(1), Duration(2), Duration(3), wall=True),
     gates=GatePolicy(
         windows=WindowPolicy(("01:00 1h",), fit=True),
         hooks=HookPolicy(before=("a/b",), after=("c/d",), prefix="p/"),

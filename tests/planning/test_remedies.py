@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from rollout.model.cluster import Pod, PodPhase
+from rollout.model.host import LoggedInUser
 from rollout.model.memory import NO_MEMORY
 from rollout.model.plan import BlockerKind, RolloutPlan, WarningKind
 from rollout.model.policy import DrainPolicy, Policy
@@ -16,7 +17,7 @@ from rollout.model.rivals import Coordinator
 from rollout.planning.memory import Ended, noted
 from rollout.planning.plan import PlanInputs, build_plan
 from tests.docs.reference import TABLES
-from tests.planning.builders import NOW, budget, inputs, node, pod
+from tests.planning.builders import NOW, budget, facts, inputs, node, pod
 
 HOSTNAME = "kubernetes.io/hostname"
 NODES = [node(name, labels={HOSTNAME: name}) for name in ("w-1", "w-2")]
@@ -92,6 +93,10 @@ WARNINGS = {
     WarningKind.FITS_NOWHERE: (with_pods(pinned("web-0")), ("make room",)),
     WarningKind.FAILED_RECENTLY: (failed_before(), ("not tried again before",)),
     WarningKind.VERSION_HELD: (failed_before(include_held=True), ("as asked for", "is held")),
+    WarningKind.LOGGED_IN: (
+        inputs(NODES, observations={"w-1": facts("w-1", users=(LoggedInUser("core", "pts/0"),))}),
+        ("1 user logged in", "--wait-for-users", "core (pts/0)"),
+    ),
     WarningKind.ALL_REPLICAS: (with_pods(WEB, pod("web-1", "w-1")), ("spread them", "give it a budget")),
 }
 OF_PODS = {

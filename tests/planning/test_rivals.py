@@ -26,7 +26,7 @@ def with_coordinator(found: Coordinator, policy: Policy) -> RolloutPlan:
     return build_plan(replace(made, snapshot=replace(made.snapshot, coordinators=(found,))))
 
 
-@pytest.mark.parametrize("rival", [name for name in RIVALS if name != "locksmithd"])
+@pytest.mark.parametrize("rival", [name for name in RIVALS if name not in ("locksmithd", "zincati")])
 def test_each_coordinator_blocks_and_names_the_way_out_unless_it_is_ignored(rival: str) -> None:
     found = Coordinator(rival, "Deployment", "ops", "its-name")
     (blocker,) = with_coordinator(found, Policy()).blockers
@@ -64,6 +64,22 @@ MARKS = [
     ("cluo", {"labels": {CLUO + "before-reboot": "true"}}),
     ("cluo", {"labels": {CLUO + "after-reboot": "true"}}),
     ("kured", {"annotations": {"weave.works/kured-reboot-in-progress": "2026-01-01T00:00:00Z"}}),
+    ("cro", {"annotations": {"reboot-agent.v1.demo.local/reboot": ""}}),
+    ("cro", {"annotations": {"reboot-agent.v1.demo.local/reboot-in-progress": ""}}),
+    ("krm", {"annotations": {"rebootmanager/status": "Rebooting"}}),
+    (
+        "kured",
+        {
+            "annotations": {
+                "weave.works/kured-reboot-in-progress": "2026-02-02T00:00:00Z",
+                "node-rollout.dev/run": "0123456789abcdef",
+                "node-rollout.dev/phase": "failed",
+                "node-rollout.dev/boot-id-before": "b1",
+                "node-rollout.dev/replaced": '{"annotations":{"weave.works/kured-reboot-in-progress":'
+                '["2026-01-01T00:00:00Z",null]}}',
+            }
+        },
+    ),
 ]
 NO_MARKS = [
     {
@@ -75,6 +91,17 @@ NO_MARKS = [
     },
     {"labels": {FLUO + "before-reboot": "false", FLUO + "reboot-needed": "true", FLUO + "group": "stable"}},
     {"annotations": {"weave.works/kured-most-recent-reboot-needed": "2026-01-01T00:00:00Z"}},
+    {"annotations": {"rebootmanager/status": "Ready", "reboot-agent.v1.demo.local/reboot-needed": ""}},
+    {
+        "annotations": {
+            "weave.works/kured-reboot-in-progress": "2026-01-01T00:00:00Z",
+            "node-rollout.dev/run": "0123456789abcdef",
+            "node-rollout.dev/phase": "failed",
+            "node-rollout.dev/boot-id-before": "b1",
+            "node-rollout.dev/replaced": '{"annotations":{"weave.works/kured-reboot-in-progress":'
+            '["2026-01-01T00:00:00Z",null]}}',
+        }
+    },
     {
         "labels": {FLUO + "before-reboot": "true"},
         "annotations": {
@@ -122,6 +149,16 @@ def test_locksmithd_keeps_its_host_out_unless_it_is_ignored() -> None:
     assert planned(made)[1] == [("w-1", "rival")]
     assert "mask --now locksmithd" in build_plan(made).excluded[0].message
     assert planned(inputs(nodes, observations=observed, policy=ignoring("locksmithd")))[1] == []
+
+
+@pytest.mark.parametrize(("strategy", "is_out"), [("immediate", True), ("periodic", True), ("fleet_lock", False)])
+def test_zincati_keeps_its_host_out_unless_it_asks_before_or_is_ignored(strategy: str, *, is_out: bool) -> None:
+    observed, nodes = {"w-1": facts("w-1", zincati=strategy)}, [node("w-1"), node("w-2")]
+    made = inputs(nodes, observations=observed)
+    assert planned(made)[1] == ([("w-1", "rival")] if is_out else [])
+    assert planned(inputs(nodes, observations=observed, policy=ignoring("zincati")))[1] == []
+    if is_out:
+        assert strategy in build_plan(made).excluded[0].message
 
 
 def test_only_known_names_can_be_ignored() -> None:

@@ -36,6 +36,8 @@ STATUS_FIELDS = [
     "failures",
     "retry_after",
     "deferred",
+    "group",
+    "users",
 ]
 
 

@@ -61,6 +61,29 @@ def plain(events: Iterable[tuple[float, StepEvent]]) -> list[str]:
     return [line[9:] for line in stream.getvalue().splitlines()]
 
 
+def test_plain_lines_tell_at_once_what_a_node_waits_for_before_its_reboot() -> None:
+    def step(phase: Phase, detail: str = "") -> NodeStep:
+        return NodeStep(AT, "node-1", phase, detail)
+
+    waiting = "waiting for core (pts/0) to log out, 1h at most"
+    told = plain(
+        [
+            (0, step(Phase.CORDONED)),
+            (0, step(Phase.CORDONED, "waiting 1m before its drain (--drain-delay)")),
+            (60, step(Phase.DRAINED)),
+            *((61 + number, step(Phase.DRAINED, waiting)) for number in range(20)),
+            (81, step(Phase.DRAINED, "waiting for ada (tty1) to log out, 1h at most")),
+        ]
+    )
+    assert [line.partition("node-1: ")[2] for line in told] == [
+        "cordoned",
+        "cordoned, waiting 1m before its drain (--drain-delay)",
+        "drained",
+        f"drained, {waiting}",
+        "drained, waiting for ada (tty1) to log out, 1h at most",
+    ]
+
+
 def test_plain_lines_leave_out_what_only_moves() -> None:
     def step(phase: Phase, detail: str = "") -> NodeStep:
         return NodeStep(AT, "node-1", phase, detail)

@@ -1,6 +1,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from rollout.model.courtesy import Compat, CourtesyPolicy
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
@@ -84,3 +85,25 @@ def test_a_plan_that_is_refused_says_so_at_its_end() -> None:
     assert blocked_text(of_two) == ("BLOCKED: apply refuses, 2 nodes, see above",)
     of_start = plan(blockers=(replace(blocker(), node=""),))
     assert blocked_text(of_start) == ("BLOCKED: apply refuses, see above",)
+
+
+def test_what_is_done_for_people_and_programs_is_told() -> None:
+    courtesy = CourtesyPolicy(
+        drain_delay=Duration(60),
+        wait_for_users=Duration(1800),
+        wall=True,
+        pre_reboot_node_labels=("maintenance=true",),
+        post_reboot_node_labels=("maintenance=false",),
+        annotate_compat=(Compat.FLUO, Compat.KURED),
+    )
+    lines = [line.split(maxsplit=1)[1] for line in told(Policy(courtesy=courtesy)) if line.startswith("  courtesy")]
+    assert lines == [
+        "drain delayed by 1m",
+        "logged-in users are told and waited for, 30m at most",
+        "labels from the cordon on: maintenance=true",
+        "labels at the end: maintenance=false",
+        "annotated as by fluo, kured",
+    ]
+    assert not any("! weaker" in line for line in told(Policy(courtesy=courtesy)))
+    (only_told,) = [line for line in told(Policy(courtesy=CourtesyPolicy(wall=True))) if "courtesy" in line]
+    assert only_told.endswith("logged-in users are told and not waited for")

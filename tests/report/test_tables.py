@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 
 from rollout.execution.rollout.rehearsal import Rehearsal
+from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
 from rollout.model.plan import PlanSummary, PlanWarning
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
@@ -116,3 +117,15 @@ def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
     text = status_text([cordoned, WAITING], under_way={"node-1": "rebooting, wave 3 of 6"})
     assert "rebooting, wave 3 of 6" in text
     assert "left-cordoned" not in text
+
+
+def test_status_counts_users_and_names_them_where_it_is_wide() -> None:
+    there = replace(WAITING, group="stable", users=(LoggedInUser("core", "pts/0"), LoggedInUser("ada", "tty1")))
+    nobody = replace(WAITING, node="node-3", users=())
+    text = status_text([there, SILENT, nobody], wide=True)
+    header, first, second, third, _, total = text.splitlines()
+    assert header.split()[-3:] == ["GROUP", "USERS", "NOTE"]
+    assert "stable   core (pts/0), ada (tty1)" in first
+    assert (second.split()[6:8], third.split()[-2:]) == (["-", "?"], ["-", "-"])
+    assert total.endswith(" 2 users logged in on 1 node.")
+    assert "GROUP" not in status_text([there])

@@ -237,6 +237,13 @@ WEAKER: dict[str, Any] = {
     "gates.health_checks": 1,
     "gates.soak": None,
     "gates.ignored_rivals": ("kured",),
+    "courtesy.drain_delay": None,
+    "courtesy.reboot_delay": None,
+    "courtesy.wait_for_users": None,
+    "courtesy.wall": None,
+    "courtesy.pre_reboot_node_labels": ("a=b",),
+    "courtesy.post_reboot_node_labels": ("a=b",),
+    "courtesy.annotate_compat": None,
     "pools": (Pool("web", "tier=web", reboot_idle=True),),
 }
 

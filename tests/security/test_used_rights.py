@@ -7,6 +7,7 @@ stands in the lab's log, and is compared with them both ways.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ import typer.main
 from rollout.adapters.kube.api import connect
 from rollout.cli.main import app
 from rollout.errors import ExitCode
+from rollout.gather.cluster.rights import adopt_rights
 from rollout.lab.api.access import Grant, grants_of
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
+from rollout.model.marks import LEASE_NAMESPACE
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start
-from tests.used_rights import single, unprinted, used
+from tests.used_rights import granted, single, unprinted, used
 
 SCENARIO = Path(__file__).with_name("rights.yaml")
 Run = Callable[..., Ended]
@@ -33,7 +38,25 @@ QUIET = (
     *(("pause", "worker-1"), ("unpause", "worker-1"), ("pause", "--all"), ("unpause", "--all")),
     *(("release", "--all"), ("status", "--run"), ("history",), ("resume", "--yes"), ("abort", "--yes")),
     ("known-hosts", "--out", "known_hosts", "--yes"),
+    ("fleetlock", "status"),
 )
+# Of a FleetLock server that is gone: an abort frees it.
+SLOT: Json = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "node-rollout-fleetlock", "namespace": "kube-system"},
+    "data": {
+        "slots.json": json.dumps(
+            {
+                "format_version": "1.0",
+                "held": [
+                    {"group": "default", "node": "worker-1", "node_uid": "u", "id": "i"}
+                    | {"run": "fleetlock-1", "since": "2026-11-23T01:00:00Z", "boot_id": "b"}
+                ],
+            }
+        )
+    },
+}
 
 
 def printed(run: Run, *arguments: str) -> tuple[Grant, ...]:
@@ -81,6 +104,7 @@ def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: P
     assert sum(lab.scoreboard().reboots.values()) == 4
     kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", *QUICK)
     assert run("status", "--run").code == ExitCode.OK
+    lab.call(lambda: lab.store.create(CONFIGMAPS, SLOT))
     assert run("abort", "--yes", *QUICK).code == ExitCode.OK
     assert_used_is_printed(lab, grants)
 
@@ -96,6 +120,23 @@ def test_pods_are_deleted_only_where_that_was_asked_for(lab: Lab, run: Run) -> N
     acts = used(lab)
     assert any((act.verb, act.resource) == ("delete", "pods") for act in acts)
     assert [act for act in acts if not any(grant.covers(act) for grant in deleting)] == []
+
+
+def test_adopt_takes_the_rights_that_it_names_and_no_other(start_lab: StartLab, tmp_path: Path) -> None:
+    """They are printed by no manifest: no unattended run cleans up after another system."""
+    lab = start_lab("leftovers")
+    grants = tuple(granted(adopt_rights(LEASE_NAMESPACE)))
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    ended = end_of(start(tmp_path, lab.environment, ("adopt", "--yes")))
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert [act for act in used(lab) if not any(grant.covers(act) for grant in grants)] == []
+    for right in (("patch", "daemonsets"), ("delete", "leases")):
+        lab = start_lab("leftovers")
+        fewer = tuple(grant for grant in grants if (grant.verbs[0], grant.resources[0]) != right)
+        lab.call(partial(setattr, lab.api.access, "grants", fewer))
+        refused = end_of(start(tmp_path, lab.environment, ("adopt", "--yes")))
+        assert (refused.code, " ".join(right) in refused.stderr) == (ExitCode.ERROR, True), refused.stderr
+        assert "fluo" in end_of(start(tmp_path, lab.environment, ("adopt", "--dry-run"))).stdout
 
 
 def test_what_is_not_printed_is_found(lab: Lab) -> None:
@@ -118,7 +159,7 @@ def test_the_lock_may_be_elsewhere(run: Run) -> None:
 def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
     commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-    played = {arguments[0] for arguments in QUIET} | {"operate", "apply"}
+    played = {arguments[0] for arguments in QUIET} | {"operate", "apply", "adopt"}
     without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "report", "help", "reboot", "drain"}
     assert commands - played == without_cluster
 

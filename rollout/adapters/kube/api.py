@@ -5,6 +5,7 @@ Retrying is the caller's too, who knows the deadline; only a kept connection tha
 here, because that says nothing about the server.
 """
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -33,6 +34,8 @@ from rollout.ports import Query
 USER_AGENT = f"rollout/{__version__}"
 DEFAULT_PAGE = "500"
 
+_LOG = logging.getLogger("rollout.api")
+_READABLE = "=/,!:"
 _UNAUTHORIZED = 401
 _SUCCESS = range(200, 300)
 _CHUNK = 1 << 16
@@ -60,6 +63,11 @@ class _Request:
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
+
+    def named(self) -> str:
+        """The request for the log: a page's token is long, and says nothing."""
+        query = {**self.query, **({"continue": "more"} if "continue" in self.query else {})}
+        return f"{self} ?{urlencode(query, safe=_READABLE)}" if query else str(self)
 
     def url(self, server: str) -> str:
         return f"{server}{self.path}" + (f"?{urlencode(self.query)}" if self.query else "")
@@ -242,16 +250,23 @@ class KubeApi:
             return self._transmit(session, request)
 
     def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
-        return session.pool.request(
-            request.method,
-            request.url(session.server),
-            body=None if request.body is None else msgspec.json.encode(request.body),
-            headers={**request.headers(), **session.credentials()},
-            timeout=urllib3.Timeout(connect=self._timeouts.connect, read=request.read_timeout),
-            retries=False,
-            redirect=False,
-            preload_content=False,
-        )
+        headers, begun = {**request.headers(), **session.credentials()}, time.monotonic()
+        try:
+            response = session.pool.request(
+                request.method,
+                request.url(session.server),
+                body=None if request.body is None else msgspec.json.encode(request.body),
+                headers=headers,
+                timeout=urllib3.Timeout(connect=self._timeouts.connect, read=request.read_timeout),
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            _LOG.debug("%s: %s, %.0f ms", request.named(), type(error).__name__, (time.monotonic() - begun) * 1000)
+            raise
+        _LOG.debug("%s: %d, %.0f ms", request.named(), response.status, (time.monotonic() - begun) * 1000)
+        return response
 
     def _refusal(self, response: urllib3.BaseHTTPResponse, request: _Request) -> ApiError:
         try:

@@ -4,6 +4,7 @@ A thread a destination, so that one that hangs holds up no other. Threads are da
 with the process.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from rollout.adapters.notify.destination import DeliveryError, Destination, deli
 from rollout.model.notification import AnyNote
 from rollout.model.text import counted
 
+_LOG = logging.getLogger("rollout.notify")
 # What a destination that hangs leaves waiting; the rest is dropped, and counted.
 _MOST_WAITING = 100
 # Seconds before each attempt.
@@ -95,7 +97,9 @@ class _Lane:
                 if error.final:
                     break
             else:
+                _LOG.debug("%s was sent to %s", type(note).__name__, self._destination.name)
                 return
+            _LOG.debug("%s to %s: %s", type(note).__name__, self._destination.name, trouble)
         self._complain(trouble)
 
     def _ended(self) -> None:

@@ -4,6 +4,7 @@ Each reads a task from its input, writes an answer a host to its output, and end
 the process that began it.
 """
 
+import logging
 import os
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from rollout.gather.hosts.side_by_side import Answer
 from rollout.model.host import Host
 from rollout.ports import CommandResult
 
+_LOG = logging.getLogger("rollout.ssh")
 # Below this, a process takes longer to begin than the hosts to answer.
 _HOSTS_A_WORKER = 250
 # Each takes some 40 MB.
@@ -100,11 +102,13 @@ def in_processes(
     tasks = [message_of(Task(settings, share, command, timeout, each)) for share in shares]
     begun = [_Worker(task, answers) for task in tasks]
     missing = dict(hosts)
+    _LOG.info("%d hosts are asked by %d processes", len(hosts), workers)
     try:
         for answer in _until_all_end(answers, workers):
             missing.pop(answer[0])
             yield answer
         if missing:
+            _LOG.info("%d hosts are asked again, here: their processes ended before them", len(missing))
             yield from ask_here(missing)
     finally:
         for worker in begun:

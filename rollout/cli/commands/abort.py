@@ -53,7 +53,7 @@ def abort(
 
     connections = gather.connect(cluster, Selection(), ssh)
     unfinished = gather.find_unfinished(connections, lease.lease_namespace, deferred=True)
-    if unfinished is None:
+    if unfinished is None and not gather.has_slots(connections, lease.lease_namespace):
         show("null" if general.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
@@ -61,7 +61,7 @@ def abort(
         show(abort_text(unfinished))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))
-        nodes = counted(len(unfinished.begun) + len(unfinished.failed), "node")
+        nodes = counted(len((*unfinished.begun, *unfinished.failed)) if unfinished else 0, "node")
         consent.ask(f"Undo this rollout on {nodes} of {where}")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
     note_abort(aborted)
@@ -75,14 +75,16 @@ def _undo(
     """Undo it, telling each node's end on standard error."""
     from rollout.cli import wiring
     from rollout.cli.stages import execute, gather
+    from rollout.execution.base.reporting import Observers
     from rollout.execution.rollout.abort import abort as undo
     from rollout.execution.rollout.ports import Ports
+    from rollout.report.event_log import EventLog
     from rollout.report.observers import Unfailing
     from rollout.report.plain import PlainLines
 
     targets = gather.ask_named(gather.read_nodes(connections), (), connections, ssh)
     options = execute.run_options(len(targets.selected), ssh, lease, lock)
-    observer = Unfailing(PlainLines(sys.stderr))
+    observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
     ports = Ports(connections.api, connections.shell, wiring.system_clock(), observer)
     return undo(targets.hosts, ports, options, wait=wait)
 
@@ -91,13 +93,9 @@ def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
     """Tell what came of it."""
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_line
-    from rollout.report.unfinished import aborted_text
+    from rollout.report.unfinished import abort_document, aborted_text
 
-    if not as_json:
+    if as_json:
+        show_bytes(json_line(abort_document(aborted)))
+    else:
         show(aborted_text(aborted))
-        return
-    left = [{"node": name, "message": why} for name, why in aborted.left_cordoned.items()]
-    left += [{"node": name, "message": why} for name, why in aborted.left_tainted.items()]
-    show_bytes(
-        json_line({"run": aborted.run, "reverted": aborted.reverted, "untainted": aborted.untainted, "left": left})
-    )

@@ -55,7 +55,7 @@ def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
-        show(doctor_text(checks, every=general.verbose, width=general.width))
+        show(doctor_text(checks, every=bool(general.verbose), width=general.width))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
 

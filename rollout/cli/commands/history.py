@@ -37,7 +37,11 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
     if general.as_json:
         show_bytes(json_document(chosen or histories))
     else:
-        show(timeline_text(chosen, details=general.verbose) if chosen else history_text(histories, width=general.width))
+        show(
+            timeline_text(chosen, details=bool(general.verbose))
+            if chosen
+            else history_text(histories, width=general.width)
+        )
 
 
 def _histories(file: Path | None) -> "list[RunHistory]":

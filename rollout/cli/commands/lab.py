@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.lab import NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
 
 if TYPE_CHECKING:
     from rollout.lab.scenario import Scenario
@@ -50,6 +50,7 @@ def up(
         typer.Option("--dir", metavar="DIR", help="Where kubeconfig, inventory, known_hosts, key and env are written."),
     ] = Path("rollout-lab"),
     speed: SpeedOption = 1.0,
+    fleetlock: FleetLockOption = "",
 ) -> None:
     """Start a simulated cluster and serve it until Ctrl-C.
 
@@ -65,7 +66,7 @@ def up(
 
         require_libraries()
         from rollout.lab.foreground import serve
-    loaded = _scenario(scenario, nodes)
+    loaded = _scenario(scenario, nodes, fleetlock)
 
     def ready(environment: dict[str, str]) -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
@@ -95,9 +96,10 @@ def scenarios() -> None:
         show(f"{name.ljust(width)}  {load_scenario(name).description}")
 
 
-def _scenario(name: str, nodes: int | None) -> "Scenario":
-    from rollout.lab.hostplan import scale
+def _scenario(name: str, nodes: int | None, fleetlock: str) -> "Scenario":
+    from rollout.lab.hostplan import scale, with_fleetlock
     from rollout.lab.scenario import load_scenario
 
     loaded = load_scenario(name)
-    return loaded if nodes is None else scale(loaded, nodes)
+    scaled = loaded if nodes is None else scale(loaded, nodes)
+    return with_fleetlock(scaled, fleetlock) if fleetlock else scaled

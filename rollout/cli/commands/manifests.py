@@ -1,6 +1,6 @@
 """`rollout manifests`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +12,11 @@ from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.manifests import Format, ManifestOptions
 from rollout.cli.options.metrics import ListenOptions
 from rollout.errors import InputError, UsageError
-from rollout.manifests.installation import Access, Kind
+from rollout.manifests.installation import FLEETLOCK_NAME, Access, Kind
 
 if TYPE_CHECKING:
     from rollout.cli.stages.pod_settings import PodSettings
-    from rollout.manifests.installation import Files, Installation, Listen, Times
+    from rollout.manifests.installation import Files, Installation, Listen, Service, Times
 
 KindArgument = Annotated[Kind, typer.Argument(help="What to install; roles prints the roles alone.")]
 
@@ -26,6 +26,10 @@ _MINUTE = 60
 _DEADLINE = 6 * 3600
 # What the API server takes, and what kubectl can keep beside it as the state that it applied last.
 _MOST_BYTES, _MOST_APPLIED_BYTES = 1 << 20, 1 << 17
+# Where an option comes from, in click's words.
+_TYPED = "COMMANDLINE"
+_OF_FLEETLOCK = ("replicas", "tls_secret", "cluster_ip", "hosts_network")
+_OF_OTHERS = ("known_hosts", "ssh_secret", "schedule", "time_zone", "active_deadline", "every", "metrics_listen")
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the operator may have written
 
 
@@ -37,10 +41,11 @@ def manifests(
     general: GeneralOptions,
     kind: KindArgument = Kind.CRONJOB,
 ) -> None:
-    """Print what runs `rollout operate` in the cluster, for kubectl apply: account, roles, settings, workload.
+    """Print what runs rollout in the cluster, for kubectl apply: account, roles, settings, workload.
 
-    The settings file and known_hosts are checked and go into a ConfigMap. The roles hold the rights that are used, and
-    no others. The SSH key stays where it is: make the Secret yourself.
+    cronjob, deployment and job run `rollout operate`; fleetlock runs the server that hosts with Zincati ask. The
+    settings file and known_hosts are checked and go into a ConfigMap. The roles hold the rights that are used, and no
+    others. The SSH key stays where it is: make the Secret yourself.
 
     \b
     Examples:
@@ -48,15 +53,17 @@ def manifests(
       rollout manifests deployment --image ... --known-hosts known_hosts --config rollout.toml
       rollout manifests --image ... --known-hosts known_hosts --format kustomize --out deploy/
       rollout manifests --image ... --known-hosts known_hosts --format helm --out chart/
+      rollout manifests fleetlock --image ... --cluster-ip 10.96.0.15 --tls-secret fleetlock-tls
       rollout manifests roles
     """
     from rollout.cli.stages.pod_settings import read_pod_settings
     from rollout.cli.terminal import say
 
-    settings = read_pod_settings(call)
-    source = call.get_parameter_source("lease_namespace")
-    is_given = source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
-    lock = lease.lease_namespace if is_given else settings.values["lease_namespace"]
+    _refuse_others(call, kind)
+    settings = read_pod_settings(call, "fleetlock" if kind is Kind.FLEETLOCK else "operate")
+    lock = lease.lease_namespace if _is_given(call, "lease_namespace") else settings.values["lease_namespace"]
+    if kind is Kind.FLEETLOCK and not _is_given(call, "name"):
+        options = replace(options, name=FLEETLOCK_NAME)
     installation = replace(_installation(kind, options, lock, settings), listen=_listen(kind, metrics, settings))
     if options.format is not Format.YAML:
         _write_files(installation, options.format, options.out)
@@ -64,6 +71,20 @@ def manifests(
         _print(installation, options, as_json=general.as_json)
     for line in _next_steps(installation, options):
         say(line)
+
+
+def _is_given(call: typer.Context, parameter: str) -> bool:
+    source = call.get_parameter_source(parameter)
+    return source is not None and source.name in (_TYPED, "ENVIRONMENT")
+
+
+def _refuse_others(call: typer.Context, kind: Kind) -> None:
+    """`UsageError` for a flag that this kind would ignore, and the operator might count on."""
+    others = _OF_OTHERS if kind is Kind.FLEETLOCK else _OF_FLEETLOCK
+    sources = {name: call.get_parameter_source(name) for name in others}
+    ignored = [f"--{name.replace('_', '-')}" for name, source in sources.items() if source and source.name == _TYPED]
+    if ignored:
+        raise UsageError(f"{kind} has no {', '.join(ignored)}", hint="Drop the flags that are for another kind.")
 
 
 def _installation(
@@ -76,6 +97,7 @@ def _installation(
         options.namespace,
         lease_namespace,
         disable_eviction=options.disable_eviction or settings.policy.drain.disable_eviction,
+        serves=kind is Kind.FLEETLOCK,
     )
     if kind is not Kind.ROLES and not options.image:
         raise UsageError(
@@ -83,13 +105,21 @@ def _installation(
             hint="Build and push your own: docker build -t REGISTRY/node-rollout:TAG . && docker push "
             "REGISTRY/node-rollout:TAG; then --image REGISTRY/node-rollout:TAG.",
         )
-    return Installation(kind, options.image, access, _files(kind, options, settings), _times(options, settings))
+    times = _times(kind, options, settings)
+    return Installation(kind, options.image, access, _files(kind, options, settings), times, service=_service(options))
+
+
+def _service(options: ManifestOptions) -> "Service":
+    from rollout.manifests.installation import Service
+
+    networks = tuple(options.hosts_network or ())
+    return Service(options.replicas, tls_secret=options.tls_secret, cluster_ip=options.cluster_ip, networks=networks)
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
     from rollout.manifests.installation import Files
 
-    known_hosts = "" if kind is Kind.ROLES else _known_hosts(options.known_hosts)
+    known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)
     size = len(settings.text.encode()) + len(known_hosts.encode())
     if size > _MOST_BYTES:
         raise InputError(
@@ -122,10 +152,13 @@ def _known_hosts(file: Path | None) -> str:
     return text
 
 
-def _times(options: ManifestOptions, settings: "PodSettings") -> "Times":
+def _times(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Times":
     from rollout.manifests.installation import Times
     from rollout.planning.grace import slowest_node_seconds
 
+    if kind is Kind.FLEETLOCK:
+        # a drain goes on by any other replica
+        return Times(options.schedule, options.time_zone, 0, 0, _MINUTE)
     grace = -(-(slowest_node_seconds(settings.policy) + _MARGIN_SECONDS) // _MINUTE) * _MINUTE
     every = options.every or settings.values["every"]
     deadline = options.active_deadline or settings.values["active_deadline"] or _DEADLINE
@@ -137,8 +170,8 @@ def _listen(kind: Kind, metrics: ListenOptions, settings: "PodSettings") -> "Lis
     from rollout.adapters.metrics_server import parsed_address
     from rollout.manifests.installation import Listen
 
-    address = metrics.metrics_listen or settings.values["metrics_listen"]
-    if kind is not Kind.DEPLOYMENT or not address:
+    address = (metrics.metrics_listen or settings.values["metrics_listen"]) if kind is Kind.DEPLOYMENT else ""
+    if not address:
         return Listen()
     host, port = parsed_address(address)
     return Listen(address, port, is_reachable=host in _EVERYWHERE)
@@ -193,11 +226,30 @@ def _next_steps(installation: "Installation", options: ManifestOptions) -> Seque
     what = f"-k {options.out}" if options.out else "-f -"
     apply = [f"next: kubectl apply {side}{what}"] if options.out or side else []
     if options.format is Format.HELM:
-        apply = [f"next: helm install {options.name} {options.out} --namespace {namespace} --create-namespace"]
+        apply = [
+            f"next: helm install {installation.access.name} {options.out} --namespace {namespace} --create-namespace"
+        ]
     local = f"{options.image} names no registry: load it on every node, for it is not pulled"
-    key = f"{options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
+    key = f"generic {options.ssh_secret} --type=kubernetes.io/ssh-auth --from-file={SSH_KEY}=FILE"
+    secrets = [f"tls {options.tls_secret} --cert=FILE --key=FILE"] if options.tls_secret else []
     return (
         *(() if names_registry(options.image) else (f"warning: {local}",)),
         *apply,
-        f"next, where there is none yet: kubectl -n {namespace} create secret generic {key}",
+        *(
+            f"next, where there is none yet: kubectl -n {namespace} create secret {secret}"
+            for secret in (secrets if installation.kind is Kind.FLEETLOCK else [key])
+        ),
+        *(_hosts_steps(installation) if installation.kind is Kind.FLEETLOCK else ()),
     )
+
+
+def _hosts_steps(installation: "Installation") -> Iterator[str]:
+    """How hosts come to ask, and who else can."""
+    service, access = installation.service, installation.access
+    if not service.networks:
+        yield "warning: every pod can ask for a node's drain; --hosts-network CIDR lets hosts alone ask"
+    where = service.cluster_ip or "ADDRESS"
+    host = f"[{where}]" if ":" in where else where
+    asked = f"kubectl -n {access.namespace} get service {access.name}"
+    known = "" if service.cluster_ip else f" (ADDRESS: {asked})"
+    yield f"next, for the hosts: rollout fleetlock zincati --url {service.scheme}://{host}/{known}"

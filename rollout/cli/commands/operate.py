@@ -103,9 +103,7 @@ def _refuse_what_persons_decide(local: LocalGateOptions, policy: PolicyOptions) 
         raise UsageError("--include-held is a person's decision, and operate runs unattended", hint=hint)
 
 
-def _operate(
-    call: typer.Context, settings: "PassSettings", pace: PaceOptions, meter: "Meter", *, verbose: bool
-) -> None:
+def _operate(call: typer.Context, settings: "PassSettings", pace: PaceOptions, meter: "Meter", *, verbose: int) -> None:
     from rollout.cli import wiring
     from rollout.cli.signals import interrupted_by_signals
     from rollout.cli.stages.notify import News

@@ -123,10 +123,13 @@ def _show(names: Sequence[str], standing: "Pause", *, everything: bool, as_json:
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.model.text import printable, shortened
+    from rollout.report.document_types import PauseReport
 
     if as_json:
-        fields = {"by": standing.by, "at": standing.at, "reason": standing.reason, "until": standing.until}
-        show_bytes(json_document({"all": everything, "nodes": names, **fields}))
+        of_nodes = PauseReport(
+            all=everything, nodes=names, by=standing.by, at=standing.at, reason=standing.reason, until=standing.until
+        )
+        show_bytes(json_document(of_nodes))
         return
     flag = "--all" if everything else " ".join(names)
     show(
@@ -138,10 +141,11 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.model.text import printable, shortened
+    from rollout.report.document_types import UnpauseReport
 
     of_all = before is not None and before.pause is not None
     if as_json:
-        show_bytes(json_document({"all": of_all, "nodes": ended}))
+        show_bytes(json_document(UnpauseReport(all=of_all, nodes=ended)))
         return
     lines = [f"No longer paused: {shortened(ended)}."] if ended else []
     if before is not None and before.pause is not None:

@@ -45,6 +45,7 @@ def release(
     from rollout.errors import UsageError
     from rollout.model.json_text import json_document
     from rollout.planning.memory import released
+    from rollout.report.document_types import ReleaseReport
 
     versions, nodes = tuple(dict.fromkeys(version or ())), names(node)
     if bool(versions or nodes) == all:
@@ -52,15 +53,13 @@ def release(
     before, after = change_memory(
         cluster, lease.lease_namespace, partial(released, versions=versions, nodes=nodes, everything=all), anew=all
     )
-    gone = {
-        "versions": [name for name in before.versions if name not in after.versions],
-        "nodes": [name for name in before.nodes if name not in after.nodes],
-    }
-    unknown = [name for name in (*versions, *nodes) if name not in {*gone["versions"], *gone["nodes"]}]
+    gone = [name for name in before.versions if name not in after.versions]
+    forgotten = [name for name in before.nodes if name not in after.nodes]
+    unknown = [name for name in (*versions, *nodes) if name not in {*gone, *forgotten}]
     if general.as_json:
-        show_bytes(json_document({**gone, "unknown": unknown}))
+        show_bytes(json_document(ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)))
     else:
-        show(_text(gone["versions"], gone["nodes"], unknown))
+        show(_text(gone, forgotten, unknown))
 
 
 def _text(versions: list[str], nodes: list[str], unknown: list[str]) -> str:

@@ -30,6 +30,7 @@ def show(file: PlanArgument, general: GeneralOptions) -> None:
         terminal.show_bytes(encode_plan(plan))
         return
     now = wiring.system_clock().now()
-    terminal.show("\n".join((plan_text(plan, zones={}, width=general.width, now=now), *blocked_text(plan))))
+    text = plan_text(plan, zones={}, width=general.width, now=now, signs=terminal.is_terminal())
+    terminal.show("\n".join((text, *blocked_text(plan))))
     if plan.waves and not plan.blockers:
         terminal.say(saved_note(str(file)))

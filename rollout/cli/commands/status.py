@@ -38,7 +38,7 @@ def status(
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.stages.remembering import remembered
-    from rollout.cli.terminal import say, show, show_bytes
+    from rollout.cli.terminal import is_terminal, say, show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.planning.eligibility import excluded_by_name
     from rollout.planning.status import node_statuses
@@ -65,7 +65,8 @@ def status(
     if general.as_json:
         show_bytes(json_document(statuses))
     else:
-        text = status_text(statuses, width=general.width, under_way=under_way(unfinished) if unfinished else {})
+        going_on = under_way(unfinished) if unfinished else {}
+        text = status_text(statuses, width=general.width, under_way=going_on, wide=general.is_wide, signs=is_terminal())
         lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
         show("\n".join((text, *lines)))
     if unfinished is not None:

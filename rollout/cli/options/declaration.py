@@ -22,6 +22,7 @@ DRAIN = "Drain"
 PATIENCE = "Patience"
 WINDOWS = "Windows"
 GATES = "Gates"
+COURTESY = "Courtesy"
 STOPPING = "Stopping"
 METRICS = "Metrics"
 NOTIFICATIONS = "Notifications"
@@ -37,7 +38,8 @@ class Flag:
     """An option but for its name, which is that of its field or parameter; `panel` is its heading in the help.
 
     `read` makes a value of what was written, `check` sees the values of all its repetitions at once. `variable` is for
-    the flag whose own variable is another's. `negated` adds `--no-NAME`; `eager` has it read before all others.
+    the flag whose own variable is another's. `negated` adds `--no-NAME`; `eager` has it read before all others. The
+    value of one that `counts` is how often it was given.
     """
 
     panel: str
@@ -52,6 +54,7 @@ class Flag:
     read: Callable[[str], Any] | None = None
     check: Callable[..., Any] | None = None
     eager: bool = False
+    counts: bool = False
 
     def option(self, name: str, default: object) -> Any:
         """The same for typer; an empty default is none to be shown."""
@@ -60,13 +63,14 @@ class Flag:
             envvar=self.variable or variable_of(name),
             show_envvar=False,
             # the default of a settings file, where there is one, may be a secret
-            show_default=default != "" and name.replace("_", "-") not in HIDDEN,
+            show_default=default != "" and not self.counts and name.replace("_", "-") not in HIDDEN,
             metavar=self.metavar,
             min=self.least,
             max=self.most,
             parser=self.read,
             callback=self.check,
             is_eager=self.eager,
+            count=self.counts,
             help=self.help,
             rich_help_panel=self.panel or None,
         )

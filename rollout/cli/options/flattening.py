@@ -1,12 +1,14 @@
 """Groups of options as dataclasses, where typer wants one parameter an option.
 
 A command declares `(cluster: ClusterOptions, ssh: SshOptions)`; typer sees every field of both, and the command
-gets the two values. So an option is declared once, and no function has forty parameters. A group may hold groups.
+gets the two values. So an option is declared once, and no function has forty parameters. A group may hold groups, and
+one that has a method `opened` is entered, with the command's name, for as long as the command runs.
 """
 
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -22,7 +24,11 @@ def flattened(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_groups(**values: Any) -> None:
-        command(**{name: _value(name, hints[name], values) for name in signature.parameters})
+        given = {name: _value(name, hints[name], values) for name in signature.parameters}
+        with ExitStack() as open_groups:
+            for opened in [group.opened for group in given.values() if hasattr(group, "opened")]:
+                open_groups.enter_context(opened(command.__name__.replace("_", "-")))
+            command(**given)
 
     parameters = [
         part for item in signature.parameters.values() for part in _parts(item.name, hints[item.name], item.default)

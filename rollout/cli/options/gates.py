@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from rollout.cli.options import values
+from rollout.cli.options.courtesy import refuse_ignored_operator
 from rollout.cli.options.declaration import GATES, NODES, WAVES, WINDOWS, Flag
 from rollout.cli.options.nodes import names
 from rollout.errors import UsageError
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count, Duration
+from rollout.planning.rivals import RIVALS
 from rollout.planning.windows import fluo_window
 
 _GATES = GatePolicy()
@@ -26,6 +28,12 @@ PrometheusUrl = Annotated[
         "URL",
         read=values.prometheus_url,
     ),
+]
+
+
+IgnoreRivalOption = Annotated[
+    list[str] | None,
+    Flag(NODES, f"Ignore this rival: {', '.join(RIVALS)}. Repeatable.", "NAME", read=values.rival),
 ]
 
 
@@ -119,18 +127,11 @@ class GateOptions:
     soak: Annotated[
         Duration, Flag(WAVES, "How long to soak: the pause between two waves.", "DURATION", read=values.duration)
     ] = _GATES.soak
-    ignore_rival: Annotated[
-        list[str] | None,
-        Flag(
-            NODES,
-            "Ignore this rival: locksmithd, fluo, cluo, kured or system-upgrade-controller. Repeatable.",
-            "NAME",
-            read=values.rival,
-        ),
-    ] = None
+    ignore_rival: IgnoreRivalOption = None
 
     def added_to(self, policy: Policy) -> Policy:
         """The policy with these gates."""
+        refuse_ignored_operator(policy.courtesy, self._gates.ignored_rivals)
         return replace(policy, ramp=self._ramp, gates=self._gates)
 
     @property

@@ -10,4 +10,13 @@ NodesOption = Annotated[
 ScenarioOption = Annotated[
     str, typer.Option("--scenario", metavar="NAME|FILE", help="Scenario; see `rollout lab scenarios`.")
 ]
+FleetLockOption = Annotated[
+    str,
+    typer.Option(
+        "--fleetlock",
+        metavar="URL",
+        help="Have hosts ask this FleetLock server before they reboot, as Zincati does. Where the scenario has no such "
+        "hosts, all are.",
+    ),
+]
 SpeedOption = Annotated[float, typer.Option("--speed", metavar="X", min=0.1, help="Simulated seconds per real second.")]

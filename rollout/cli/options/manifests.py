@@ -1,5 +1,6 @@
 """What is installed in a cluster, and how it is printed."""
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -89,6 +90,22 @@ def _number(word: str | None, most: int) -> int | None:
     return known.index(word.lower()) + first if word.lower() in known else None
 
 
+def address(value: str) -> str:
+    """An IP address, or none."""
+    try:
+        return str(ipaddress.ip_address(value)) if value else value
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not an IP address.") from error
+
+
+def network(value: str) -> str:
+    """A network in CIDR notation."""
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not a network: {error}. Write it as 10.0.0.0/16.") from error
+
+
 def zone(value: str) -> str:
     """A timezone of the IANA database."""
     try:
@@ -149,6 +166,31 @@ class ManifestOptions:
             "DURATION",
             read=values.some_time,
         ),
+    ] = None
+    replicas: Annotated[
+        int, Flag(OWN, "fleetlock: how many pods serve; no two of them on one node.", "N", least=2, most=9)
+    ] = 2
+    tls_secret: Annotated[
+        str,
+        Flag(
+            OWN,
+            "fleetlock: Secret with the server's certificate, of the type kubernetes.io/tls. Without: plain HTTP.",
+            "NAME",
+            read=secret_name,
+        ),
+    ] = ""
+    cluster_ip: Annotated[
+        str,
+        Flag(
+            OWN,
+            "fleetlock: fixed address of the Service, out of the cluster's range: what hosts are configured with.",
+            "ADDRESS",
+            read=address,
+        ),
+    ] = ""
+    hosts_network: Annotated[
+        list[str] | None,
+        Flag(OWN, "fleetlock: only these addresses may ask. Repeatable. Default: all.", "CIDR", read=network),
     ] = None
     disable_eviction: Annotated[bool, Flag(OWN, "Delete pods instead of evicting them, and print the right to.")] = (
         False

@@ -1,9 +1,10 @@
 """The rules of a rollout as flags: plan and apply take them, and a saved plan holds them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from rollout.cli.options import values
+from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
 from rollout.cli.options.nodes import IncludeHeldOption, SkipBlockedOption
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
@@ -133,6 +134,7 @@ class PolicyOptions:
             read=values.duration,
         ),
     ] = _POLICY.settle_timeout
+    courtesy: CourtesyOptions = field(default_factory=CourtesyOptions)
 
     def with_pools(self, pools: tuple[Pool, ...]) -> Policy:
         """The same, as the plan records it, with the settings file's pools."""
@@ -160,6 +162,7 @@ class PolicyOptions:
             settle_timeout=self.settle_timeout,
             max_failures=self.max_failures,
             strategy=self.strategy,
+            courtesy=self.courtesy.policy,
         )
 
     @property

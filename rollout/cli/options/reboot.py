@@ -13,6 +13,7 @@ from rollout.cli.options import values
 from rollout.cli.options.declaration import SSH, Flag
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.policy import Policy
 
 _DIGITS = 16
@@ -31,6 +32,20 @@ class RebootOptions:
             read=values.one_line,
         ),
     ] = ""
+    wall_message: Annotated[
+        str,
+        Flag(
+            SSH,
+            "What --wall tells logged-in users, instead of that the host will be rebooted for an update.",
+            "TEXT",
+            read=values.one_line,
+        ),
+    ] = ""
+
+    @property
+    def wall_command(self) -> str:
+        """What a host is asked to run for its users to be told."""
+        return wall_command(self.wall_message or WALL_MESSAGE)
 
     @property
     def command(self) -> str:
@@ -45,7 +60,8 @@ class RebootOptions:
 
     def added_to(self, policy: Policy) -> Policy:
         """The rules with it."""
-        return replace(policy, reboot_command=self.digest)
+        courtesy = replace(policy.courtesy, wall=policy.courtesy.wall or bool(self.wall_message))
+        return replace(policy, reboot_command=self.digest, courtesy=courtesy)
 
     def refuse_another(self, policy: Policy) -> None:
         """`UsageError` where these rules were made for another command."""

@@ -11,14 +11,30 @@ import typer
 from rollout.errors import UsageError
 from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
+from rollout.planning import node_labels as labels
 from rollout.planning.rivals import checked_name
 from rollout.planning.selector import checked_label, parse_selector
 from rollout.planning.windows import Window
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _LONGEST_REASON = 120
+_SWITCH = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", ""), False),
+}
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+def verbosity(value: str | int) -> int:
+    """How often `-v` was given; by a variable or a file also whether at all."""
+    word = str(value).lower()
+    if word.isdecimal():
+        return int(word)
+    if word in _SWITCH:
+        return int(_SWITCH[word])
+    raise ValueError(f"{value!r} is neither a number nor true or false")
 
 
 def duration(value: str | Duration) -> Duration:
@@ -57,6 +73,12 @@ def label_names(value: str) -> str:
     """Names of labels or annotations, separated by commas, as they were written."""
     for name in value.split(","):
         label_name(name)
+    return value
+
+
+def node_labels(value: str) -> str:
+    """Labels with their values, separated by commas, as they were written."""
+    _read(labels.node_labels, [part.strip() for part in value.split(",") if part.strip()])
     return value
 
 
@@ -185,7 +207,7 @@ def label_prefix(value: str) -> str:
     return value
 
 
-def _read(parse: Callable[[str], T], text: str) -> T:
+def _read(parse: Callable[[S], T], text: S) -> T:
     try:
         return parse(text)
     except UsageError as error:

@@ -42,7 +42,7 @@ def load_defaults(context: typer.Context, value: Path | None) -> Path | None:
         return value
     origin = str(file.path)
     flags = _without_pools(file.settings)
-    defaults = _settings_of(context.info_name or "", flags, context, origin)
+    defaults = _settings_of(_table_of(context), flags, context, origin)
     if not file.named:
         # what a pool may have of its own tunes
         refuse_reserved(flags, origin)
@@ -116,8 +116,8 @@ def _refuse_unknown(keys: Iterable[str], allowed: Iterable[str], origin: str, no
 
 def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
     """The value as the command line would have given it, so that one parser judges all layers."""
-    if flag.is_flag:
-        if isinstance(value, bool):
+    if flag.is_flag or (flag.count and not isinstance(value, str | list)):
+        if isinstance(value, bool) or (flag.count and isinstance(value, int)):
             return value
         raise UsageError(
             f"{origin}: {key} = {value!r} is neither true nor false", hint="Write true or false, without quotes."
@@ -133,11 +133,25 @@ def _shaped(key: str, value: Any, flag: Any, origin: str) -> Any:
     return str(value)
 
 
+def _table_of(context: typer.Context) -> str:
+    """The word of a command below the program; those of a group share its table."""
+    inner: Any = context
+    while inner.parent is not None and inner.parent.parent is not None:
+        inner = inner.parent
+    return inner.info_name or ""
+
+
 def _flags_by_command(context: typer.Context) -> Mapping[str, Mapping[str, Any]]:
-    """Flags of every command that takes settings, by command and key."""
-    parent = context.parent
-    commands = getattr(parent.command, "commands", {}) if parent else {context.info_name or "": context.command}
-    return {name: _flags(command) for name, command in commands.items() if _takes_settings(command)}
+    """Flags of every command that takes settings, by command and key; those of a group's commands together."""
+    root = context.find_root()
+    commands = getattr(root.command, "commands", None) or {root.info_name or "": root.command}
+    return {name: flags for name, command in commands.items() if (flags := _flags_of_all(command))}
+
+
+def _flags_of_all(command: Any) -> Mapping[str, Any]:
+    """Of a command, or of those of a group."""
+    members = getattr(command, "commands", {"": command}).values()
+    return {key: flag for member in members if _takes_settings(member) for key, flag in _flags(member).items()}
 
 
 def _takes_settings(command: Any) -> bool:

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rollout.cli import wiring
+from rollout.cli.log import stage
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import StopMode
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
-from rollout.cli.terminal import error_console, show, width
+from rollout.cli.terminal import error_console, is_terminal, show, width
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
@@ -24,18 +26,21 @@ from rollout.execution.rollout.execute import execute as execute_plan
 from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as ask_server
-from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.model.cluster import Pod
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
 from rollout.model.progress import Moves, Notice, NotStarted, PlanReady, RunFinished, RunResult
 from rollout.ports import Observer
+from rollout.report.event_log import EventLog
 from rollout.report.json_lines import JsonLines
+from rollout.report.line_types import Command
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.rehearsal import rehearsal_text
-from rollout.report.summary import rehearsal_ending, summary_text
+from rollout.report.summary import counts, rehearsal_ending, summary_text
+
+_REBOOT = RebootOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def run_options(
     ssh: SshOptions,
     lease: LeaseOptions,
     lock: LockOptions,
-    reboot_command: str = REBOOT_COMMAND,
+    reboot: RebootOptions = _REBOOT,
     pods: frozenset[str] = frozenset(),
 ) -> RunOptions:
     """How this process runs; percentages are of the `selected` nodes, `pods` are the UIDs of those on planned ones."""
@@ -88,7 +93,8 @@ def run_options(
         lease_seconds=lock.seconds,
         probe_timeout=ssh.probe_timeout,
         unlock=lock.force_unlock,
-        reboot_command=reboot_command,
+        reboot_command=reboot.command,
+        wall_command=reboot.wall_command,
         pods=pods,
     )
 
@@ -108,12 +114,13 @@ def execute(run: Run, *, as_json: bool) -> ExitCode:
 def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
     """Run the plan and tell its end; what came of it."""
     with watched(as_json=as_json, asked_between=run.gates.confirmation is not None, stop=stop) as observer:
-        if as_json:
-            _notify_conceded(run, observer)
         anything = run.plan.waves or run.inherited is not None or run.deferred
-        result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
+        with stage("run") as note:
+            result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
+            note(counts(result))
     if not as_json and (run.plan.waves or result.not_done):
-        show(f"\n{summary_text(run.plan, result, width=run.width, operating=run.options.operating)}")
+        operating = run.options.operating
+        show(f"\n{summary_text(run.plan, result, width=run.width, operating=operating, signs=is_terminal())}")
     return result
 
 
@@ -134,14 +141,15 @@ def _write_rehearsal(run: Run, rehearsed: Sequence[Rehearsal], result: RunResult
     now = wiring.system_clock().now()
     lines = JsonLines(sys.stdout)
     lines.begin(now)
-    _notify_conceded(run, lines)
+    _notify_conceded(run, lines, lines)
     lines.notify(PlanReady(now, run.plan))
     lines.rehearsed(now, rehearsed)
     lines.notify(RunFinished(now, result))
 
 
-def _notify_conceded(run: Run, observer: Observer) -> None:
-    for sentence in run.conceded:
+def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
+    """For the reader of JSON lines, to whom warnings are not shown, and for the journal that has the same lines."""
+    for sentence in run.conceded if isinstance(shown, JsonLines) else ():
         observer.notify(Notice(wiring.system_clock().now(), sentence))
 
 
@@ -152,6 +160,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
+        _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.gates)
         options = replace(run.options, own_node=run.targets.own_node)
         return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
@@ -159,10 +168,10 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
 
 def _all_of(run: Run, shown: Observer) -> Observer:
     """Whoever shows the run, told last: what fails of it fails after the others have heard."""
-    return Observers((*map(Unfailing, run.observers), shown))
+    return Observers((*map(Unfailing, (EventLog(), *run.observers)), shown))
 
 
-def _command(run: Run) -> str:
+def _command(run: Run) -> Command:
     """The word under which the journal has it."""
     if run.options.operating:
         return "operate"
@@ -183,13 +192,14 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
 def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     """A run without nodes: whoever reads the lines still gets a plan and a summary, and the journal what it owes."""
     now, result = wiring.system_clock().now(), RunResult((), excluded=run.plan.excluded)
-    observer = _all_of(run, observer)
+    observers = _all_of(run, observer)
     with ExitStack() as owing:
         if result.not_done:
-            observer = owing.enter_context(journalled(observer, run.plan, _command(run), run.journal))
-            observer = owing.enter_context(_notified(run, observer, stop))
-        observer.notify(PlanReady(now, run.plan))
-        observer.notify(RunFinished(now, result))
+            observers = owing.enter_context(journalled(observers, run.plan, _command(run), run.journal))
+            observers = owing.enter_context(_notified(run, observers, stop))
+        _notify_conceded(run, observer, observers)
+        observers.notify(PlanReady(now, run.plan))
+        observers.notify(RunFinished(now, result))
     return result
 
 

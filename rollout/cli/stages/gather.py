@@ -1,21 +1,23 @@
 """The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
 
+from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from rollout.cli import wiring
+from rollout.cli.log import stage
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.stages.selection import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
 from rollout.errors import ApiError
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
-from rollout.model.host import Host, HostObservation
+from rollout.model.host import Host, HostObservation, ProbeFailure
 from rollout.model.memory import Memory
 from rollout.model.own_node import OwnNode, OwnPod
 from rollout.model.policy import Selection
-from rollout.model.text import shortened
+from rollout.model.text import counted, shortened
 from rollout.planning.eligibility import excluded_by_name
 from rollout.planning.own_node import located
 from rollout.planning.selector import parse_selector
@@ -67,7 +69,10 @@ class Gathered:
 def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
     """Make the adapters; what is wrong with the options is found before anything is asked."""
     parse_selector(selection.selector)
-    return Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
+    with stage("connect") as note:
+        connections = Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
+        note(connections.api.server)
+    return connections
 
 
 def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions, lease_namespace: str) -> Gathered:
@@ -81,10 +86,14 @@ def read_cluster(connections: Connections, lease_namespace: str) -> ClusterSnaps
     """Everything that planning needs of the cluster, with what is remembered in that namespace."""
     from rollout.gather.cluster.snapshot import read_snapshot
 
-    snapshot = with_patience(lambda: read_snapshot(connections.api))
-    for warning in snapshot.warnings:
-        say(f"warning: {warning}")
-    return replace(snapshot, memory=read_memory(connections, lease_namespace))
+    with stage("read the cluster") as note:
+        snapshot = with_patience(lambda: read_snapshot(connections.api))
+        for warning in snapshot.warnings:
+            say(f"warning: {warning}")
+        memory = read_memory(connections, lease_namespace)
+        note(f"{counted(len(snapshot.nodes), 'node')}, {counted(len(snapshot.pods), 'pod')}")
+        note(counted(len(snapshot.budgets), "disruption budget"))
+    return replace(snapshot, memory=memory)
 
 
 def read_memory(connections: Connections, lease_namespace: str, *, quiet: bool = False) -> Memory:
@@ -101,7 +110,10 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
     """The nodes alone."""
     from rollout.gather.cluster.snapshot import read_nodes as read
 
-    return with_patience(lambda: read(connections.api))
+    with stage("read the nodes") as note:
+        nodes = with_patience(lambda: read(connections.api))
+        note(counted(len(nodes), "node"))
+    return nodes
 
 
 def find_unfinished(connections: Connections, namespace: str, *, deferred: bool = False) -> "Unfinished | None":
@@ -117,6 +129,16 @@ def find_unfinished_among(connections: Connections, nodes: Sequence[Node], names
     from rollout.execution.record.unfinished import assess
 
     return assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
+
+
+def has_slots(connections: Connections, namespace: str) -> bool:
+    """Whether a host holds a slot of FleetLock; not where this user may not see it."""
+    from rollout.gather.cluster.slots import read_slots
+
+    try:
+        return bool(with_patience(lambda: read_slots(connections.api, namespace)).slots.held)
+    except ApiError:
+        return False
 
 
 def is_holder_alive(connections: Connections, namespace: str) -> bool:
@@ -245,11 +267,16 @@ def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Ma
     from rollout.report.asking import asking_progress
 
     wiring.unlock(shell, hosts)
-    with asking_progress(error_console(), len(hosts)) as answered:
-        return poll(
+    with stage("ask the hosts") as note, asking_progress(error_console(), len(hosts)) as answered:
+        observations = poll(
             hosts,
             shell,
             timeout=ssh.probe_timeout,
             concurrency=ssh.probe_concurrency,
             on_result=answered,
         )
+        failures = Counter(item.kind for item in observations.values() if isinstance(item, ProbeFailure))
+        note(counted(len(hosts), "host"))
+        for kind, number in failures.items():
+            note(f"{number} {kind}")
+    return observations

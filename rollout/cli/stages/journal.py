@@ -22,6 +22,7 @@ from rollout.planning.estimates import NO_PAST, Past
 from rollout.ports import Observer
 from rollout.report.experience import past_of
 from rollout.report.json_lines import line
+from rollout.report.line_types import AbortedRecord, Command, RunRecord
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10
@@ -61,7 +62,7 @@ class _Journalled:
 
 
 @contextmanager
-def journalled(observer: Observer, plan: RolloutPlan, command: str, file: Path | None) -> Iterator[Observer]:
+def journalled(observer: Observer, plan: RolloutPlan, command: Command, file: Path | None) -> Iterator[Observer]:
     """The observer, with everything that it is told written down as well."""
     path = file or _journal_of(plan.plan_id)
     try:
@@ -86,10 +87,17 @@ def note_abort(aborted: Aborted) -> None:
     if path is None or not path.exists():
         return
     left = {**aborted.left_cordoned, **aborted.left_tainted}
-    record = {"type": "aborted", "at": timestamp(wiring.system_clock().now()), "by": wiring.lease_holder()}
+    record = AbortedRecord(
+        type="aborted",
+        at=timestamp(wiring.system_clock().now()),
+        by=wiring.lease_holder(),
+        run=aborted.run,
+        reverted=aborted.reverted,
+        left=sorted(left),
+    )
     try:
         journal = JournalFile(path)
-        journal.write({**record, "run": aborted.run, "reverted": aborted.reverted, "left": sorted(left)})
+        journal.write(record)
         journal.close()
     except OSError as error:
         say(f"warning: the journal {path} does not say that it was aborted: {error.strerror}")
@@ -102,17 +110,17 @@ def _journal_of(run: str) -> Path:
     return runs_directory() / f"{run}{SUFFIX}"
 
 
-def _first_record(plan: RolloutPlan, command: str) -> dict[str, object]:
+def _first_record(plan: RolloutPlan, command: Command) -> RunRecord:
     """Who ran what, with which rules and which version of the program."""
     document = msgspec.json.decode(encode_plan(plan))
-    return {
-        "type": "run",
-        "at": timestamp(wiring.system_clock().now()),
-        "format_version": FORMAT_VERSION,
-        "run": plan.plan_id,
-        "command": command,
-        "by": wiring.lease_holder(),
-        "version": __version__,
-        "cluster": document["cluster"],
-        "policy": document["policy"],
-    }
+    return RunRecord(
+        type="run",
+        at=timestamp(wiring.system_clock().now()),
+        format_version=FORMAT_VERSION,
+        run=plan.plan_id,
+        command=command,
+        by=wiring.lease_holder(),
+        version=__version__,
+        cluster=document["cluster"],
+        policy=document["policy"],
+    )

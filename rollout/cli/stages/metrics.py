@@ -110,7 +110,7 @@ def metered(options: MetricsOptions, server: str, listen: str = "") -> Iterator[
         return
     from rollout.report.metrics.exposition import Metrics
 
-    metrics = Metrics(options.metrics_cluster or _name_of(server))
+    metrics = Metrics(options.metrics_cluster or name_of(server))
     with ExitStack() as deliveries:
         _deliver(metrics, options, deliveries)
         if listen:
@@ -158,7 +158,7 @@ class _Textfile:
             self.metrics.remember(self.path.read_text(encoding="utf-8"))
 
 
-def _name_of(server: str) -> str:
+def name_of(server: str) -> str:
     """An API server's address as a name: without scheme and whatever of a login may stand in it."""
     parts = urlsplit(server)
     return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}" or server

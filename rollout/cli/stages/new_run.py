@@ -45,7 +45,7 @@ def planned_run(
         plan=decided,
         targets=gathered.targets,
         connections=gathered.connections,
-        options=execute.run_options(selected, process.ssh, process.lease, process.lock, process.reboot.command, pods),
+        options=execute.run_options(selected, process.ssh, process.lease, process.lock, process.reboot, pods),
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,

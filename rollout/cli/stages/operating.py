@@ -17,7 +17,7 @@ from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
 from rollout.cli.stages.plan import Intent
-from rollout.cli.terminal import say, show, width
+from rollout.cli.terminal import is_terminal, say, show, width
 from rollout.errors import BlockedError, ExitCode, InputError, InterruptedRunError, LockedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
@@ -298,5 +298,5 @@ def _nothing_to_do(planned: RolloutPlan) -> RunResult:
     left_out = f" (left out: {tallied(result.left_out)})" if result.left_out else ""
     show(f"Nothing to do: no node waits for a reboot{left_out}.")
     if result.not_done:
-        show(summary_text(planned, result, width=width(), operating=True))
+        show(summary_text(planned, result, width=width(), operating=True, signs=is_terminal()))
     return result

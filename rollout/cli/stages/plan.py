@@ -1,27 +1,31 @@
 """The second stage: from what was gathered to a plan; or a saved plan, held against what was gathered."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollout.cli import wiring
+from rollout.cli.log import stage
 from rollout.cli.stages.gather import Targets
 from rollout.cli.stages.journal import past_runs
 from rollout.cli.stages.selection import useless_control_plane, useless_spreading
-from rollout.cli.terminal import say
+from rollout.cli.terminal import is_terminal, say
 from rollout.errors import PlanFileError, StalePlanError
 from rollout.model.cluster import ClusterSnapshot
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
-from rollout.model.text import listed
+from rollout.model.text import counted, listed
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.relaxed_rules import relaxed_rules
 from rollout.planning.staleness import changes
+from rollout.report.sentences import extent
 from rollout.report.tables import plan_text
 
 _MOST_CHANGES = 10
+_DECISIONS = logging.getLogger("rollout.decision")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +66,28 @@ def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Rollo
     for warning in (*useless, *nobody, *_idle_gates(intent.policy.gates)):
         say(f"warning: {warning}")
     inputs = inputs_of(intent, snapshot, targets)
-    fresh = build_plan(inputs)
+    with stage("plan") as note:
+        fresh = build_plan(inputs)
+        note(f"{extent(fresh)}, {len(fresh.excluded)} left out, {counted(len(fresh.blockers), 'blocker')}")
+    _tell_decisions(fresh)
     if intent.saved is None:
         return fresh
     _refuse_stale(intent.saved, inputs)
     return replace(intent.saved, blockers=fresh.blockers, warnings=fresh.warnings)
+
+
+def _tell_decisions(plan: RolloutPlan) -> None:
+    """For the log: what the plan does with each node, whoever shows it or not."""
+    if not _DECISIONS.isEnabledFor(logging.INFO):
+        return
+    for wave in plan.waves:
+        _DECISIONS.info("wave %d: %s (%s)", wave.index, ", ".join(node.name for node in wave.nodes), wave.because)
+    for exclusion in plan.excluded:
+        _DECISIONS.info("%s is left out: %s: %s", exclusion.node, exclusion.reason, exclusion.message)
+    for blocker in plan.blockers:
+        _DECISIONS.info("blocker %s on %s: %s: %s", blocker.kind, blocker.node, blocker.object, blocker.message)
+    for warning in plan.warnings:
+        _DECISIONS.debug("warning %s on %s: %s: %s", warning.kind, warning.node, warning.object, warning.message)
 
 
 def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> PlanInputs:
@@ -95,7 +116,7 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
 
 def shown(plan: RolloutPlan, snapshot: ClusterSnapshot, width: int | None) -> str:
     """The plan for the operator, saved or not: what is going to be run, with the rules as they stand now."""
-    return plan_text(plan, zones=zones(snapshot), width=width, now=wiring.system_clock().now())
+    return plan_text(plan, zones=zones(snapshot), width=width, now=wiring.system_clock().now(), signs=is_terminal())
 
 
 def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The settings that a pod is given: the operator's file, judged as `operate` will judge it there.
+"""The settings that a pod is given: the operator's file, judged as the command that runs there will judge it.
 
 This machine's environment does not count, for it is not the pod's; and a file that only this machine has is refused.
 """
@@ -20,14 +20,13 @@ from rollout.cli.settings.reserved import HIDDEN, SECRETS
 from rollout.errors import UsageError
 from rollout.model.policy import Policy
 
-_COMMAND = "operate"
 _THIS_MACHINES = {
     "kubeconfig": "the pod has its own account",
     "context": "the pod has its own account",
     "interactive": "no operator is there to be asked",
 }
 _WRITABLE = Path("/tmp")  # noqa: S108 - the pod's own volume
-_WRITTEN = frozenset({"journal", "metrics_textfile"})
+_WRITTEN = frozenset({"journal", "log_file", "metrics_textfile"})
 # They are read there, not here.
 _READ = frozenset(
     {
@@ -35,7 +34,7 @@ _READ = frozenset(
     }
 )
 # What the pod has from its Secret and its ConfigMap, whatever the file says.
-_OWN = frozenset({"ssh_key", "known_hosts"})
+_OWN = frozenset({"ssh_key", "known_hosts", "tls_cert", "tls_key"})
 # also within a table that stands in one line
 _NAME = re.compile(r"([\w-]+)['\"]?\s*=")
 _SECRET = re.compile(
@@ -46,29 +45,30 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """The file's text, empty without one, and what `operate` makes of it."""
+    """The file's text, empty without one, and what the pod's command makes of it."""
 
     text: str
     values: Mapping[str, Any]
     policy: Policy
 
 
-def read_pod_settings(context: typer.Context) -> PodSettings:
-    """The settings file of this command; `UsageError` for what cannot be, must not be, or cannot work in a pod."""
+def read_pod_settings(context: typer.Context, command: str) -> PodSettings:
+    """The settings file as that command reads it; `UsageError` for what cannot be, or cannot work in a pod."""
     origin, text = context.meta.get(SETTINGS_FILE, ""), context.meta.get(SETTINGS_TEXT, "")
-    written = settings_of_other(_COMMAND, context)
+    written = settings_of_other(command, context)
     _refuse_secrets(text, origin)
     _refuse(_unfit(written), origin)
-    values = _values(context, written, origin)
+    values = _values(context, command, written, origin)
     policy = group(GateOptions, values).added_to(group(PolicyOptions, values).with_pools(pools.given(context)))
     return PodSettings(text, values, policy)
 
 
-def _values(context: typer.Context, written: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
-    """Every option of `operate`, parsed, by name: from the file, else its default."""
+def _values(context: typer.Context, name: str, written: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
+    """Every option of a command, parsed, by name: from the file, else its default. Of a group its first one's."""
     assert context.parent is not None  # noqa: S101 - commands stand below the program
-    command = getattr(context.parent.command, "commands")[_COMMAND]  # noqa: B009 - unknown to typer's types
-    inner = type(context)(command, info_name=_COMMAND, parent=context.parent)
+    command = getattr(context.parent.command, "commands")[name]  # noqa: B009 - unknown to typer's types
+    command = next(iter(getattr(command, "commands", {name: command}).values()))
+    inner = type(context)(command, info_name=name, parent=context.parent)
     options = (option for option in command.params if option.name != "config")
     return {option.name: _value(option, inner, written, origin) for option in options}
 

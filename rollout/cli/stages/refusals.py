@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 
+from rollout.cli.log import stage
 from rollout.cli.stages.gather import Connections, with_patience
 from rollout.errors import ApiError, BlockedError, IncompleteError, LockedError, UsageError
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess
 from rollout.execution.rollout.ports import Inheritance
-from rollout.gather.cluster.rights import apply_rights, missing_rights
+from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.model.cluster import Node
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NotDone, excluded_by_trouble
 from rollout.model.text import counted
+from rollout.ports import ClusterApi
 from rollout.report.findings import blocker_sentences
 from rollout.report.unfinished import heading, ways_out
 
@@ -28,13 +30,21 @@ _FORBIDDEN = 403
 def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_namespace: str) -> None:
     """`ApiError` naming every right that a rollout needs and this user lacks: one missing half-way costs a node."""
     needs = apply_rights(lease_namespace, disable_eviction=drain.disable_eviction)
-    missing = [right for right in missing_rights(connections.api, needs, ask=with_patience) if not right.optional]
+    hint = "Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all."
+    refuse_missing_rights(connections.api, needs, hint)
+
+
+def refuse_missing_rights(api: ClusterApi, needs: Sequence[Right], hint: str) -> None:
+    """The same of any rights; `hint` says where to get them."""
+    with stage("ask for the rights") as note:
+        missing = [right for right in missing_rights(api, needs, ask=with_patience) if not right.optional]
+        note(f"{len(missing)} of {len(needs)} missing")
     if missing:
         rights = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(
             f"this user may not: {rights}",
             status=_FORBIDDEN,
-            hint="Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all.",
+            hint=hint,
         )
 
 

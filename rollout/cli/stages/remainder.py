@@ -8,7 +8,7 @@ from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import say, show
+from rollout.cli.terminal import is_terminal, say, show
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
@@ -55,7 +55,7 @@ def planned_rest(
             process.ssh,
             process.lease,
             process.lock,
-            process.reboot.command,
+            process.reboot,
             execute.pods_on(remainder.plan, snapshot.pods),
         ),
         gates=gates,
@@ -76,4 +76,4 @@ def _show(
             say(f"warning: {line}")
         return
     show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
-    show("\n" + plan_text(remainder.plan, zones=zones, width=width))
+    show("\n" + plan_text(remainder.plan, zones=zones, width=width, signs=is_terminal()))

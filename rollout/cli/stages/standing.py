@@ -31,7 +31,7 @@ class Loop:
 
     reread: Callable[[], PassSettings]
     every: Duration
-    verbose: bool
+    verbose: int
     clock: Clock
     lasting: Lasting
 
@@ -53,14 +53,14 @@ class Loop:
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - the next pass may well go right
-            return PassEnd(failures.report(error, verbose=self.verbose))
+            return PassEnd(failures.report(error, verbose=bool(self.verbose)))
 
     def _settings(self, last: PassSettings) -> PassSettings:
         """Those of now, or the last good ones."""
         try:
             settings = self.reread()
         except (RolloutError, typer.TyperException) as error:
-            failures.report(error, verbose=self.verbose)
+            failures.report(error, verbose=bool(self.verbose))
             say("the settings of the last pass stay in force")
             return last
         if settings != last:

@@ -93,6 +93,9 @@ class NoGates:
     def before_drain(self, context: NodeContext) -> None:
         """It may."""
 
+    def after_waiting(self, context: NodeContext, when: str) -> None:
+        """It may."""
+
     def before_reboot(self, context: NodeContext) -> None:
         """It may."""
 

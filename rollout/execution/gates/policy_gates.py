@@ -112,8 +112,16 @@ class PolicyGates:
     def before_drain(self, context: NodeContext) -> None:
         """Wait for the checks; one that took until after the window has closed comes too late."""
         check_before(context.task, self._policy.hooks)
-        if self._policy.hooks.before and self._windows and not current(self._windows, self._around.cluster.clock.now()):
+        if self._policy.hooks.before and self._is_shut():
             raise NodeFailure(Outcome.SKIPPED, "given back: the window closed while its checks ran")
+
+    def after_waiting(self, context: NodeContext, when: str) -> None:  # noqa: ARG002 - the protocol's
+        """Ask the windows anew: people may have been waited for until the next day."""
+        if self._is_shut():
+            raise NodeFailure(Outcome.ABORTED, f"given back: the window closed {when}")
+
+    def _is_shut(self) -> bool:
+        return bool(self._windows) and not current(self._windows, self._around.cluster.clock.now())
 
     def before_reboot(self, context: NodeContext) -> None:
         """Run the operator's playbook."""

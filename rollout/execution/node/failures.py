@@ -24,8 +24,8 @@ class NodeFailure(StepError):  # noqa: N818 - a failed node is an outcome of a r
 class GivenUpError(NodeFailure):
     """Stopped on request before the reboot."""
 
-    def __init__(self) -> None:
-        super().__init__(Outcome.ABORTED, "given back before its reboot: stopped on request")
+    def __init__(self, why: str = "stopped on request") -> None:
+        super().__init__(Outcome.ABORTED, f"given back before its reboot: {why}")
 
 
 def outcome_of(error: RolloutError) -> Outcome:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
 from rollout.ports import Clock, CommandResult, HostShell
@@ -18,6 +19,7 @@ class NodeHost:
     clock: Clock
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
+    wall_command: str = wall_command(WALL_MESSAGE)
 
     def run(self, command: str, *, timeout: float) -> CommandResult:
         """The host's answer to a command; raises `SshError` or one of its subclasses."""

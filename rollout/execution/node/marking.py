@@ -9,17 +9,20 @@ from typing import Any
 
 import msgspec
 
-from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, FencedError, StepError
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, DrainError, FencedError, StepError
 from rollout.execution.node.failures import NodeFailure
 from rollout.execution.node.task import NodeTask
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.host import HostFacts
 from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
+from rollout.model.replaced import Values, replaced_on, replacing
 from rollout.model.soft_taint import without_soft_taint
+from rollout.planning.announcements import LASTING, announced, own_names, settled
 from rollout.ports import ClusterApi
 
 _ATTEMPTS = 10
@@ -31,12 +34,14 @@ class MarksGoneError(StepError):
     """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
 
 
-def claim(task: NodeTask, staged_version: str, *, exclude: bool = False) -> Node:
+def claim(task: NodeTask, staged_version: str, facts: HostFacts | None, *, exclude: bool = False) -> Node:
     """Annotate and cordon, in one write, which takes the soft taint away: the node waits no longer.
 
     A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
-    from now on; one that they left out before stays marked as not ours to give back to them.
+    from now on; one that they left out before stays marked as not ours to give back to them. `facts` are what others
+    are told of its host, where the rules ask for it. Returned is the Node as it was before.
     """
+    fields = announced(task.courtesy, facts, task.report.now)
 
     def change(node: Node) -> dict[str, Any]:
         _check_free(task, node)
@@ -49,8 +54,10 @@ def claim(task: NodeTask, staged_version: str, *, exclude: bool = False) -> Node
             marks.STAGED_VERSION: staged_version or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
             marks.EXCLUDED_BY_US: "true" if excludes or _is_excluded_by_us(node) else None,
+            marks.REPLACED: replacing(node, fields),
+            **fields.annotations,
         }
-        labels = {marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}
+        labels = {**({marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}), **fields.labels}
         body: dict[str, Any] = {"metadata": {"annotations": annotations, "labels": labels}}
         return {**body, "spec": {"unschedulable": True, **_soft_taint(node)}}
 
@@ -84,18 +91,48 @@ def mark_phase(task: NodeTask, phase: Phase) -> Node:
     return _write(task, lambda node: _annotations(_ours(task, node), {marks.PHASE: phase.value}))
 
 
+def mark_granted(task: NodeTask) -> None:
+    """Write that the host of a drained node may reboot; `DrainError` where the node is not drained, or not cordoned.
+
+    Of two processes, one that grants and one that gives back, the API server lets the first to write have its way.
+    """
+
+    def change(node: Node) -> dict[str, Any]:
+        phase = _ours(task, node).annotations.get(marks.PHASE)
+        if phase not in (Phase.DRAINED, Phase.REBOOTING) or not node.unschedulable:
+            raise DrainError(f"{task.name} is {phase}{'' if node.unschedulable else ', and not cordoned'}")
+        return _annotations(node, {marks.PHASE: Phase.REBOOTING.value})
+
+    _write(task, change)
+
+
 def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
-    """Uncordon what we cordoned, take our marks away, and leave the result."""
+    """Uncordon what we cordoned, take our marks away, put back what others had there, and leave the result.
+
+    Where the node has succeeded others are told. Returned is the Node as it was before.
+    """
 
     def change(node: Node) -> dict[str, Any] | None:
         if _given_back_already(task, node):
             return None
+        labels, annotations = _for_others(task, node, outcome, version)
         body = _annotations(_ours(task, node), _TAKEN_AWAY | _result(task, outcome, version))
-        body["metadata"]["labels"] = _hook_label(node) | _balancers_label(node) | _deferral(node)
+        body["metadata"]["annotations"] |= annotations
+        body["metadata"]["labels"] = {**labels, **_hook_label(node), **_balancers_label(node), **_deferral(node)}
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
         return {**body, "spec": {**uncordoned, **_soft_taint(node)}}
 
     return _write(task, change)
+
+
+def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> tuple[Values, Values]:
+    """The labels and annotations of others' as they are to be after the node's turn."""
+    names = own_names(task.courtesy)
+    if outcome is not Outcome.SUCCEEDED:
+        return replaced_on(node).restoring(node, names)
+    labels, annotations = replaced_on(node).restoring(node, names - LASTING)
+    fields = settled(task.courtesy, version)
+    return {**labels, **fields.labels}, {**annotations, **fields.annotations}
 
 
 def _given_back_already(task: NodeTask, node: Node) -> bool:

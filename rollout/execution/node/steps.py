@@ -9,6 +9,7 @@ from rollout.execution.base.deadline import patiently
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.balancers import await_exclusion
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.courtesy import delay_drain, delay_reboot, report_replaced
 from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
@@ -41,13 +42,19 @@ from rollout.model.progress import Findings, NodeResult, Outcome, Phase
 from rollout.planning.eligibility import reason_of
 from rollout.planning.rivals import marks_on
 
+Step = Callable[[NodeContext, Progress], Progress]
+
 _MOST_DRAINS = 3
 # How long a report may take when the API server is away too.
 _LOOK_SECONDS = 10.0
 
 
-def process_node(context: NodeContext) -> NodeResult:
-    """Take one node from where it stands to done, or to failed; never raises for what may happen to a node."""
+def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None) -> NodeResult:
+    """Take one node from where it stands to done, or to failed; never raises for what may happen to a node.
+
+    `steps` are taken in place of those of the same phases: by whoever asks hosts in another way.
+    """
+    steps = {**_STEPS, **(steps or {})}
     progress, shell = Progress(), RememberingShell(context.host.shell)
     context = replace(context, host=replace(context.host, shell=shell))
     try:
@@ -55,7 +62,7 @@ def process_node(context: NodeContext) -> NodeResult:
             progress = take_up(context)
         while not is_final(progress.phase):
             context.report.step(context.name, progress.phase)
-            step = _STEPS[progress.phase]
+            step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
         return _with_findings(context, _failed(context, progress, error), shell)
@@ -76,10 +83,11 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
         message = f"not started: {facts.message}"
         raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
     _check_host(context, facts)
-    _check_node(context, node)
+    check_node(context, node)
     context.gates.before_node(context)
     staged_version = facts.update.new_version if context.planned.staged else ""
-    claim(context.task, staged_version, exclude=bool(context.policy.exclude_from_load_balancers))
+    before = claim(context.task, staged_version, facts, exclude=bool(context.policy.exclude_from_load_balancers))
+    report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
 
 
@@ -99,7 +107,8 @@ def _check_host(context: NodeContext, facts: HostFacts) -> None:
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.SHUTDOWN_PENDING)
 
 
-def _check_node(context: NodeContext, node: Node) -> None:
+def check_node(context: NodeContext, node: Node) -> None:
+    """`NodeFailure` where a node that nobody has begun may not be begun any more."""
     if node.annotations.get(marks.RUN) == context.task.rollout and not context.is_taken_up:
         raise NodeFailure(Outcome.SKIPPED, "another process of this rollout has started it meanwhile: rollout resume")
     if not node.is_ready:
@@ -126,6 +135,7 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
     if context.own is not None:
         raise NodeFailure(Outcome.ABORTED, context.own.message, reason=context.own.reason)
     await_exclusion(context)
+    delay_drain(context)
     context.gates.before_drain(context)
     if not mark_phase(context.task, Phase.DRAINING).unschedulable:
         raise DrainError(f"{context.name} was uncordoned outside this rollout before it was drained")
@@ -139,13 +149,15 @@ def _drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
+    if not progress.drains:
+        delay_reboot(context)
     context.gates.before_reboot(context)
     try:
         last_look(context.drain)
         mark_phase(context.task, Phase.REBOOTING)
         ask_for_reboot(context)
     except RefilledError as error:
-        return _drain_again(context, progress, error)
+        return drain_again(context, progress, error)
     return progress.to(Phase.REBOOTING)
 
 
@@ -153,12 +165,12 @@ def _prove_boot(context: NodeContext, progress: Progress) -> Progress:
     try:
         boot = await_boot(context, in_doubt=progress.in_doubt)
     except RefilledError as error:
-        return _drain_again(context, progress, error)
+        return drain_again(context, progress, error)
     mark_phase(context.task, Phase.BOOTED)
     return replace(progress, boot=boot).to(Phase.BOOTED)
 
 
-def _drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
+def drain_again(context: NodeContext, progress: Progress, refilled: RefilledError) -> Progress:
     """Back to draining; the host, which is in the boot from before, is asked anew once the node is empty."""
     if progress.drains >= _MOST_DRAINS:
         raise refilled
@@ -178,7 +190,8 @@ def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
     check_version(context.planned, progress.staged_version, boot)
     context.gates.after_reboot(context, boot)
-    give_back(context.task, Outcome.SUCCEEDED, boot.version)
+    before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
+    report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
     return progress.to(Phase.DONE)
 
 
@@ -188,7 +201,7 @@ def _boot(progress: Progress) -> BootFacts:
     return progress.boot
 
 
-_STEPS: Mapping[Phase, Callable[[NodeContext, Progress], Progress]] = {
+_STEPS: Mapping[Phase, Step] = {
     Phase.PENDING: _begin,
     Phase.CORDONED: _start_drain,
     Phase.DRAINING: _drain,

@@ -1,16 +1,20 @@
 """What every act on one Node has at hand."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
+from rollout.model.courtesy import CourtesyPolicy
 from rollout.model.plan import PlannedNode
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTask:
-    """One node's turn: what was planned for it, for which rollout (its id), and since when, in monotonic seconds."""
+    """One node's turn: what was planned for it, for which rollout (its id), and since when, in monotonic seconds.
+
+    `courtesy` is by which rules others' labels and annotations are written on it.
+    """
 
     planned: PlannedNode
     rollout: str
@@ -18,6 +22,7 @@ class NodeTask:
     guard: Guard
     report: Reporter
     started: float = 0.0
+    courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)
 
     @property
     def name(self) -> str:

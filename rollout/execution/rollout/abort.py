@@ -27,11 +27,14 @@ from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.memory import rewrite
 from rollout.execution.record.record import RunRecord
+from rollout.execution.record.slots import change_slots
 from rollout.execution.record.stranded import stranded
 from rollout.execution.record.unfinished import Begun, Unfinished, look
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
+from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.fleetlock import Slots
 from rollout.model.host import Host
 from rollout.model.memory import Pause
 from rollout.model.progress import NodeResult, Outcome, Phase
@@ -69,11 +72,14 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     with LeaseLock(ports.api, ports.clock, terms, cluster.notice) as lock:
+        _free_slots(cluster, options.lease_namespace, report)
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:
             return Aborted(run, (), {})
         events = undone_events(ports.api, unfinished.run, report)
-        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events)
+        plan = unfinished.record.plan
+        courtesy = plan.policy.courtesy if plan else CourtesyPolicy()
+        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events, courtesy)
         nodes = (*unfinished.begun, *unfinished.failed)
         attended = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
         with events, ports.shell.attending(attended):
@@ -86,6 +92,17 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
     reverted = tuple(result.node for result in results if not result.left_cordoned)
     untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
     return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted)
+
+
+def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
+    """Before the nodes are looked at: from here on no host is granted its reboot by any slot of FleetLock.
+
+    Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none.
+    """
+    try:
+        cluster.ask(lambda api: change_slots(api, namespace, Slots.freed))
+    except ApiError as error:
+        report.notice(f"warning: slots of FleetLock cannot be freed: {error.message}")
 
 
 def _remember(run: str, ports: Ports, options: RunOptions, report: Reporter) -> None:
@@ -114,6 +131,7 @@ class _Undoing:
     report: Reporter
     wait: float
     events: EventWriter
+    courtesy: CourtesyPolicy
 
     def all(self, nodes: tuple[Begun, ...]) -> list[NodeResult]:
         """Undo every node, some side by side."""
@@ -122,7 +140,8 @@ class _Undoing:
 
     def _undo_node(self, begun: Begun) -> NodeResult:
         clock = self.ports.clock
-        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, clock.monotonic())
+        started = clock.monotonic()
+        task = NodeTask(begun.node, begun.run, self.cluster, self.guard, self.report, started, self.courtesy)
         message = ""
         try:
             self._undo(task, begun.phase)

@@ -306,10 +306,13 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
 def _context(run: _Run, planned: PlannedNode) -> NodeContext:
     ports, options, begun = run.ports, run.options, run.inherited.begun
     rollout = begun.get(planned.name, run.plan.plan_id)
+    courtesy, started = run.plan.policy.courtesy, ports.clock.monotonic()
     host, own = run.hosts[planned.name], options.own_node
     return NodeContext(
-        NodeTask(planned, rollout, run.cluster, run.guard, run.report, ports.clock.monotonic()),
-        NodeHost(host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command),
+        NodeTask(planned, rollout, run.cluster, run.guard, run.report, started, courtesy),
+        NodeHost(
+            host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command, options.wall_command
+        ),
         pools_of(run.plan.policy).rules(planned.pool),
         run.gates,
         run.stop,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.health import Health
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model import marks
 from rollout.model.own_node import OwnNode
 from rollout.model.progress import NodeResult, NotDone
@@ -42,6 +43,7 @@ class RunOptions:
     api_patience: float = 600.0
     unlock: str = ""
     reboot_command: str = REBOOT_COMMAND
+    wall_command: str = wall_command(WALL_MESSAGE)
     pods: frozenset[str] = frozenset()
     own_node: OwnNode | None = None
     operating: bool = False

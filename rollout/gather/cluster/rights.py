@@ -1,6 +1,6 @@
 """What this user may do, asked of the API server itself: before the first node is touched, not half-way."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ import msgspec
 
 from rollout.gather.cluster import decode
 from rollout.model import marks
+from rollout.model.leftovers import System
 from rollout.ports import ClusterApi
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -129,6 +130,13 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
                 ("update", "remember that for later rollouts"),
             )
         ),
+        *(
+            Right(verb, "", "configmaps", "", lease_namespace, marks.SLOTS_NAME, purpose=purpose, optional=True)
+            for verb, purpose in (
+                ("get", "know which hosts hold slots of FleetLock"),
+                ("update", "grant such slots, and take them away"),
+            )
+        ),
         Right("watch", "policy", "poddisruptionbudgets", purpose="see when a budget allows again", optional=True),
         *(
             Right(verb, "", "events", namespace=_OF_NODES, purpose=purpose, optional=True)
@@ -138,6 +146,40 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
             )
         ),
     )
+
+
+def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
+    """What a FleetLock server takes: a rollout's rights, but for its forecast and for writing its record."""
+    of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
+    unused = {("list", "persistentvolumes", ""), ("list", "namespaces", ""), *of_record}
+    rights = apply_rights(lease_namespace, disable_eviction=disable_eviction)
+    return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
+
+
+def adopt_rights(lease_namespace: str, systems: Collection[System] = tuple(System)) -> tuple[Right, ...]:
+    """What cleaning up after these systems takes. A rollout needs none of what is theirs alone."""
+    alike = {("nodes", "patch"), ("leases", "get"), ("leases", "create"), ("leases", "update"), ("configmaps", "get")}
+    common = (right for right in apply_rights(lease_namespace) if (right.resource, right.verb) in alike)
+    return (
+        *status_rights(),
+        Right("list", "apps", "daemonsets", purpose="see whether another system still runs"),
+        Right("list", "apps", "deployments", purpose="see whether another system still runs"),
+        *(right for right in common if not right.optional),
+        *((Right("patch", "apps", "daemonsets", purpose="remove kured's lock"),) if System.KURED in systems else ()),
+        *_lease_rights(systems),
+        Right(
+            *("delete", "", "configmaps", "", lease_namespace, marks.LEASE_NAME),
+            purpose="remove the record of a rollout that has ended",
+            optional=True,
+        ),
+    )
+
+
+def _lease_rights(systems: Collection[System]) -> Iterator[Right]:
+    group, resource, purpose = "coordination.k8s.io", "leases", "see the locks of a FleetLock server"
+    yield Right("list", group, resource, purpose=purpose, optional=True)
+    if System.FLEETLOCK in systems:
+        yield Right("delete", group, resource, purpose="remove the locks of a FleetLock server")
 
 
 def _on_one(verbs: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -1,9 +1,10 @@
 """Looking for other reboot coordinators among the Deployments and DaemonSets, whatever they are called here.
 
 One is known by its name, by one of the labels that name a program, or by its image. kured is known by its lock, too.
+Whatever this program itself runs in the cluster is none of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -11,7 +12,7 @@ from rollout.errors import ApiError, ApiNotFoundError
 from rollout.gather.cluster import decode, wire
 from rollout.gather.cluster.decoders import decoder_of
 from rollout.gather.cluster.listing import read_list
-from rollout.model.rivals import Coordinator
+from rollout.model.rivals import Coordinator, LockHolder, Workload
 from rollout.ports import ClusterApi
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -19,12 +20,28 @@ DAEMON_SETS = "/apis/apps/v1/daemonsets"
 PLANS = "/apis/upgrade.cattle.io/v1/plans"
 _FORBIDDEN = 403
 _KURED, _UPGRADE = "kured", "system-upgrade-controller"
-# FLUO's and CLUO's agents have their operators' image, and do nothing without them.
+_FLUO, _CLUO, _CRO, _KRM, _FLEETLOCK = "fluo", "cluo", "cro", "krm", "fleetlock"
 _OPERATORS = {
-    "flatcar-linux-update-operator": "fluo",
-    "container-linux-update-operator": "cluo",
+    "flatcar-linux-update-operator": _FLUO,
+    "container-linux-update-operator": _CLUO,
+    "reboot-controller": _CRO,
+    "reboot-manager": _KRM,
+    "kubernetes_reboot_manager": _KRM,
+    "fleetlock": _FLEETLOCK,
     _UPGRADE: _UPGRADE,
 }
+# Of these only the image is proof: others have workloads of this name.
+_OPERATORS_BY_IMAGE = {"airlock": _FLEETLOCK}
+# DaemonSets that do nothing without their operators, whose image FLUO's and CLUO's have.
+_AGENTS = {
+    "flatcar-linux-update-agent": _FLUO,
+    "flatcar-linux-update-operator": _FLUO,
+    "container-linux-update-agent": _CLUO,
+    "container-linux-update-operator": _CLUO,
+    "reboot-agent": _CRO,
+}
+# Of our own objects, by which `rollout manifests` has them found: our FleetLock server shares our lock.
+_OURS = ("app.kubernetes.io/name", "node-rollout")
 _NAMING_LABELS = ("app.kubernetes.io/name", "app", "k8s-app", "name")
 # kured's own name for it, or another that `--lock-annotation` gave it.
 _LOCK_SUFFIX = "kured-node-lock"
@@ -32,6 +49,7 @@ _LOCK_SUFFIX = "kured-node-lock"
 
 class _Container(msgspec.Struct, frozen=True, gc=False):
     image: str | None = None
+    args: tuple[str, ...] | None = None
 
 
 class _PodSpec(msgspec.Struct, frozen=True, gc=False):
@@ -62,53 +80,93 @@ class _Item(msgspec.Struct, frozen=True, gc=False):
     status: _Status | None = None
 
 
+class _WasCordoned(msgspec.Struct, frozen=True, gc=False):
+    unschedulable: bool | None = None
+
+
 class _Holder(msgspec.Struct, frozen=True, gc=False):
     node_id: str = msgspec.field(default="", name="nodeID")
     ttl: int = msgspec.field(default=0, name="TTL")
+    created: str = ""
+    metadata: _WasCordoned | None = None
 
 
-class _Lock(msgspec.Struct, frozen=True, gc=False):
+class _Lock(_Holder, frozen=True, gc=False):
     """kured's lock: of one holder, or of several."""
 
-    node_id: str = msgspec.field(default="", name="nodeID")
-    ttl: int = msgspec.field(default=0, name="TTL")
     max_owners: int = msgspec.field(default=1, name="maxOwners")
     locks: tuple[_Holder, ...] = ()
 
 
 def read_coordinators(api: ClusterApi) -> tuple[tuple[Coordinator, ...], tuple[str, ...]]:
     """Coordinators that may act, and sentences about what this user may not see."""
-    coordinators: list[Coordinator] = []
+    workloads, unseen = read_workloads(api)
+    acting = (workload.coordinator for workload in workloads if workload.running and not workload.agent)
+    return tuple(coordinator for coordinator in acting if coordinator.rival != _UPGRADE or _has_plans(api)), unseen
+
+
+def read_workloads(api: ClusterApi) -> tuple[tuple[Workload, ...], tuple[str, ...]]:
+    """All workloads of coordinators, those that stand still and agents too; and what this user may not see."""
+    workloads: list[Workload] = []
     unseen: list[str] = []
-    for look in (_operators, _kured):
+    for look in (_deployments, _daemon_sets):
         try:
-            coordinators += look(api)
+            workloads += look(api)
         except ApiNotFoundError:
             continue
         except ApiError as error:
             if error.status != _FORBIDDEN:
                 raise
             unseen.append(f"some other reboot coordinators cannot be looked for: {error.message}")
-    return tuple(coordinators), tuple(unseen)
+    return tuple(workloads), tuple(unseen)
 
 
-def _operators(api: ClusterApi) -> Iterator[Coordinator]:
+def _deployments(api: ClusterApi) -> Iterator[Workload]:
     for item in read_list(api, DEPLOYMENTS, _Item, _whole).items:
-        rival = next((rival for program, rival in _OPERATORS.items() if _is_of(item, program)), "")
-        replicas = item.spec.replicas if item.spec else None
-        if rival and replicas != 0 and (rival != _UPGRADE or _has_plans(api)):
-            yield Coordinator(rival, "Deployment", item.metadata.namespace or "", item.metadata.name)
+        rival = _rival_of(item, _OPERATORS) or _rival_by_image(item)
+        if rival and not _is_ours(item):
+            replicas = item.spec.replicas if item.spec else None
+            coordinator = Coordinator(rival, "Deployment", item.metadata.namespace or "", item.metadata.name)
+            yield Workload(coordinator, running=replicas != 0)
 
 
-def _kured(api: ClusterApi) -> Iterator[Coordinator]:
+def _daemon_sets(api: ClusterApi) -> Iterator[Workload]:
     for item in read_list(api, DAEMON_SETS, _Item, _whole).items:
         annotations = item.metadata.annotations or {}
-        locks = [value for name, value in annotations.items() if name.endswith(_LOCK_SUFFIX)]
-        if (locks or _is_of(item, _KURED)) and not _runs_nowhere(item):
-            holders, locked = _lock_holders(locks[0] if locks else "")
-            yield Coordinator(
-                _KURED, "DaemonSet", item.metadata.namespace or "", item.metadata.name, holders, locked=locked
-            )
+        lock = next((name for name in annotations if name.endswith(_LOCK_SUFFIX)), "")
+        is_kured = bool(lock) or _is_of(item, _KURED)
+        if rival := _KURED if is_kured else _rival_of(item, _AGENTS):
+            yield _daemon_set(item, rival, lock)
+
+
+def _daemon_set(item: _Item, rival: str, lock: str) -> Workload:
+    held, locked = _lock_holders((item.metadata.annotations or {})[lock] if lock else "")
+    names = tuple(holder.name for holder in held)
+    meta = item.metadata
+    return Workload(
+        Coordinator(rival, "DaemonSet", meta.namespace or "", meta.name, names, locked=locked),
+        running=not _runs_nowhere(item),
+        agent=rival != _KURED,
+        lock=lock,
+        holders=held,
+        resource_version=meta.resource_version or "",
+    )
+
+
+def _rival_of(item: _Item, programs: Mapping[str, str]) -> str:
+    return next((rival for program, rival in programs.items() if _is_of(item, program)), "")
+
+
+def _rival_by_image(item: _Item) -> str:
+    programs = _programs(item)
+    return next((rival for program, rival in _OPERATORS_BY_IMAGE.items() if program in programs), "")
+
+
+def _is_ours(item: _Item) -> bool:
+    """Whether it is a FleetLock server of this program, whatever its name and image are."""
+    label, value = _OURS
+    commands = (container.args or ("",) for container in _containers(item))
+    return (item.metadata.labels or {}).get(label) == value or any(args[:1] == ("fleetlock",) for args in commands)
 
 
 def _whole(item: _Item) -> _Item:
@@ -123,10 +181,13 @@ def _is_of(item: _Item, program: str) -> bool:
 
 def _programs(item: _Item) -> frozenset[str]:
     """The last parts of its images' names, without tag and digest."""
-    template = item.spec.template if item.spec else None
-    containers = (template.spec.containers if template and template.spec else None) or ()
-    names = ((container.image or "").partition("@")[0].rpartition("/")[2] for container in containers)
+    names = ((container.image or "").partition("@")[0].rpartition("/")[2] for container in _containers(item))
     return frozenset(name.partition(":")[0] for name in names)
+
+
+def _containers(item: _Item) -> tuple[_Container, ...]:
+    template = item.spec.template if item.spec else None
+    return (template.spec.containers if template and template.spec else None) or ()
 
 
 def _runs_nowhere(item: _Item) -> bool:
@@ -148,13 +209,18 @@ def _has_plans(api: ClusterApi) -> bool:
         return True
 
 
-def _lock_holders(written: str) -> tuple[tuple[str, ...], bool]:
+def _lock_holders(written: str) -> tuple[tuple[LockHolder, ...], bool]:
     """Who holds a lock, and whether nobody else can have it for good; one that cannot be read is held by nobody."""
     try:
         lock = decoder_of(_Lock).decode(written) if written else _Lock()
     except msgspec.MsgspecError:
         return (), False
-    held = (_Holder(lock.node_id, lock.ttl), *lock.locks) if lock.node_id else lock.locks
+    held = (lock, *lock.locks) if lock.node_id else lock.locks
     most = 1 if lock.node_id else lock.max_owners
     locked = bool(held) and len(held) >= most and all(holder.ttl == 0 for holder in held)
-    return tuple(holder.node_id for holder in held if holder.node_id), locked
+    return tuple(_holder(holder) for holder in held if holder.node_id), locked
+
+
+def _holder(holder: _Holder) -> LockHolder:
+    was_cordoned = holder.metadata.unschedulable if holder.metadata else None
+    return LockHolder(holder.node_id, not holder.created, was_cordoned)

@@ -36,6 +36,7 @@ class CheckName(StrEnum):
     UPDATE_ENGINE = "update-engine"
     UPDATE_STATUS = "update-status"
     LOCKSMITHD = "locksmithd"
+    ZINCATI = "zincati"
     CLOCK = "clock"
     RIVAL = "rival"
     DRAIN = "drain"

@@ -12,7 +12,7 @@ _FIXES = {
     ExclusionReason.CORDONED: "kubectl uncordon it, or use --include-cordoned.",
     ExclusionReason.PAUSED: "Remove the annotation once the node may be rebooted.",
 }
-_RIVAL_FIX = "Stop the other coordinator, or --exclude the node."
+_RIVAL_FIX = "Stop the other coordinator, and clean up after it: rollout adopt; or --exclude the node."
 
 
 def rival_checks(rivals: Sequence[Rival]) -> Iterator[Check]:

@@ -65,6 +65,8 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
     yield passed(CheckName.IDENTITY, node, f"it is the Node's machine: machine id {facts.machine_id}")
     yield _sudo(node, facts, own_command=own_command)
     yield _shutdown(node, facts)
+    if facts.zincati:
+        yield _zincati(node, facts)
     yield _operating_system(node, facts)
     yield _update_status(node, facts)
 
@@ -149,6 +151,14 @@ def _locksmithd(node: str, unit: UnitState) -> Check:
         how = "masked until the next boot only" if unit.masked else "not masked"
         return warned(name, node, f"locksmithd is stopped, but {how}: it may start with the next boot", fix)
     return passed(name, node, "locksmithd is masked and stopped")
+
+
+def _zincati(node: str, facts: HostFacts) -> Check:
+    if not facts.zincati_reboots:
+        return passed(CheckName.ZINCATI, node, "Zincati asks a FleetLock server before it reboots the host")
+    message = f"Zincati runs, and reboots the host by its strategy {facts.zincati}"
+    fix = 'Have it ask rollout fleetlock (strategy = "fleet_lock"); or: sudo systemctl mask --now zincati'
+    return failed(CheckName.ZINCATI, node, message, fix)
 
 
 def _clock(node: str, off_by: float, margin: float) -> Check:

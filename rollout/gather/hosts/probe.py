@@ -13,6 +13,8 @@ from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
 from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
 from rollout.gather.hosts.sudo_rules import wants_password
+from rollout.gather.hosts.users import logged_in
+from rollout.gather.hosts.zincati import zincati_strategy
 from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.model.text import excerpt
 from rollout.ports import CommandResult
@@ -47,10 +49,12 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
         boot_id=boot_id,
         machine_id=machine_id(answers.get("machine-id", "")),
         locksmithd_active=answers.get("locksmithd", "") in _RUNNING_UNIT,
+        zincati=zincati_strategy(answers.get("zincati", "")),
         may_reboot=may_reboot,
         reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
+        users=logged_in(answers.get("users", "")),
     )
 
 

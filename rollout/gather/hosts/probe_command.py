@@ -12,12 +12,18 @@ seconds apart, before it gives up.
 
 MARKER = "@@rollout-probe"
 EXIT_MARKER = "@@exit"
+FILE_MARKER = "@@file"
 
 _BUS_CALL = "busctl --system call com.coreos.update1 /com/coreos/update1 com.coreos.update1.Manager GetStatus"
 _CLIENT_CALL = "update_engine_client -status"
 _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors"
 )
+
+# Who is logged in, and the terminal of the one who asks; nothing where there is no `who` to tell.
+USERS_SECTION = f"""
+if command -v who >/dev/null 2>&1; then printf 'TTY=%s\\n' "$(tty)"; who; echo "{EXIT_MARKER} $?"; fi
+""".strip()
 
 # `sudo -l COMMAND` tells whether the command is permitted and runs nothing; whether it would take a password is told by
 # the list of all rules.
@@ -47,6 +53,12 @@ do if [ -r "$dir/update.conf" ]; then cat "$dir/update.conf"; echo; fi; done
 mark boot-id; cat /proc/sys/kernel/random/boot_id
 mark machine-id; cat /etc/machine-id
 mark locksmithd; run 5 systemctl is-active locksmithd
+mark zincati
+if [ -d /usr/lib/zincati ] || [ -d /etc/zincati ]; then
+  run 5 systemctl is-active zincati
+  for file in /usr/lib/zincati/config.d/*.toml /run/zincati/config.d/*.toml /etc/zincati/config.d/*.toml
+  do if [ -r "$file" ]; then printf '{FILE_MARKER} %s\n' "$file"; cat "$file"; echo; fi; done
+fi
 mark may-reboot
 if [ "$(id -u)" = 0 ]; then echo root
 elif run 5 sudo -n -l systemctl reboot >/dev/null; then
@@ -56,6 +68,8 @@ else echo "no $?"; fi
 mark inhibitors; run 5 {_INHIBITORS_CALL}
 mark shutdown
 if [ -r /run/systemd/shutdown/scheduled ]; then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
+mark users
+{USERS_SECTION}
 ask client 12 {_CLIENT_CALL}; client=$code
 if [ -z "$answered" ]; then ask bus 5 {_BUS_CALL}; fi
 if [ -z "$answered" ] && [ "$code" != 124 ]; then ask sudo-bus 5 sudo -n {_BUS_CALL}; fi

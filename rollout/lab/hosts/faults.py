@@ -69,7 +69,8 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Everything that is wrong with one host; seconds are simulated ones.
 
     `inhibited`: somebody blocks its shutdown, by a lock of mode `inhibitor_mode`. `shuts_down_after_seconds`: a reboot
-    is scheduled, counted from the boot.
+    is scheduled, counted from the boot. `users`, each a name and a terminal (`core pts/0`), are logged in until the
+    host goes down, or these faults do; `missing` are programs that the host has not.
     """
 
     reboot: RebootFault = RebootFault.NONE
@@ -86,6 +87,8 @@ class HostFaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     inhibited: bool = False
     inhibitor_mode: str = "block"
     shuts_down_after_seconds: float | None = None
+    users: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 HEALTHY = HostFaults()

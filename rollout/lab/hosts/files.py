@@ -5,6 +5,7 @@ machine. Everything else does not exist.
 """
 
 from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
 
@@ -85,6 +86,13 @@ def is_directory(machine: Machine, path: str) -> bool:
     wanted = _canonical(path).rstrip("/") or "/"
     known = (*_COMPUTED, *machine.files)
     return wanted in _DIRECTORIES or any(name.startswith(f"{wanted}/") for name in known)
+
+
+def matching(machine: Machine, pattern: str) -> list[str]:
+    """The files whose paths match, in order; a pattern matches no slash."""
+    known = {*_COMPUTED, *machine.files}
+    same_depth = (path for path in known if path.count("/") == pattern.count("/"))
+    return sorted(path for path in same_depth if fnmatchcase(path, pattern) and read(machine, path) is not None)
 
 
 def may_write(user: str, path: str) -> bool:

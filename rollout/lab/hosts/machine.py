@@ -61,7 +61,8 @@ class Machine:
     """The state of one host.
 
     `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are told of
-    changes in order; `faults` may be replaced at any time.
+    changes in order; `faults` may be replaced at any time. `sessions` are logins over SSH with a terminal, as the users
+    of the faults are written; `told` is what `wall` has shown to all.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Machine:
         timings: HostTimings | None = None,
         group: str = "stable",
         locksmithd: bool = False,
+        zincati: bool = False,
     ) -> None:
         self.name = name
         self.address = address
@@ -90,7 +92,9 @@ class Machine:
         self.observers: list[MachineObserver] = []
         self.files: dict[str, str] = {}
         self.journal: list[str] = []
-        self.units = Units(locksmithd=locksmithd)
+        self.units = Units(locksmithd=locksmithd, zincati=zincati)
+        self.sessions: list[str] = []
+        self.told: list[str] = []
         self.release: Release = release_of(version)
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
@@ -103,6 +107,11 @@ class Machine:
     def running(self) -> bool:
         """Whether the operating system is up; a host that shuts down still is."""
         return self.power is not Power.OFF
+
+    @property
+    def users(self) -> tuple[str, ...]:
+        """Who is logged in: a name and a terminal each."""
+        return (*(() if self.reboots else self.faults.users), *self.sessions)
 
     @property
     def os_version(self) -> str:

@@ -126,7 +126,7 @@ def program_path(process: Process, name: str) -> str | None:
     if base not in process.programs or (directory and f"{directory}/" not in PROGRAMS):
         return None
     faults = process.machine.faults
-    if base == "update_engine_client" and faults.client_missing:
+    if base in faults.missing or (base == "update_engine_client" and faults.client_missing):
         return None
     if base == "sudo" and faults.sudo is SudoFault.MISSING:
         return None

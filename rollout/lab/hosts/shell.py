@@ -111,6 +111,10 @@ class Shell:
         """Set a variable."""
         self.variables[name] = value
 
+    def paths(self, pattern: str) -> list[str]:
+        """The files that an absolute pattern matches, in order; `*` matches no slash."""
+        return files.matching(self.process.machine, pattern)
+
     async def output(self, commands: Node) -> str:
         """What commands print in a subshell, without trailing newlines."""
         output = Buffer()

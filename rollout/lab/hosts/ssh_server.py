@@ -6,6 +6,8 @@ and a fresh server when it has booted. Not the SSH library that the product uses
 
 import asyncio
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import asyncssh
@@ -131,10 +133,24 @@ class HostServer:
             process.stdout.write(_GARBAGE)
             process.exit(0)
         elif process.command is None:
-            process.exit(await self._interact(process))
+            with self._logged_in(process):
+                process.exit(await self._interact(process))
         else:
             stdin = Input(process.stdin.read)
-            process.exit(await self._shell(process, stdin).run(process.command))
+            with self._logged_in(process):
+                process.exit(await self._shell(process, stdin).run(process.command))
+
+    @contextmanager
+    def _logged_in(self, process: "asyncssh.SSHServerProcess[str]") -> Iterator[None]:
+        """A session with a terminal is a login, as `who` has it; one without is none."""
+        sessions, login = self.machine.sessions, f"{USER} {_terminal(process)}"
+        if process.term_type:
+            sessions.append(login)
+        try:
+            yield
+        finally:
+            if process.term_type:
+                sessions.remove(login)
 
     async def _interact(self, process: "asyncssh.SSHServerProcess[str]") -> int:
         """A login without a command: line by line, with a prompt where there is a terminal."""
@@ -151,6 +167,8 @@ class HostServer:
 
     def _shell(self, process: "asyncssh.SSHServerProcess[str]", stdin: Input) -> Shell:
         variables = {"HOME": f"/home/{USER}", "USER": USER, "LOGNAME": USER, "PATH": _PATH, "SHELL": "/bin/bash"}
+        if process.term_type:
+            variables["SSH_TTY"] = f"/dev/{_terminal(process)}"
         streams = Streams(stdin, process.stdout, process.stderr)
         return Shell(Process(self.machine, USER, ("bash",), streams, variables, HOST_PROGRAMS))
 
@@ -197,6 +215,11 @@ class HostServer:
             process.exit_with_signal("TERM")
         for connection in tuple(self._connections):
             connection.abort()
+
+
+def _terminal(process: "asyncssh.SSHServerProcess[str]") -> str:
+    """One a session, told apart by the port that it comes from."""
+    return f"pts/{process.get_extra_info('peername')[1]}"
 
 
 class _Login(asyncssh.SSHServer):

@@ -5,6 +5,7 @@ from typing import Final
 
 UPDATE_ENGINE: Final = "update-engine.service"
 LOCKSMITHD: Final = "locksmithd.service"
+ZINCATI: Final = "zincati.service"
 _ALWAYS_ON: Final = ("containerd.service", "kubelet.service", "sshd.service", "systemd-logind.service")
 
 
@@ -43,8 +44,9 @@ class Unit:
 class Units:
     """The units of one host, by full name."""
 
-    def __init__(self, *, locksmithd: bool) -> None:
-        self._units = {name: Unit(name, active=True, enabled=True) for name in (UPDATE_ENGINE, *_ALWAYS_ON)}
+    def __init__(self, *, locksmithd: bool, zincati: bool = False) -> None:
+        running = (UPDATE_ENGINE, *_ALWAYS_ON, *([ZINCATI] if zincati else []))
+        self._units = {name: Unit(name, active=True, enabled=True) for name in running}
         locksmith = Unit(LOCKSMITHD, active=locksmithd, enabled=locksmithd, masked=not locksmithd)
         self._units[LOCKSMITHD] = locksmith
 

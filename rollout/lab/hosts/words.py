@@ -27,6 +27,9 @@ class Environment(Protocol):
     def assign(self, name: str, value: str) -> None:
         """Set a variable, for `${name:=word}`."""
 
+    def paths(self, pattern: str) -> list[str]:
+        """The files that an absolute pattern matches, in order."""
+
     async def output(self, commands: Any) -> str:
         """What commands print in a subshell, without trailing newlines."""
 
@@ -89,8 +92,16 @@ async def pattern(environment: Environment, word: Word) -> str:
 
 
 async def fields(environment: Environment, words: tuple[Word, ...]) -> list[str]:
-    """All words expanded and split into fields."""
-    return [field for word in words for field in await _split(environment, word)]
+    """All words expanded, split into fields, and made paths where they match any."""
+    return [field for word in words for field in await _paths(environment, word) or await _split(environment, word)]
+
+
+async def _paths(environment: Environment, word: Word) -> list[str]:
+    """What a word with an unquoted `*` matches; nothing where it matches nothing, and stands for itself."""
+    literals = [await part.value(environment) for part in word if part.literal and not part.quoted]
+    if not any("*" in text for text in literals):
+        return []
+    return environment.paths(await pattern(environment, word))
 
 
 async def _split(environment: Environment, word: Word) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rollout.gather.hosts.users import wall_command
 from rollout.lab.hosts.engine import UpdateEngine, UpdateOperation
 from rollout.lab.hosts.faults import BusFault, HostFaults, SudoFault
 from rollout.lab.hosts.machine import Machine
@@ -315,3 +316,22 @@ def test_times_are_the_clocks(machine: Machine, ask: Ask) -> None:
     assert abs(int(now) - time.time()) < 5
     assert since == f"{machine.booted_at:%Y-%m-%d %H:%M:%S}"
     assert 0 <= int(uptime) < 5
+
+
+def test_who_is_logged_in_until_the_host_goes_down(make_machine: MakeMachine, ask: Ask) -> None:
+    machine = make_machine(faults=HostFaults(users=("core pts/0",)))
+    assert ask(machine, "who").out.split()[:2] == ["core", "pts/0"]
+    machine.reboots = 1
+    assert ask(machine, "who").out == ""
+
+
+def test_wall_keeps_who_said_what(machine: Machine, ask: Ask) -> None:
+    message = 'it\'s "about" $(time)\\n'
+    assert ask(machine, wall_command(message)).status == 0
+    assert machine.told == [f"root: {message}"]
+
+
+def test_wall_is_said_as_the_user_where_sudo_refuses(make_machine: MakeMachine, ask: Ask) -> None:
+    machine = make_machine(faults=HostFaults(sudo=SudoFault.REFUSED))
+    assert ask(machine, wall_command("go")).status == 0
+    assert machine.told == ["core: go"]

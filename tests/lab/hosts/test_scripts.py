@@ -19,6 +19,7 @@ from rollout.adapters.ansible.executor import _only_in
 from rollout.gather.doctor.command import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.hosts.users import WHO_COMMAND, wall_command
 from rollout.gather.updates.command import CHECK_COMMAND
 from rollout.lab.hosts import files
 from rollout.lab.hosts.commands.table import HOST_PROGRAMS
@@ -47,6 +48,8 @@ SCRIPTS = {
     "boot": BOOT_COMMAND,
     "doctor": DOCTOR_COMMAND,
     "reboot": REBOOT_COMMAND,
+    "who": WHO_COMMAND,
+    "wall": wall_command('it\'s "about" $(time)'),
 }
 STATES = {
     "healthy": HostFaults(),
@@ -54,6 +57,8 @@ STATES = {
     "bus-absent": HostFaults(bus=BusFault.ABSENT),
     "client-missing": HostFaults(client_missing=True),
     "inhibited": HostFaults(inhibited=True),
+    "users": HostFaults(users=("core pts/0", "ada tty1")),
+    "who-missing": HostFaults(missing=("who",)),
     "shutdown-scheduled": HostFaults(shuts_down_after_seconds=1e6),
 }
 SHELLS = [shell for shell in ("sh", "bash", "busybox") if shutil.which(shell)]

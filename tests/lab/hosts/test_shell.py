@@ -141,6 +141,12 @@ def test_both_outputs_can_be_redirected_at_once(machine: Machine, ask: Ask) -> N
     assert answer.out == "a\nbash: line 1: nosuch: command not found\n"
 
 
+def test_an_unquoted_star_stands_for_the_files_that_it_matches(machine: Machine, ask: Ask) -> None:
+    made = "d=/tmp; echo b >/tmp/b.toml; echo a >/tmp/a.toml; echo c >/tmp/c.txt; "
+    assert ask(machine, made + 'for f in "$d"/*.toml; do cat "$f"; done').out == "a\nb\n"
+    assert ask(machine, "echo /*/a.toml '/x/*.toml' /x/*.none *").out == "/tmp/a.toml /x/*.toml /x/*.none *\n"  # noqa: S108
+
+
 def test_files_are_written_and_appended(machine: Machine, ask: Ask) -> None:
     answer = ask(machine, "echo a >/tmp/x; echo b >>/tmp/x; cat </tmp/x; echo c >/tmp/x; cat /tmp/x")
 

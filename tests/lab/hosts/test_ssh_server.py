@@ -15,11 +15,14 @@ import paramiko
 import pytest
 
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.hosts.users import WHO_COMMAND, parse_users
 from rollout.lab.credentials import InventoryHost, public_line, write_client_key, write_known_hosts
 from rollout.lab.hosts.faults import HostFaults, HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.places import bind_hosts
 from rollout.lab.hosts.ssh_server import HostServer, new_host_key
+from rollout.model.host import LoggedInUser
+from rollout.ports import CommandResult
 
 MakeMachine = Callable[..., Machine]
 CLIENT_KEY = asyncssh.generate_private_key("ssh-ed25519")
@@ -287,3 +290,24 @@ def test_hosts_share_a_port_on_their_own_addresses() -> None:
     assert len(set(places)) == 30
     assert all(address.startswith("127.") for address, _ in places)
     assert len({port for _, port in places}) == 1 or len({address for address, _ in places}) == 1
+
+
+def test_a_session_with_a_terminal_is_a_login_and_its_own_question_does_not_count_it(serve: Serve) -> None:
+    host = serve()
+    with host.connect() as operator, host.connect() as asking:
+        shell = operator.invoke_shell()
+        assert until(lambda: bool(host.machine.users))
+        _, stdout, _ = asking.exec_command(WHO_COMMAND, get_pty=True, timeout=10)
+        answer = stdout.read().decode()
+        assert answer.count("core ") == 2
+        assert len(users_in(answer)) == 1
+        assert [user.name for user in users_in(host.ask(WHO_COMMAND)[1])] == ["core"]
+        shell.close()
+        assert until(lambda: not host.machine.users)
+    assert users_in(host.ask(WHO_COMMAND)[1]) == ()
+
+
+def users_in(answer: str) -> tuple[LoggedInUser, ...]:
+    users = parse_users(CommandResult(0, answer, ""))
+    assert users is not None
+    return users

@@ -127,7 +127,8 @@ async def uptime(process: Process) -> int:
     elif "-p" in process.arguments:
         process.print(f"up {minutes} minutes")
     else:
-        process.print(f" {now:%H:%M:%S} up {minutes} min,  0 users,  load average: 0.10, 0.12, 0.09")
+        users = len(process.machine.users)
+        process.print(f" {now:%H:%M:%S} up {minutes} min,  {users} users,  load average: 0.10, 0.12, 0.09")
     return 0
 
 

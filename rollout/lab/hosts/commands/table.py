@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from rollout.lab.hosts.commands import basic, condition, text
+from rollout.lab.hosts.commands import basic, condition, text, users
 from rollout.lab.hosts.commands.busctl import busctl
 from rollout.lab.hosts.commands.sudo import sudo
 from rollout.lab.hosts.commands.systemctl import systemctl
@@ -44,11 +44,14 @@ HOST_PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "touch": basic.touch,
         "tr": text.tr,
         "true": basic.constant(0),
+        "tty": users.tty,
         "uname": basic.uname,
         "update_engine_client": update_engine_client,
         "uptime": basic.uptime,
+        "wall": users.wall,
         "wc": text.wc,
         "which": basic.which,
+        "who": users.who,
         "whoami": basic.identity,
     }
 )

@@ -1,0 +1,111 @@
+"""What is asked of hosts, in the program's log: each command by its name, how it ended, and how long it took.
+
+The commands themselves are not told: an operator's own reboot command may hold what nobody else is to read. Answers
+that other processes have fetched pass here, too.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, closing
+
+from rollout.errors import SshError
+from rollout.gather.doctor.command import DOCTOR_COMMAND
+from rollout.gather.hosts.boot import BOOT_COMMAND
+from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.updates.command import CHECK_COMMAND
+from rollout.model.host import Host
+from rollout.model.text import counted, shortened
+from rollout.ports import CommandResult, HostExecutor
+
+_LOG = logging.getLogger("rollout.ssh")
+_NAMES: Mapping[str, str] = {
+    PROBE_COMMAND: "probe",
+    BOOT_COMMAND: "boot id",
+    REBOOT_COMMAND: "reboot",
+    DOCTOR_COMMAND: "doctor",
+    CHECK_COMMAND: "check for an update",
+}
+_OWN = "the operator's reboot command"
+_MOST_NAMES = 5
+
+Answer = CommandResult | SshError
+
+
+def logged_shell(shell: HostExecutor) -> HostExecutor:
+    """The same, with what it does told where anybody wants to know."""
+    return LoggedShell(shell) if _LOG.isEnabledFor(logging.INFO) else shell
+
+
+class LoggedShell:
+    """A `HostExecutor` that tells of another's work."""
+
+    def __init__(self, shell: HostExecutor) -> None:
+        self.shell = shell
+
+    def run(self, host: Host, command: str, *, timeout: float) -> CommandResult:
+        """As the other does."""
+        begun = time.monotonic()
+        try:
+            result = self.shell.run(host, command, timeout=timeout)
+        except SshError as error:
+            _tell(host, _name(command), error, begun)
+            raise
+        _tell(host, _name(command), result, begun)
+        return result
+
+    def run_if(
+        self, host: Host, question: str, agreed: Callable[[CommandResult], bool], command: str, *, timeout: float
+    ) -> CommandResult | None:
+        """As the other does."""
+        begun, name = time.monotonic(), f"{_name(question)}, then {_name(command)}"
+        try:
+            result = self.shell.run_if(host, question, agreed, command, timeout=timeout)
+        except SshError as error:
+            _tell(host, name, error, begun)
+            raise
+        _tell(host, name, result, begun)
+        return result
+
+    def run_on_all(
+        self, hosts: Mapping[str, Host], command: str, *, timeout: float, concurrency: int
+    ) -> Generator[tuple[str, Answer]]:
+        """As the other does; the time of each answer is that since the first host was asked."""
+        begun, name = time.monotonic(), _name(command)
+        failed, last = list[str](), ""
+        answers = self.shell.run_on_all(hosts, command, timeout=timeout, concurrency=concurrency)
+        with closing(answers):
+            for node, answer in answers:
+                _tell(hosts[node], name, answer, begun)
+                last = node
+                failed += [node] if isinstance(answer, SshError) else []
+                yield node, answer
+        if last:
+            of_failed = f", {len(failed)} failed ({shortened(failed, _MOST_NAMES)})" if failed else ""
+            figures = f"{counted(len(hosts), 'host')}, {concurrency} at once, in {time.monotonic() - begun:.2f}s"
+            _LOG.info("%s: %s%s, last %s", name, figures, of_failed, last)
+
+    def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
+        """As the other does."""
+        return self.shell.attending(hosts)
+
+
+def _name(command: str) -> str:
+    return _NAMES.get(command, _OWN)
+
+
+def _tell(host: Host, name: str, answer: Answer | None, begun: float) -> None:
+    place = f"{host.name} ({host.user}@{host.address}:{host.port})"
+    _LOG.debug("%s: %s: %s, %.2fs", place, name, _outcome(answer), time.monotonic() - begun)
+
+
+def _outcome(answer: Answer | None) -> str:
+    match answer:
+        case None:
+            return "not sent: the answer to the question forbids it"
+        case CommandResult(exit_status=None):
+            return "the connection ended"
+        case CommandResult():
+            return f"status {answer.exit_status}, {len(answer.stdout)} characters"
+        case SshError():
+            return f"{type(answer).__name__}: {answer.message}"

@@ -1,0 +1,132 @@
+"""`rollout fleetlock`: hosts that reboot by themselves ask for permission here, as FleetLock's protocol has it."""
+
+from typing import Annotated
+
+import typer
+
+from rollout.cli.help import DefaultCommandGroup, SectionedCommand
+from rollout.cli.options import pools
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.flattening import flattened
+from rollout.cli.options.fleetlock import ServerOptions
+from rollout.cli.options.gates import GateOptions, LocalGateOptions
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.options.policy import PolicyOptions
+from rollout.cli.options.run import JournalOptions
+from rollout.errors import UsageError
+
+fleetlock_app = typer.Typer(
+    cls=DefaultCommandGroup,
+    help="Serve FleetLock: hosts with Zincati ask before they reboot. Without a command: serve.",
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@fleetlock_app.command(cls=SectionedCommand)
+@flattened
+def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
+    call: typer.Context,
+    server: ServerOptions,
+    cluster: ClusterOptions,
+    lease: LeaseOptions,
+    lock: LockOptions,
+    selection: SelectionOptions,
+    policy: PolicyOptions,
+    gates: GateOptions,
+    local: LocalGateOptions,
+    journal: JournalOptions,
+    notify: NotifyOptions,
+    general: GeneralOptions,
+) -> None:
+    """Serve FleetLock until SIGTERM: a host may reboot once its node is cordoned and drained, by the rules of apply.
+
+    As many replicas as wanted may serve; all they know stands on the cluster. No SSH is used.
+
+    \b
+    Examples:
+      rollout fleetlock --listen :8080 --slots 2 --max-unavailable 2
+      rollout fleetlock --group workers=25% --group-selector workers=node-role.kubernetes.io/worker
+    """
+    server.check()
+    _refuse_what_persons_decide(local, lock)
+    from rollout.cli.stages import fleetlock
+
+    fleetlock.serve(
+        fleetlock.Serving(
+            server=server,
+            cluster=cluster,
+            lease=lease,
+            lock=lock,
+            selection=selection.selection,
+            policy=gates.added_to(policy.with_pools(pools.given(call))),
+            local=local,
+            prometheus_url=gates.prometheus_url,
+            journal=journal,
+            notify=notify,
+            as_json=general.as_json,
+        )
+    )
+
+
+def _refuse_what_persons_decide(local: LocalGateOptions, lock: LockOptions) -> None:
+    if local.interactive:
+        raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it.")
+    if lock.force_unlock:
+        raise UsageError(
+            "--force-unlock is a person's decision, and a server waits for the lock",
+            hint="Drop it; or undo that run: rollout abort --force-unlock RUN.",
+        )
+
+
+@fleetlock_app.command(cls=SectionedCommand)
+@flattened
+def status(cluster: ClusterOptions, lease: LeaseOptions, general: GeneralOptions) -> None:
+    """Show who holds a slot, since when, and how far it has come.
+
+    \b
+    Examples:
+      rollout fleetlock status
+      rollout fleetlock status -o json
+    """
+    from rollout.cli.stages import slots
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
+    from rollout.report.fleetlock import slots_document, slots_text
+
+    seen = slots.look(cluster, lease.lease_namespace)
+    if general.as_json:
+        show_bytes(json_document(slots_document(seen.slots, seen.nodes, seen.server)))
+    else:
+        show(slots_text(seen.slots, seen.nodes, seen.server, general.width))
+
+
+@fleetlock_app.command(cls=SectionedCommand)
+@flattened
+def release(
+    node: Annotated[str, typer.Argument(metavar="NODE", show_default=False)],
+    cluster: ClusterOptions,
+    lease: LeaseOptions,
+    general: GeneralOptions,
+) -> None:
+    """Take a node's slot away: it is given back where that is safe, and its host has to ask anew.
+
+    A node whose host may be about to reboot is watched for a minute; one that is away by then stays cordoned.
+
+    \b
+    Examples:
+      rollout fleetlock release worker-2
+    """
+    from rollout.cli.stages import slots
+    from rollout.cli.terminal import show, show_bytes
+    from rollout.model.json_text import json_document
+    from rollout.model.text import printable
+
+    was_held = slots.release(cluster, lease.lease_namespace, node)
+    if general.as_json:
+        show_bytes(json_document({"node": node, "released": was_held}))
+    else:
+        name = printable(node)
+        show(f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot.")

@@ -1,0 +1,91 @@
+"""Options of what is done for people and programs around a reboot; a part of the rules."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from rollout.cli.options import values
+from rollout.cli.options.declaration import COURTESY, Flag
+from rollout.cli.options.nodes import names
+from rollout.errors import UsageError
+from rollout.model.courtesy import Compat, CourtesyPolicy
+from rollout.model.quantity import Duration
+from rollout.planning.node_labels import node_labels
+
+_COURTESY = CourtesyPolicy()
+
+
+@dataclass(frozen=True, slots=True)
+class CourtesyOptions:
+    """Delays, logged-in users, labels, and what others read."""
+
+    drain_delay: Annotated[
+        Duration,
+        Flag(COURTESY, "Wait so long between a cordon and the first eviction.", "DURATION", read=values.duration),
+    ] = _COURTESY.drain_delay
+    reboot_delay: Annotated[
+        Duration,
+        Flag(COURTESY, "Wait so long between the end of a drain and the reboot.", "DURATION", read=values.duration),
+    ] = _COURTESY.reboot_delay
+    wait_for_users: Annotated[
+        Duration,
+        Flag(
+            COURTESY,
+            "Before a reboot, wait until nobody is logged in on the host; at most so long, then go on.",
+            "DURATION",
+            read=values.duration,
+        ),
+    ] = _COURTESY.wait_for_users
+    wall: Annotated[bool, Flag(COURTESY, "Tell logged-in users of the reboot (wall), before they are waited for.")] = (
+        _COURTESY.wall
+    )
+    pre_reboot_node_labels: Annotated[
+        list[str] | None,
+        Flag(
+            COURTESY,
+            "Labels that a node has from its cordon on; what they replace is put back. Comma-separated, repeatable.",
+            "NAME=VALUE",
+            read=values.node_labels,
+        ),
+    ] = None
+    post_reboot_node_labels: Annotated[
+        list[str] | None,
+        Flag(
+            COURTESY,
+            "Labels that a node keeps once it is rebooted, proven and given back.",
+            "NAME=VALUE",
+            read=values.node_labels,
+        ),
+    ] = None
+    annotate_compat: Annotated[
+        list[Compat] | None,
+        Flag(
+            COURTESY,
+            "Also write the annotations and labels that dashboards and alerts of this other coordinator read. "
+            "Repeatable.",
+        ),
+    ] = None
+
+    @property
+    def policy(self) -> CourtesyPolicy:
+        """The same, as the plan records it; `UsageError` for a label with two values."""
+        before, after = names(self.pre_reboot_node_labels), names(self.post_reboot_node_labels)
+        for written in (before, after):
+            node_labels(written)
+        return CourtesyPolicy(
+            drain_delay=self.drain_delay,
+            reboot_delay=self.reboot_delay,
+            wait_for_users=self.wait_for_users,
+            wall=self.wall,
+            pre_reboot_node_labels=before,
+            post_reboot_node_labels=after,
+            annotate_compat=tuple(dict.fromkeys(self.annotate_compat or ())),
+        )
+
+
+def refuse_ignored_operator(courtesy: CourtesyPolicy, ignored: tuple[str, ...]) -> None:
+    """`UsageError` where the annotations would be written for a coordinator that may act on them."""
+    if Compat.FLUO in courtesy.annotate_compat and Compat.FLUO in ignored:
+        raise UsageError(
+            "--annotate-compat fluo with --ignore-rival fluo: its operator would act on what is written",
+            hint="Drop one of them.",
+        )

@@ -1,0 +1,135 @@
+"""A FleetLock server from its flags: what it goes by, who hears of the nodes' ways, and where it listens."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rollout.cli import wiring
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.fleetlock import ServerOptions
+from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.options.run import JournalOptions
+from rollout.cli.stages.journal import journalled
+from rollout.cli.stages.metrics import name_of
+from rollout.cli.stages.notify import News, Subject, notified
+from rollout.cli.terminal import say
+from rollout.execution.base.reporting import Observers
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import Policy, Selection
+from rollout.ports import Observer
+from rollout.report.json_lines import JsonLines
+from rollout.report.observers import Unfailing
+from rollout.report.plain import PlainLines
+
+if TYPE_CHECKING:
+    from rollout.server.http import Listening
+    from rollout.server.settings import ServerSettings
+
+HOLDER_PREFIX = "fleetlock-server/"
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """All that a server goes by, as flags, environment and file have it."""
+
+    server: ServerOptions
+    cluster: ClusterOptions
+    lease: LeaseOptions
+    lock: LockOptions
+    selection: Selection
+    policy: Policy
+    local: LocalGateOptions
+    prometheus_url: str
+    journal: JournalOptions
+    notify: NotifyOptions
+    as_json: bool
+
+    @property
+    def settings(self) -> "ServerSettings":
+        """By what it grants."""
+        from rollout.server.settings import ServerSettings
+
+        return ServerSettings(
+            groups=self.server.groups,
+            selection=self.selection,
+            policy=self.policy,
+            namespace=self.lease.lease_namespace,
+            holder=f"{HOLDER_PREFIX}{socket.gethostname()}/{os.getpid()}",
+            lease_seconds=self.lock.seconds,
+            slot_timeout=self.server.slot_timeout,
+        )
+
+    @property
+    def listening(self) -> "Listening":
+        """Where it serves."""
+        from rollout.adapters.metrics_server import parsed_address
+        from rollout.server.http import Listening
+
+        host, port = parsed_address(self.server.listen)
+        return Listening(host, port, self.server.tls_cert, self.server.tls_key)
+
+
+def serve(serving: Serving) -> None:
+    """Serve until SIGTERM; `RolloutError` where it cannot."""
+    from rollout.server.libraries import require_libraries
+
+    require_libraries()
+    from rollout.report.metrics.exposition import Metrics
+    from rollout.report.metrics.fleetlock import FleetLockMetrics
+    from rollout.server import http
+    from rollout.server.server import under_way
+    from rollout.server.settings import World
+
+    api = wiring.cluster_api(serving.cluster)
+    name = name_of(api.server)
+    metrics, tally = Metrics(name), FleetLockMetrics(name)
+    with _shown(serving) as shown:
+        watch = _Watch(serving, Observers((Unfailing(metrics), Unfailing(shown))))
+        gates = wiring.gates(serving.policy.gates.alerts, serving.local, serving.prometheus_url, None)
+        world = World(api, wiring.system_clock(), say, watch.watched, tally, gates)
+        listening = serving.listening
+        listening.tls()
+        with under_way(serving.settings, world) as server:
+            tally.slots, tally.in_hand = server.slots, lambda: server.worker.working
+            endpoints = http.Endpoints(
+                server.service.pre_reboot,
+                server.service.steady_state,
+                server.why_not_ready,
+                wiring.exposition(metrics, tally),
+                tally,
+            )
+            http.serve(endpoints, listening, lambda url: say(f"serving FleetLock at {url}/v1/"))
+    say("stopped on request: nodes are left as they stand, another server goes on with them")
+
+
+@contextmanager
+def _shown(serving: Serving) -> Iterator[Observer]:
+    """Whoever shows what happens: JSON lines, or plain ones."""
+    if serving.as_json:
+        lines = JsonLines(sys.stdout)
+        lines.begin(wiring.system_clock().now())
+        yield lines
+        return
+    with PlainLines(sys.stderr) as plain:
+        yield plain
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """Who hears of one node's way."""
+
+    serving: Serving
+    shown: Observer
+
+    @contextmanager
+    def watched(self, plan: RolloutPlan) -> Iterator[Observer]:
+        """Journal, notifications, and whoever shows it, as of any rollout."""
+        subject = Subject(plan, lambda: False, unattended=True, news=News())
+        with ExitStack() as stack:
+            observer = stack.enter_context(journalled(self.shown, plan, "fleetlock", self.serving.journal.journal))
+            yield stack.enter_context(notified(observer, self.serving.notify, subject))

@@ -1,0 +1,206 @@
+"""Zincati, as far as it asks a FleetLock server before it reboots its host and tells it when the host is back.
+
+What it sends and when is read from its sources: `src/fleet_lock/mod.rs` (requests), `src/update_agent` (states and
+times), `src/identity/mod.rs` (the id), `src/config` (the drop-ins). Other than there the drop-ins are read before each
+request, so that a lab's host needs no restart of the unit.
+"""
+
+import asyncio
+import hmac
+import json
+import random
+import ssl
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urljoin
+
+import aiohttp
+
+from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.units import ZINCATI
+
+STEADY_STATE: Final = "v1/steady-state"
+PRE_REBOOT: Final = "v1/pre-reboot"
+DROP_IN: Final = "/etc/zincati/config.d/55-rollout-fleetlock.toml"
+ANCHORS: Final = "/etc/pki/ca-trust/source/anchors/"
+_DIRECTORIES: Final = ("/usr/lib/zincati/config.d", "/etc/zincati/config.d", "/run/zincati/config.d")
+_APPLICATION: Final = bytes.fromhex("de35106b6ec24688b63afddaa156679b")
+_STRATEGY: Final = "fleet_lock"
+_REFRESH_SECONDS: Final = 300
+_POSTPONED_SECONDS: Final = 60
+_HTTP_SECONDS: Final = 30 * 60
+_SUCCESS: Final = range(200, 300)
+# systemd starts a unit anew that has failed.
+_RESTART_SECONDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One request and what came of it: `at` in simulated seconds, `kind` empty where it was granted."""
+
+    at: float
+    path: str
+    kind: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the drop-ins say, put together; `interval` is the pause between two checks for updates, in seconds."""
+
+    base_url: str
+    group: str
+    interval: int
+
+
+def node_id(machine_id: str) -> str:
+    """The app-specific id that systemd makes of a machine's: an HMAC of Zincati's own id by it, marked as a UUID v4."""
+    digest = bytearray(hmac.digest(bytes.fromhex(machine_id.replace("-", "")), _APPLICATION, "sha256")[:16])
+    digest[6] = (digest[6] & 0x0F) | 0x40
+    digest[8] = (digest[8] & 0x3F) | 0x80
+    return digest.hex()
+
+
+def request_body(machine_id: str, group: str) -> bytes:
+    """The body of both requests, as serde writes it for people."""
+    return json.dumps({"client_params": {"id": node_id(machine_id), "group": group}}, indent=2).encode()
+
+
+def drop_in(base_url: str, group: str) -> str:
+    """A drop-in that has a host ask there."""
+    lines = ("[updates]", f'strategy = "{_STRATEGY}"', "[updates.fleet_lock]", f"base_url = {json.dumps(base_url)}")
+    return "\n".join((*lines, "[identity]", f"group = {json.dumps(group)}", ""))
+
+
+def lengthened(seconds: int, hundredths: int) -> int:
+    """A pause with that many hundredths more, of a second at least: drawn anew, they keep hosts out of step."""
+    return seconds + max(seconds // 100, 1) * hundredths
+
+
+def settings_of(files: Mapping[str, str]) -> Settings | None:
+    """What the drop-ins among a host's files say, None where no server is to be asked.
+
+    Of files with one name the one of the later directory counts; the others are laid over each other by their names.
+    """
+    texts: dict[str, str] = {}
+    for directory in _DIRECTORIES:
+        paths = (path for path in files if path.rpartition("/")[0] == directory and path.endswith(".toml"))
+        texts |= {path.rpartition("/")[2]: files[path] for path in paths}
+    merged: dict[str, Any] = {}
+    for name in sorted(texts):
+        merged = _laid_over(merged, tomllib.loads(texts[name]))
+    updates = merged.get("updates", {})
+    base_url = updates.get(_STRATEGY, {}).get("base_url", "")
+    if not base_url or updates.get("strategy") != _STRATEGY or not updates.get("enabled", True):
+        return None
+    interval = merged.get("agent", {}).get("timing", {}).get("steady_interval_secs", _REFRESH_SECONDS)
+    return Settings(base_url, merged.get("identity", {}).get("group") or "default", interval)
+
+
+def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    both = {name: _laid_over(below[name], above[name]) for name in above if isinstance(below.get(name), dict)}
+    return {**below, **above, **both}
+
+
+class Zincati:
+    """The agent of one host; it starts with the host and ends with it.
+
+    `answers` has every request of all its lives. `postponements`: how often somebody who is logged in puts the reboot
+    off once it is granted, by a minute each time.
+    """
+
+    def __init__(self, machine: Machine, *, rng: random.Random, postponements: int = 0) -> None:
+        self.answers: list[Answer] = []
+        self._machine = machine
+        self._rng = rng
+        self._postponements = postponements
+        machine.observers.append(self)
+
+    def start(self) -> None:
+        """Begin: report the steady state first, as after every start of the unit."""
+        self._machine.spawn(self._live())
+
+    def machine_up(self, _machine: Machine) -> None:
+        """The host has booted."""
+        self.start()
+
+    def machine_stopping(self, _machine: Machine) -> None:
+        """A unit runs until its host is off."""
+
+    def machine_down(self, _machine: Machine) -> None:
+        """What ran on the host has been ended with it."""
+
+    def machine_changed(self, _machine: Machine) -> None:
+        """Faults of a host are nothing to its agent."""
+
+    async def _live(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=self._machine.clock.scaled(_HTTP_SECONDS))
+        # reqwest sends none of them
+        silent = ("User-Agent", "Content-Type", "Accept-Encoding")
+        async with aiohttp.ClientSession(timeout=timeout, skip_auto_headers=silent) as session:
+            await self._ask_until_granted(session, STEADY_STATE)
+            while self._machine.engine.staged is None:
+                self._machine.attempt_update()
+                await self._pause((await self._settings()).interval)
+            for _ in range(self._postponements):
+                await self._ask_until_granted(session, PRE_REBOOT)
+                await self._sleep(_POSTPONED_SECONDS)
+            await self._ask_until_granted(session, PRE_REBOOT)
+        self._machine.log("zincati", f"update finalized: {self._machine.engine.staged}")
+        self._machine.reboot()
+
+    async def _ask_until_granted(self, session: aiohttp.ClientSession, path: str) -> None:
+        while (await self._ask(session, path)).kind:
+            await self._pause(_REFRESH_SECONDS)
+
+    async def _ask(self, session: aiohttp.ClientSession, path: str) -> Answer:
+        settings = await self._settings()
+        kind, value = await self._answer(session, urljoin(settings.base_url, path), settings.group)
+        answer = Answer(self._machine.clock.monotonic(), path, kind, value)
+        self.answers.append(answer)
+        said = f"lock-manager {path.removeprefix('v1/')} failure: {value}" if kind else f"{path}: granted"
+        self._machine.log("zincati", said)
+        return answer
+
+    async def _answer(self, session: aiohttp.ClientSession, url: str, group: str) -> tuple[str, str]:
+        """Kind and sentence of a failure, both empty for any 2xx: what else such an answer says is not read."""
+        body, headers = request_body(self._machine.machine_id, group), {"fleet-lock-protocol": "true"}
+        try:
+            async with session.post(url, data=body, headers=headers, ssl=self._trust(url)) as response:
+                return ("", "") if response.status in _SUCCESS else _rejection(response.status, await response.read())
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return "client_failed_request", str(error) or type(error).__name__
+
+    def _trust(self, url: str) -> ssl.SSLContext | bool:
+        """This machine's authorities, and those among the host's anchors."""
+        anchors = [text for path, text in self._machine.files.items() if path.startswith(ANCHORS)]
+        return ssl.create_default_context(cadata="\n".join(anchors)) if anchors and url.startswith("https:") else True
+
+    async def _settings(self) -> Settings:
+        """What counts now; a unit that is stopped, or whose settings are not in order, asks nobody."""
+        while True:
+            try:
+                settings = settings_of(self._machine.files)
+            except tomllib.TOMLDecodeError as error:
+                settings = None
+                self._machine.log("zincati", f"failed to parse TOML: {error}")
+            if settings is not None and self._machine.units.active(ZINCATI):
+                return settings
+            await self._sleep(_RESTART_SECONDS)
+
+    async def _pause(self, seconds: int) -> None:
+        await self._sleep(lengthened(seconds, self._rng.randint(0, 10)))
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(self._machine.clock.scaled(seconds))
+
+
+def _rejection(status: int, body: bytes) -> tuple[str, str]:
+    """Kind and sentence of an error as the protocol has it, or the agent's own words for any other answer."""
+    try:
+        error = json.loads(body)
+        return str(error["kind"]), str(error["value"])
+    except (ValueError, TypeError, KeyError):
+        return f"generic_http_{status}", "(unknown/generic server error)"

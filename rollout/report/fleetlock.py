@@ -1,0 +1,88 @@
+"""Who holds FleetLock's slots, for people and for programs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import Slot, Slots, SlotState
+from rollout.model.node_marks import last_result
+from rollout.model.text import or_nothing, printable
+from rollout.report.columns import Column, table_text
+
+_COLUMNS = (
+    Column("GROUP"),
+    Column("NODE"),
+    Column("SLOT"),
+    Column("PHASE"),
+    Column("SINCE", leaves=2),
+    Column("RUN", leaves=1),
+    Column("NOTE", note=True),
+)
+
+
+def slots_text(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> str:
+    """The slots as a table, who works on them, and reboots that nobody had asked for."""
+    return "\n".join(_lines(slots, nodes, server, width))
+
+
+def _lines(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | None) -> Iterator[str]:
+    if slots.held:
+        yield table_text(_COLUMNS, [_row(slot, nodes.get(slot.node)) for slot in slots.held], width)
+    else:
+        yield "No slot is held."
+    if server:
+        yield f"Working on them: {printable(server)}"
+    elif any(slot.state is SlotState.HELD for slot in slots.held):
+        yield "No server holds the lock: the first that runs goes on with them; rollout abort gives them back."
+    for reboot in slots.unasked:
+        yield f"Rebooted without having asked: {printable(reboot.node)}, seen at {reboot.at}"
+
+
+def _row(slot: Slot, node: Node | None) -> Sequence[str]:
+    texts = (slot.group, slot.node, slot.state.value, phase_of(slot, node), slot.since, slot.run, _note(slot, node))
+    return [printable(or_nothing(text)) for text in texts]
+
+
+def phase_of(slot: Slot, node: Node | None) -> str:
+    """How far its node has come; `pending` where nothing of this slot stands on it yet, `done` where it is over."""
+    if node is None:
+        return ""
+    if node.annotations.get(marks.RUN) == slot.run:
+        return node.annotations.get(marks.PHASE, "")
+    return "done" if last_result(node).get("run") == slot.run else "pending"
+
+
+def _note(slot: Slot, node: Node | None) -> str:
+    if node is None or node.uid != slot.node_uid:
+        return "its Node is gone: the slot is about to be free"
+    if slot.released:
+        return "its slot is being freed"
+    match slot.state:
+        case SlotState.FAILED:
+            outcome = last_result(node).get("outcome", "failed")
+            return f"{outcome}: it stays cordoned. Free its slot: rollout fleetlock release {slot.node}"
+        case SlotState.ABSENT:
+            return "it did not come back: its slot is free, and it counts as unavailable"
+        case SlotState.HELD:
+            return ""
+
+
+def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> Mapping[str, object]:
+    """The same as one object."""
+    held = [
+        {
+            "group": slot.group,
+            "node": slot.node,
+            "state": slot.state.value,
+            "phase": phase_of(slot, nodes.get(slot.node)),
+            "since": slot.since,
+            "run": slot.run,
+            "id": slot.id,
+            "boot_id_before": slot.boot_id,
+            "version_before": slot.version,
+            "released": slot.released,
+        }
+        for slot in slots.held
+    ]
+    unasked = [{"node": reboot.node, "at": reboot.at, "boot_id": reboot.boot_id} for reboot in slots.unasked]
+    return {"server": server, "held": held, "unasked": unasked}

@@ -1,0 +1,233 @@
+"""FleetLock on the wire: bounded in size, time and number; every answer is JSON of the protocol's form."""
+
+import asyncio
+import logging
+import signal
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from rollout.errors import InputError
+from rollout.model.text import excerpt
+from rollout.server.answers import Answer, Denied, Kind
+from rollout.server.connections import IDLE_SECONDS, Connections
+from rollout.server.requests import HEADER, Ask, check_request, read_ask
+from rollout.server.settings import Tally
+
+LARGEST_BODY = 4096
+BODY_SECONDS = 10.0
+# Answers at once: each holds a thread while the cluster is asked. Hosts ask again after five minutes.
+MOST_REQUESTS = 64
+# How long answers that are under way may take once the end is asked for.
+_LAST_ANSWERS = 5.0
+
+T = TypeVar("T")
+_LOGGER = logging.getLogger(__name__)
+# Whoever hangs up, or speaks no HTTP, is nobody's concern.
+_SILENT = logging.getLogger(f"{__name__}.silent")
+_SILENT.disabled = True
+Act = Callable[[Ask], Answer]
+# After these the rest of the body is not read: the connection is of no more use.
+_CUT_SHORT = (Kind.BODY_TOO_LARGE, Kind.BODY_TIMEOUT, Kind.SERVER_STOPPING)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where to serve; with a certificate, HTTPS."""
+
+    host: str
+    port: int
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What it is served with; `InputError` where the files cannot be used."""
+        if self.certificate is None:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise InputError(
+                f"cannot serve with --tls-cert {self.certificate}, --tls-key {self.key}: {error}"
+            ) from error
+        return context
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """What is served: the protocol's two requests, whether the server is of use, and its metrics."""
+
+    pre_reboot: Act
+    steady_state: Act
+    why_not_ready: Callable[[], str]
+    metrics: Callable[[], bytes]
+    tally: Tally
+
+
+class _Front:
+    """The requests that are under way."""
+
+    def __init__(self, endpoints: Endpoints, pool: ThreadPoolExecutor) -> None:
+        self._endpoints = endpoints
+        self._pool = pool
+        self._under_way = 0
+        self.connections = Connections()
+        self.stopping = False
+
+    def application(self) -> web.Application:
+        application = web.Application(client_max_size=LARGEST_BODY, middlewares=[_in_protocol_form])
+        endpoints = self._endpoints
+        application.router.add_route("*", "/v1/pre-reboot", self._handler("pre-reboot", endpoints.pre_reboot))
+        application.router.add_route("*", "/v1/steady-state", self._handler("steady-state", endpoints.steady_state))
+        application.router.add_get("/healthz", self._healthz)
+        application.router.add_get("/readyz", self._readyz)
+        application.router.add_get("/metrics", self._metrics)
+        return application
+
+    def _handler(self, name: str, act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(request: web.Request) -> web.Response:
+            with self.connections.asking(request):
+                answer = await self._answer(request, act)
+            self._endpoints.tally.count(name, answer.kind)
+            return _json(answer)
+
+        return handle
+
+    async def _answer(self, request: web.Request, act: Act) -> Answer:
+        if self.stopping:
+            return Answer(Kind.SERVER_STOPPING, "this server is about to end")
+        try:
+            check_request(request.method, request.headers.get(HEADER))
+            body = await self._body(request)
+            return body if isinstance(body, Answer) else await self._counted(read_ask(body), act)
+        except Denied as denied:
+            return denied.answer
+
+    async def _counted(self, ask: Ask, act: Act) -> Answer:
+        """Whoever is slow with a body has not been counted yet, and keeps nobody out."""
+        if self._under_way >= MOST_REQUESTS:
+            return Answer(Kind.SERVER_BUSY, f"{MOST_REQUESTS} requests are under way")
+        self._under_way += 1
+        try:
+            return await self._in_thread(lambda: act(ask))
+        finally:
+            self._under_way -= 1
+
+    async def _body(self, request: web.Request) -> bytes | Answer:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                return await request.read()
+        except TimeoutError:
+            return Answer(Kind.BODY_TIMEOUT, f"the body did not arrive within {BODY_SECONDS:.0f} s")
+        except web.HTTPRequestEntityTooLarge:
+            return Answer(Kind.BODY_TOO_LARGE, f"the body is larger than {LARGEST_BODY} bytes")
+        except (web.RequestPayloadError, ConnectionError) as error:
+            return Answer(Kind.DECODE_ERROR, f"the body cannot be read: {excerpt(str(error))}")
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        why = "this server is about to end" if self.stopping else await self._in_thread(self._endpoints.why_not_ready)
+        return web.Response(text=f"{why or 'ok'}\n", status=503 if why else 200)
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        body = await self._in_thread(self._endpoints.metrics)
+        return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+def _json(answer: Answer) -> web.Response:
+    body = msgspec.json.encode({"kind": answer.kind.value, "value": answer.value})
+    headers = {"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"}
+    response = web.Response(body=body, status=answer.status, headers=headers)
+    if answer.kind in _CUT_SHORT:
+        response.force_close()
+    return response
+
+
+@web.middleware
+async def _in_protocol_form(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """What aiohttp refuses by itself is told in the protocol's form, too."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return _json(Answer(Kind.NOT_FOUND, "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"))
+    except web.HTTPMethodNotAllowed:
+        return _json(Answer(Kind.METHOD_NOT_ALLOWED, f"{request.method} is not known here"))
+    except web.HTTPException:
+        raise
+    except Exception as error:  # noqa: BLE001 - a defect of this program is a no, too, and no traceback
+        _LOGGER.error("internal error, please report it: %r", error)  # noqa: TRY400
+        return _json(Answer(Kind.INTERNAL_ERROR, "internal error, see the server's log"))
+
+
+async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[str], None]) -> None:
+    tls = listening.tls()
+    with ThreadPoolExecutor(MOST_REQUESTS, thread_name_prefix="ask") as pool:
+        front = _Front(endpoints, pool)
+        runner = web.AppRunner(
+            front.application(),
+            access_log=None,
+            logger=_SILENT,
+            keepalive_timeout=IDLE_SECONDS,
+            shutdown_timeout=_LAST_ANSWERS,
+        )
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, listening.host or None, listening.port, ssl_context=tls)
+            await _started(site, listening)
+            ready(_url(runner, secure=tls is not None))
+            async with _watched(front.connections, runner):
+                await _asked_to_end()
+            front.stopping = True
+        finally:
+            await runner.cleanup()
+
+
+@asynccontextmanager
+async def _watched(connections: Connections, runner: web.AppRunner) -> AsyncIterator[None]:
+    assert runner.server is not None  # noqa: S101 - it is set up
+    watching = asyncio.create_task(connections.watch(runner.server))
+    try:
+        yield
+    finally:
+        watching.cancel()
+
+
+async def _started(site: web.TCPSite, listening: Listening) -> None:
+    try:
+        await site.start()
+    except OSError as error:
+        where = f"{listening.host}:{listening.port}"
+        raise InputError(f"cannot listen on {where}: {error.strerror or error}") from error
+
+
+def _url(runner: web.AppRunner, *, secure: bool) -> str:
+    host, port = runner.addresses[0][:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if secure else 'http'}://{shown}:{port}"
+
+
+async def _asked_to_end() -> None:
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    await ended.wait()
+
+
+def serve(endpoints: Endpoints, listening: Listening, ready: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` hears the address once it is listened on. `InputError` where it cannot."""
+    asyncio.run(_serve(endpoints, listening, ready))

@@ -1,0 +1,66 @@
+"""Which process holds the Lease: one of the servers, or a rollout of somebody else's."""
+
+import threading
+import time
+
+from rollout.errors import FencedError
+from rollout.execution.lock import LeaseLock, StandingLease, read_lease
+from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
+from rollout.model.fleetlock import is_fleetlock_run
+from rollout.ports import Clock, ClusterApi
+
+_FRESH = 2.0
+_ON_ITS_WAY = 2.0
+_PAUSE = 0.25
+
+
+class Leadership:
+    """What is known of the Lease. `lock` is this server's own while it holds it. For many threads at once."""
+
+    def __init__(self, api: ClusterApi, clock: Clock, namespace: str) -> None:
+        self._api = api
+        self._clock = clock
+        self._namespace = namespace
+        self._watch = LeaseWatch(clock)
+        self._turn = threading.Lock()
+        self._seen = StandingLease("", "", 0.0)
+        self._seen_at = float("-inf")
+        self.lock: LeaseLock | None = None
+
+    def look(self, age: float = _FRESH) -> Holder:
+        """What is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read."""
+        with self._turn:
+            now = self._clock.monotonic()
+            if now - self._seen_at > age:
+                self._seen = read_lease(self._api, self._namespace)
+                self._seen_at = now
+            return self._watch.look(self._seen)
+
+    @property
+    def stale(self) -> str:
+        """The version of a Lease that went unrenewed, so that it may be taken; empty where it may not."""
+        return self._watch.stale
+
+    @property
+    def other(self) -> str:
+        """Who holds it that is no server, and may be alive; empty where none is."""
+        state = self.look()
+        if state in (Holder.NOBODY, Holder.GONE) or is_fleetlock_run(self._seen.run):
+            return ""
+        return f"{self._seen.holder}, for the rollout {self._seen.run or 'unknown'}"
+
+    def check(self) -> None:
+        """Return while a server, this one or another that was seen to renew it, holds the Lease; else `FencedError`."""
+        if (lock := self.lock) is not None:
+            lock.check()
+            return
+        if not (self._sees_it_renewed() and is_fleetlock_run(self._seen.run)):
+            raise FencedError("no FleetLock server is known to hold the Lease")
+
+    def _sees_it_renewed(self) -> bool:
+        """Whether its holder lives; who has just begun to watch waits for the next renewal."""
+        state, end = self.look(age=0.0), self._clock.monotonic() + self._seen.renewal + _ON_ITS_WAY
+        while state is Holder.UNKNOWN and self._clock.monotonic() < end:
+            time.sleep(_PAUSE)
+            state = self.look(age=0.0)
+        return state is Holder.ALIVE

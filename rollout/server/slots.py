@@ -1,0 +1,50 @@
+"""The slots as this server knows them: read as rarely as answers allow, changed by compare and swap alone."""
+
+import threading
+from collections.abc import Callable
+
+from rollout.execution.record.slots import change_slots
+from rollout.gather.cluster.slots import read_slots
+from rollout.model.fleetlock import NO_SLOTS, Slots
+from rollout.ports import Clock, ClusterApi
+
+
+class SlotBook:
+    """For many threads at once. Raises `ApiError` where the slots cannot be read, written or understood."""
+
+    def __init__(self, api: ClusterApi, clock: Clock, namespace: str) -> None:
+        self._api = api
+        self._clock = clock
+        self._namespace = namespace
+        self._turn = threading.Lock()
+        self._seen = NO_SLOTS
+        self._seen_at = float("-inf")
+
+    def seen(self, age: float) -> Slots:
+        """As they stood at most `age` seconds ago: good for saying no, never for a yes."""
+        with self._turn:
+            if self._clock.monotonic() - self._seen_at <= age:
+                return self._seen
+        return self.read()
+
+    @property
+    def latest(self) -> Slots:
+        """As they were seen last, however long ago."""
+        with self._turn:
+            return self._seen
+
+    def read(self) -> Slots:
+        """As they stand now."""
+        began = self._clock.monotonic()
+        return self._keep(read_slots(self._api, self._namespace).slots, began)
+
+    def change(self, change: Callable[[Slots], Slots]) -> Slots:
+        """Change them as they stand now; what `change` raises leaves them as they are."""
+        began = self._clock.monotonic()
+        return self._keep(change_slots(self._api, self._namespace, change), began)
+
+    def _keep(self, slots: Slots, began: float) -> Slots:
+        with self._turn:
+            if began >= self._seen_at:
+                self._seen, self._seen_at = slots, began
+        return slots

@@ -1,0 +1,221 @@
+"""One node's way through a reboot that its host asks for, where it differs from a rollout's over SSH.
+
+The phases and what may follow which are the same. What a rollout does over SSH is done here by the host itself: it is
+waited for. Proof is what the kubelet reports: another boot id of the same machine, and Ready.
+
+    drained    nothing is left on it, and its volumes are detached or were waited for: the host may be granted
+    rebooting  granted, which whoever answers the host has written; its boot id is watched
+    ready      the kubelet of the new boot reports Ready; the host's own report of steady state is waited for
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from rollout.errors import ApiError, DrainError, FencedError, RolloutError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.drain.drain import drain
+from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import GivenUpError, NodeFailure
+from rollout.execution.node.last_look import RefilledError, last_look, look_again
+from rollout.execution.node.marking import claim, give_back, mark_phase
+from rollout.execution.node.progress import Progress
+from rollout.execution.node.steps import Step, check_node, drain_again
+from rollout.gather.cluster.snapshot import read_node
+from rollout.gather.hosts.boot import BootFacts
+from rollout.model import marks
+from rollout.model.cluster import Node
+from rollout.model.fleetlock import Slot
+from rollout.model.progress import Outcome, Phase
+from rollout.model.quantity import Duration
+from rollout.server.nodes import version_of
+
+_PAUSE = 1.0
+# How often a drained node is looked at for pods that came since, and how long that look may take.
+_LOOK_EVERY = 5.0
+_MOST_DRAINS = 3
+# A host whose slot is taken away by hand may have been granted a moment ago: it is given this long to go down.
+_SAFE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One slot's turn. `slot` gives it as it stands now, None where it is gone; `close` and `reopen` write on it.
+
+    Each of these raises `ApiError`; `slot` does not.
+    """
+
+    run: str
+    slot: Callable[[], Slot | None]
+    close: Callable[[], None]
+    reopen: Callable[[], None]
+    timeout: Duration
+
+    @property
+    def is_released(self) -> bool:
+        """Whether an operator, or the host, takes the slot away."""
+        slot = self.slot()
+        return slot is not None and slot.released
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether its host has reported steady state."""
+        slot = self.slot()
+        return slot is not None and slot.returned
+
+
+def steps_of(turn: Turn) -> Mapping[Phase, Step]:
+    """The steps that differ from those over SSH."""
+    return {
+        Phase.PENDING: _begin,
+        Phase.DRAINING: _empty,
+        Phase.DRAINED: lambda context, progress: _closing(turn, context, progress, _await_grant),
+        Phase.REBOOTING: lambda context, progress: _closing(turn, context, progress, _await_boot),
+        Phase.READY: lambda context, progress: _finish(turn, context, progress),
+    }
+
+
+def _begin(context: NodeContext, progress: Progress) -> Progress:
+    """Ask the gates of the moment, then cordon; the host has asked, and its boot is the Node's."""
+    context.guard.check()
+    check_node(context, context.cluster.ask(lambda api: read_node(api, context.name)))
+    context.gates.before_node(context)
+    claim(context.task, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
+    return replace(progress, marked=True).to(Phase.CORDONED)
+
+
+def _empty(context: NodeContext, progress: Progress) -> Progress:
+    """Drained is what may be granted: so the whole last look comes before that is written."""
+    for attempt in range(_MOST_DRAINS):
+        drain(context.drain)
+        try:
+            last_look(context.drain)
+        except RefilledError:
+            if attempt + 1 == _MOST_DRAINS:
+                raise
+        else:
+            break
+    mark_phase(context.task, Phase.DRAINED)
+    return progress.to(Phase.DRAINED)
+
+
+_Waiting = Callable[[Turn, NodeContext, Progress], Progress]
+
+
+def _closing(turn: Turn, context: NodeContext, progress: Progress, wait: _Waiting) -> Progress:
+    """A step during which a grant may be given: a node is given back only once none can be any more.
+
+    The slot is closed, and the Node read after that: a grant that was written before stands, and is waited for.
+    """
+    try:
+        return wait(turn, context, progress)
+    except FencedError:
+        raise
+    except RolloutError as error:
+        turn.close()
+        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
+            turn.reopen()
+            return progress.to(Phase.REBOOTING)
+        if _has_rebooted(context, node):
+            turn.reopen()
+            mark_phase(context.task, Phase.REBOOTING)
+            return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
+        raise error from None
+
+
+def _await_grant(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+    """Until the host asks again; pods that come meanwhile are drained again, a slot that it forgets is taken back."""
+    deadline, look = context.cluster.deadline(turn.timeout), _Looks(context)
+    context.report.step(context.name, Phase.DRAINED, "waiting for its host to ask again")
+    while not deadline.expired:
+        context.guard.check()
+        if turn.is_released:
+            raise GivenUpError
+        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        if _has_rebooted(context, node):
+            context.report.notice(f"{context.name} has rebooted without waiting for its grant")
+            mark_phase(context.task, Phase.REBOOTING)
+            return progress.to(Phase.REBOOTING)
+        if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
+            return progress.to(Phase.REBOOTING)
+        try:
+            look.take()
+        except RefilledError as error:
+            return drain_again(context, progress, error)
+        deadline.pause(_PAUSE)
+    raise NodeFailure(Outcome.NOT_REBOOTED, f"its host has not asked again within --slot-timeout {turn.timeout}")
+
+
+def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+    """Until the kubelet reports another boot of the same machine; bounded by the slot's time."""
+    deadline, look = context.cluster.deadline(turn.timeout), _Looks(context)
+    until_safe: Deadline | None = None
+    while True:
+        context.guard.check()
+        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        if node.machine_id != context.planned.machine_id and _has_rebooted(context, node):
+            message = f"another machine reports as this Node now: machine id {node.machine_id or 'none'}"
+            raise NodeFailure(Outcome.NOT_BACK, message)
+        if _has_rebooted(context, node):
+            mark_phase(context.task, Phase.BOOTED)
+            boot = BootFacts(node.boot_id, node.machine_id, version_of(node))
+            return replace(progress, boot=boot).to(Phase.BOOTED)
+        if turn.is_released and until_safe is None:
+            until_safe = context.cluster.deadline(_SAFE_SECONDS)
+        if deadline.expired or (until_safe is not None and until_safe.expired):
+            raise _not_rebooted(node, turn.timeout)
+        if node.is_ready:
+            try:
+                look.take()
+            except RefilledError as error:
+                return drain_again(context, progress, error)
+            except DrainError as error:
+                context.report.notice(f"{context.name} was granted its reboot: {error.message}")
+        deadline.pause(_PAUSE)
+
+
+def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
+    """A host that is still up in its old boot works as before; one that is away does not."""
+    if node.is_ready:
+        message = "its host was granted a reboot, and is up with the boot id from before"
+        return NodeFailure(Outcome.NOT_REBOOTED, f"{message} (--slot-timeout {timeout})")
+    hint = "Look at its console: firmware, boot loader, a disk or a network that is waited for."
+    return NodeFailure(Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint)
+
+
+def _finish(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
+    """Give the node back once its host has reported, or the slot's time is up: it is proven to be back either way."""
+    deadline = context.cluster.deadline(turn.timeout)
+    context.report.step(context.name, Phase.READY, "waiting for its host to report steady state")
+    while not (turn.has_returned or turn.is_released or deadline.expired):
+        context.guard.check()
+        deadline.pause(_PAUSE)
+    if progress.boot is None:
+        raise AssertionError("a node is ready only once its boot was seen")
+    context.gates.after_reboot(context, progress.boot)
+    if progress.version == context.planned.running_version:
+        context.report.notice(f"{context.name} runs {progress.version} as before: no update has taken")
+    give_back(context.task, Outcome.SUCCEEDED, progress.version)
+    return progress.to(Phase.DONE)
+
+
+def _has_rebooted(context: NodeContext, node: Node) -> bool:
+    return bool(node.boot_id) and node.boot_id != context.planned.boot_id
+
+
+@dataclass(slots=True)
+class _Looks:
+    """Looks at a drained node now and then; an API server that is away is no reason to call it refilled."""
+
+    context: NodeContext
+    again: Deadline | None = None
+
+    def take(self) -> None:
+        """`RefilledError` where pods have come, `DrainError` where the node is not ours to drain any more."""
+        if self.again is not None and not self.again.expired:
+            return
+        self.again = self.context.cluster.deadline(_LOOK_EVERY)
+        try:
+            look_again(self.context.drain, self.context.cluster.deadline(_LOOK_EVERY))
+        except ApiError as error:
+            self.context.cluster.notice(error)

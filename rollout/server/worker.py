@@ -1,0 +1,215 @@
+"""Whoever holds the Lease takes the nodes of all slots on their way; every replica runs this, and one of them works.
+
+The Lease is taken when a slot is, and given back with the last one. Where its holder dies, another replica sees it go
+unrenewed for its whole duration, takes it, and goes on with each node from its marks.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rollout.errors import ApiError, ApiNotFoundError, BlockedError, FencedError, RolloutError
+from rollout.execution.base.deadline import Deadline
+from rollout.execution.base.outage import OutageNotice
+from rollout.execution.base.reporting import Observers, Reporter
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.rollout.lock_holder import Holder
+from rollout.gather.cluster.snapshot import read_node
+from rollout.model.fleetlock import Slot, Slots, SlotState
+from rollout.model.progress import NodeResult, Outcome
+from rollout.server.leadership import Leadership
+from rollout.server.settings import ServerSettings, World
+from rollout.server.slots import SlotBook
+from rollout.server.turns import TurnRunner
+
+# Seconds between two looks at the slots: while there is work, and while there is none.
+_TICK = 1.0
+_IDLE = 3.0
+_LEAVING = 15.0
+_REST = 10.0
+
+
+@dataclass(slots=True)
+class _Running:
+    """A turn under way."""
+
+    thread: threading.Thread
+    stop: StopRequest
+
+
+class Worker:
+    """Works on slots until it is stopped. `wake` has it look at once."""
+
+    def __init__(
+        self, settings: ServerSettings, world: World, book: SlotBook, leadership: Leadership, stop: StopRequest
+    ) -> None:
+        self._settings = settings
+        self._world = world
+        self._book = book
+        self._leadership = leadership
+        self._stop = stop
+        self._woken = threading.Event()
+        self._turns: dict[str, _Running] = {}
+        self._slots = Slots()
+        self._failed: dict[str, Deadline] = {}
+        self._runner = TurnRunner(settings, world, book, lambda: self._slots, stop)
+
+    def wake(self) -> None:
+        """There is a new slot, or news of one."""
+        self._woken.set()
+
+    def detail(self, node: str) -> str:
+        """What was told last of this node's drain, where this server works on it."""
+        return self._runner.detail(node)
+
+    @property
+    def working(self) -> int:
+        """How many nodes this server takes through their reboots now."""
+        return len(self._turns)
+
+    def run(self) -> None:
+        """Until the stop is asked for; whatever goes wrong meanwhile is told, and tried again."""
+        while not self._stop.requested:
+            try:
+                self._look()
+                if self._open():
+                    self._try_to_lead()
+            except RolloutError as error:
+                self._world.notice(f"{error.message}")
+            except Exception as error:  # noqa: BLE001 - no defect of this program ends the one thread that gives back
+                self._world.notice(f"internal error, please report it: {error!r}")
+            self._pause(_TICK if self._open() else _IDLE)
+
+    def _pause(self, seconds: float) -> None:
+        self._woken.wait(seconds)
+        self._woken.clear()
+
+    def _look(self) -> None:
+        self._slots = self._book.read()
+        if self._slots.held:
+            self._leadership.look()
+
+    def _open(self) -> tuple[Slot, ...]:
+        """The slots that somebody has to work on."""
+        return tuple(slot for slot in self._slots.held if slot.state is SlotState.HELD or slot.released)
+
+    def _slot_of(self, run: str) -> Slot | None:
+        return self._slots.of_run(run)
+
+    def _try_to_lead(self) -> None:
+        """Take the Lease where nobody has it, or its holder has died; then work until nothing is left."""
+        state = self._leadership.look()
+        if state not in (Holder.NOBODY, Holder.GONE):
+            return
+        terms = LeaseTerms(
+            self._settings.namespace,
+            self._settings.holder,
+            self._open()[0].run,
+            self._settings.lease_seconds,
+            self._settings.api_patience,
+            stale=self._leadership.stale,
+            waits=False,
+        )
+        report = Reporter(Observers(()), self._world.clock)
+        lock = LeaseLock(self._world.api, self._world.clock, terms, OutageNotice(report), stop=self._stop)
+        with suppress(BlockedError), lock:
+            self._leadership.lock = lock
+            try:
+                self._lead(lock)
+            finally:
+                self._leadership.lock = None
+
+    def _lead(self, lock: LeaseLock) -> None:
+        """Work on every slot while the Lease is ours; leave all as it is where it is not, or this server ends."""
+        while not self._stop.requested and (self._open() or self._turns):
+            with suppress(ApiError):
+                self._look()
+            self._end_turns()
+            try:
+                lock.check()
+            except FencedError as error:
+                self._world.notice(error.message)
+                break
+            for slot in self._open():
+                if slot.run not in self._turns and slot.run not in self._resting():
+                    self._begin(slot, lock)
+            self._pause(_TICK)
+        leaving = Deadline(self._world.clock, _LEAVING)
+        for running in self._turns.values():
+            running.thread.join(leaving.remaining)
+        self._turns.clear()
+
+    def _begin(self, slot: Slot, lock: LeaseLock) -> None:
+        stop = StopRequest(revert=True)
+        guard = _TurnGuard(lock, self._stop, lambda: self._slot_of(slot.run) is not None)
+        thread = threading.Thread(target=self._turn, args=(slot, guard, stop), name=f"turn-{slot.node}", daemon=True)
+        self._turns[slot.run] = _Running(thread, stop)
+        thread.start()
+
+    def _resting(self) -> frozenset[str]:
+        """The slots whose last turn met a failure that it could not tell apart: not tried again at once."""
+        self._failed = {run: rest for run, rest in self._failed.items() if not rest.expired}
+        return frozenset(self._failed)
+
+    def _end_turns(self) -> None:
+        """Forget turns that have ended; have those that are released give their nodes back."""
+        for run, running in list(self._turns.items()):
+            slot = self._slot_of(run)
+            if slot is not None and slot.released:
+                running.stop.request()
+            if not running.thread.is_alive():
+                del self._turns[run]
+
+    def _turn(self, slot: Slot, guard: "_TurnGuard", stop: StopRequest) -> None:
+        """One turn, from wherever its node stands, and what becomes of its slot."""
+        try:
+            result = self._runner.run(slot, guard, stop)
+            self._settle_slot(slot, result)
+        except RolloutError as error:
+            self._fail(slot, error.message)
+        except Exception as error:  # noqa: BLE001 - the slot stays held, and another look is taken at it
+            self._fail(slot, f"internal error, please report it: {error!r}")
+        self.wake()
+
+    def _fail(self, slot: Slot, why: str) -> None:
+        self._failed[slot.run] = Deadline(self._world.clock, _REST)
+        self._world.notice(f"{slot.node}: {why}")
+
+    def _settle_slot(self, slot: Slot, result: NodeResult | None) -> None:
+        """A node that is back, or gone, frees its slot; one that stays cordoned keeps it, unless it is away."""
+        if result is not None and result.outcome is Outcome.FENCED:
+            return
+        if result is None or not result.left_cordoned or slot.released or self._is_gone(slot):
+            self._book.change(lambda slots: slots.without(slot.run))
+            return
+        state = SlotState.FAILED if self._is_present(slot) else SlotState.ABSENT
+        self._book.change(lambda slots: slots.changed(slot.run, state=state, returned=False, closing=False))
+
+    def _is_gone(self, slot: Slot) -> bool:
+        try:
+            return read_node(self._world.api, slot.node).uid != slot.node_uid
+        except ApiNotFoundError:
+            return True
+
+    def _is_present(self, slot: Slot) -> bool:
+        """Whether the node could be in service: the proof of absence is that its kubelet has stopped reporting."""
+        return read_node(self._world.api, slot.node).is_ready
+
+
+@dataclass(frozen=True, slots=True)
+class _TurnGuard:
+    """A turn may act while the Lease is ours, this server is not about to end, and its slot is there."""
+
+    lock: LeaseLock
+    stop: StopRequest
+    has_slot: Callable[[], bool]
+
+    def check(self) -> None:
+        """Return while it may; `FencedError` where it may not."""
+        if self.stop.requested:
+            raise FencedError("this server ends: another goes on with the node")
+        if not self.has_slot():
+            raise FencedError("its slot was freed: the node is left as it is")
+        self.lock.check()

@@ -1,0 +1,202 @@
+"""What a reboot waits for because people asked for it: delays, and users who are logged in; and what users are told."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.resources import LEASES, NODES
+from rollout.lab.hosts.faults import HostFaults
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.apply.conftest import Rollout, command
+from tests.ended import Ended, end_of
+
+Started = Callable[[Scenario | str, int], Lab]
+ORDINARY = Path(__file__).with_name("ordinary.yaml")
+NUMBER = 3
+NODE = "worker-1"
+ALONE = ("--yes", "-o", "json", "--node", NODE, "--settle-timeout", "20s", "--health-checks", "1")
+
+
+@pytest.fixture
+def lab(started: Started) -> Lab:
+    return started(str(ORDINARY), NUMBER)
+
+
+def log_in(lab: Lab, *users: str, missing: tuple[str, ...] = ()) -> None:
+    machine = lab.machines[NODE]
+    lab.call(lambda: machine.inflict(HostFaults(users=users, missing=missing)))
+
+
+def heard(process: subprocess.Popen[str], text: str) -> tuple[list[dict[str, Any]], float]:
+    """The lines up to the one with this text, and when that came, in monotonic seconds."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(json.loads(line))
+        if text in line:
+            return lines, time.monotonic()
+    raise AssertionError((text, lines, process.communicate()))
+
+
+def details(ended: Ended, phase: str) -> list[str]:
+    return [detail for at, detail in ended.steps(NODE) if at == phase and detail]
+
+
+def rebooted(lab: Lab) -> int:
+    return lab.scoreboard().reboots[NODE]
+
+
+def is_cordoned(lab: Lab) -> bool:
+    node = lab.store.get(NODES, NODE)
+    assert node is not None
+    return bool(node["spec"].get("unschedulable"))
+
+
+def test_status_and_plan_show_who_is_logged_in(lab: Lab, rollout: Rollout) -> None:
+    log_in(lab, "core pts/0", "ada tty1")
+    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)}
+    assert rows[NODE]["users"] == [{"name": "core", "tty": "pts/0"}, {"name": "ada", "tty": "tty1"}]
+    assert {row["group"] for row in rows.values()} == {"stable"}
+    assert [rows[name]["users"] for name in rows if name != NODE] == [[]] * (NUMBER - 1)
+    wide = rollout(lab, "status", "-o", "wide").stdout
+    assert re.search(rf"{NODE} .* stable +core \(pts/0\), ada \(tty1\)", wide)
+    assert "2 users logged in on 1 node." in wide
+    planned = rollout(lab, "plan", "-o", "json", "--wait-for-users", "5m")
+    (warning,) = [found for found in json.loads(planned.stdout)["warnings"] if found["kind"] == "logged-in"]
+    assert warning["node"] == NODE
+    assert warning["message"] == (
+        "2 users logged in (core (pts/0), ada (tty1)), waited for up to 5m (--wait-for-users)"
+    )
+
+
+def test_a_host_without_who_is_unknown_and_not_waited_for(lab: Lab, rollout: Rollout) -> None:
+    log_in(lab, "core pts/0", missing=("who",))
+    rows = {row["node"]: row for row in json.loads(rollout(lab, "status", "-o", "json").stdout)}
+    assert rows[NODE]["users"] is None
+    assert re.search(rf"{NODE} .* stable +\?", rollout(lab, "status", "-o", "wide").stdout)
+    ended = rollout(lab, "apply", *ALONE, "--wait-for-users", "1h")
+    assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
+    assert "who is logged in is not known: the host has no working `who`" in details(ended, "drained")
+
+
+def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) -> None:
+    log_in(lab, "core pts/0")
+    process = command(lab, tmp_path, "apply", *ALONE, "--wait-for-users", "1h", "--wall")
+    lines, since = heard(process, "waiting for core (pts/0) to log out, 1h at most")
+    assert "its users have been told (wall)" in [line.get("detail") for line in lines]
+    assert [text for text in lab.machines[NODE].told if "will be rebooted" in text and text.startswith("root: ")]
+    time.sleep(3)
+    assert rebooted(lab) == 0
+    log_in(lab)
+    ended = end_of(process)
+    assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
+    assert time.monotonic() - since < 60
+    assert lab.scoreboard().clean
+
+
+def test_users_are_waited_for_no_longer_than_that(lab: Lab, rollout: Rollout) -> None:
+    log_in(lab, "core pts/0")
+    began = time.monotonic()
+    ended = rollout(lab, "apply", *ALONE, "--wait-for-users", "4s")
+    assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
+    assert time.monotonic() - began > 4
+    assert details(ended, "drained")[-1] == "going on: core (pts/0) after --wait-for-users 4s"
+    assert lab.machines[NODE].told == []
+
+
+def test_the_message_is_the_operators_and_says_no_more(lab: Lab, rollout: Rollout) -> None:
+    log_in(lab, "core pts/0")
+    message = 'it\'s "$(reboot)" at `noon` \\n'
+    ended = rollout(lab, "apply", *ALONE, "--wall-message", message)
+    assert ended.code == 0, ended.stderr
+    assert lab.machines[NODE].told == [f"root: {message.strip()}"]
+    assert message not in ended.stdout
+    record = rollout(lab, "plan", "-o", "json", "--wall-message", message).stdout
+    assert "noon" not in record
+    assert json.loads(record)["policy"]["courtesy"]["wall"] is True
+
+
+def test_nobody_is_told_where_nobody_is_logged_in(lab: Lab, rollout: Rollout) -> None:
+    assert rollout(lab, "apply", *ALONE, "--wall", "--wait-for-users", "1h").code == 0
+    assert (lab.machines[NODE].told, rebooted(lab)) == ([], 1)
+
+
+def test_the_delays_pass_before_the_drain_and_before_the_reboot(lab: Lab, rollout: Rollout) -> None:
+    ended = rollout(lab, "apply", *ALONE, "--drain-delay", "3s", "--reboot-delay", "4s")
+    assert ended.code == 0, ended.stderr
+    assert details(ended, "cordoned") == ["waiting 3s before its drain (--drain-delay)"]
+    assert details(ended, "drained")[-1] == "waiting 4s before its reboot (--reboot-delay)"
+    at: dict[str, str] = {}
+    for line in ended.lines:
+        if line["type"] == "step" and line["phase"] in ("cordoned", "draining", "drained", "rebooting"):
+            at.setdefault(line["phase"], line["at"])
+    seconds = [_seconds(at[one], at[other]) for one, other in (("cordoned", "draining"), ("drained", "rebooting"))]
+    assert seconds[0] >= 3
+    assert seconds[1] >= 4
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+
+
+def test_the_plan_counts_the_delays_and_names_them(lab: Lab, rollout: Rollout) -> None:
+    def estimates(*flags: str) -> list[tuple[int, int]]:
+        waves = json.loads(rollout(lab, "plan", "-o", "json", *flags).stdout)["waves"]
+        return [(wave["estimate"]["drain"], wave["estimate"]["reboot"]) for wave in waves]
+
+    without, with_both = estimates(), estimates("--drain-delay", "2m", "--reboot-delay", "3m")
+    assert with_both == [(drain + 120, reboot + 180) for drain, reboot in without]
+    rules = rollout(
+        lab, "plan", "--drain-delay", "2m", "--reboot-delay", "3m", "--wall", "--wait-for-users", "1h"
+    ).stdout
+    assert "drain delayed by 2m, reboot delayed by 3m" in rules
+    assert "logged-in users are told and waited for, 1h at most" in rules
+
+
+@pytest.mark.parametrize("stop", ["finish", "revert"])
+@pytest.mark.parametrize(
+    ("flags", "waiting"),
+    [
+        (("--drain-delay", "1h"), "before its drain"),
+        (("--reboot-delay", "1h"), "before its reboot"),
+        (("--wait-for-users", "1h"), "to log out"),
+    ],
+)
+def test_whoever_stops_such_a_wait_gets_the_node_back(
+    lab: Lab, tmp_path: Path, flags: tuple[str, ...], waiting: str, stop: str
+) -> None:
+    log_in(lab, "core pts/0")
+    process = command(lab, tmp_path, "apply", *ALONE, *flags, "--stop", stop)
+    heard(process, waiting)
+    process.terminate()
+    ended = end_of(process, 60)
+    assert (ended.code, rebooted(lab), is_cordoned(lab)) == (130, 0, False), ended.stderr
+    assert ended.summary["not_started"] == [NODE]
+    (end,) = [line for line in ended.lines if line["type"] == "node_finished"]
+    assert (end["outcome"], end["message"]) == ("aborted", "given back before its reboot: stopped on request")
+    assert lab.scoreboard().annotations_left == {}
+
+
+@pytest.mark.parametrize("way_out", ["abort", "resume"])
+def test_a_process_that_dies_in_such_a_wait_leaves_what_can_be_gone_on_with(
+    lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
+) -> None:
+    process = command(lab, tmp_path, "apply", *ALONE, "--reboot-delay", "5s")
+    heard(process, "before its reboot")
+    process.kill()
+    process.communicate()
+    lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+    assert lease is not None
+    unlock = lease["metadata"]["annotations"]["node-rollout.dev/run"]
+    ended = rollout(lab, way_out, "--yes", "--force-unlock", unlock, "-o", "json")
+    assert (ended.code, rebooted(lab)) == (0, int(way_out == "resume")), ended.stderr
+    assert ("waiting 5s before its reboot" in ended.stdout) == (way_out == "resume")
+    assert lab.scoreboard().clean

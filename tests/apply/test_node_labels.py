@@ -1,0 +1,223 @@
+"""Labels and annotations that others read: there during a turn, settled after it, put back where nothing came of it."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import LEASES, NODES
+from rollout.lab.api.store import Json
+from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_courtesy import ALONE, NODE, NUMBER, ORDINARY, heard
+
+FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
+KURED = "weave.works/kured-"
+Started = Callable[[Scenario | str, int], Lab]
+LABELS = ("--pre-reboot-node-labels", "maintenance=true,team=", "--post-reboot-node-labels", "maintenance=false")
+BOTH = ("--annotate-compat", "fluo", "--annotate-compat", "kured")
+WAITING = (*LABELS, *BOTH, "--reboot-delay", "1h")
+
+
+@pytest.fixture
+def lab(started: Started) -> Lab:
+    return started(str(ORDINARY), NUMBER)
+
+
+def node_of(lab: Lab) -> Json:
+    node = lab.store.get(NODES, NODE)
+    assert node is not None
+    return node
+
+
+def metadata(lab: Lab, kind: str) -> Mapping[str, str]:
+    return {**(node_of(lab)["metadata"].get(kind) or {})}
+
+
+def write(lab: Lab, kind: str, **values: str) -> None:
+    def change() -> None:
+        node = node_of(lab)
+        wanted = {**(node["metadata"].get(kind) or {}), **values}
+        lab.store.put(NODES, {**node, "metadata": {**node["metadata"], kind: wanted}})
+
+    lab.call(change)
+
+
+def run_of(lab: Lab) -> str:
+    lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+    assert lease is not None
+    run: str = lease["metadata"]["annotations"]["node-rollout.dev/run"]
+    return run
+
+
+def of_fluo(values: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix(FLUO): value for name, value in values.items() if name.startswith(FLUO)}
+
+
+def of_kured(values: Mapping[str, str]) -> set[str]:
+    return {name.removeprefix(KURED) for name in values if name.startswith(KURED)}
+
+
+def test_labels_stand_from_the_cordon_on_and_others_from_the_end_on(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, "--reboot-delay", "2s")
+    heard(process, "before its reboot")
+    during = metadata(lab, "labels")
+    assert (during["maintenance"], during["team"]) == ("true", "")
+    stdout, stderr = process.communicate(timeout=100)
+    assert process.returncode == 0, stderr
+    after = metadata(lab, "labels")
+    assert (after["maintenance"], "team" in after) == ("false", False)
+    assert lab.scoreboard().annotations_left == {}
+    assert "label" not in stdout
+    again = rollout(lab, "apply", *ALONE, *LABELS, "--reboot-idle")
+    assert again.code == 0, again.stderr
+    assert ("cordoned", "label maintenance=false is maintenance=true now") in again.steps(NODE)
+    assert metadata(lab, "labels")["maintenance"] == "false"
+
+
+def test_a_value_of_somebody_else_is_put_back(lab: Lab, rollout: Rollout) -> None:
+    write(lab, "labels", team="db")
+    ended = rollout(lab, "apply", *ALONE, *LABELS)
+    assert ended.code == 0, ended.stderr
+    assert metadata(lab, "labels")["team"] == "db"
+    assert ("cordoned", "label team=db is team= now") in ended.steps(NODE)
+
+
+@pytest.mark.parametrize("way_out", ["abort", "revert"])
+def test_what_was_there_before_is_put_back_where_nothing_came_of_it(
+    lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
+) -> None:
+    write(lab, "labels", maintenance="never")
+    write(lab, "annotations", **{f"{FLUO}status": "UPDATE_STATUS_VERIFYING"})
+    labels, annotations = metadata(lab, "labels"), metadata(lab, "annotations")
+    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--stop", "revert")
+    heard(process, "before its reboot")
+    assert metadata(lab, "labels")["maintenance"] == "true"
+    assert of_fluo(metadata(lab, "annotations"))["status"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
+    assert of_kured(metadata(lab, "annotations")) == {"reboot-in-progress", "most-recent-reboot-needed"}
+    if way_out == "abort":
+        process.kill()
+        process.communicate()
+        assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
+    else:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert metadata(lab, "labels") == labels
+    left = metadata(lab, "annotations")
+    assert {name: left[name] for name in left if not name.endswith("last-result")} == annotations
+
+
+def test_what_somebody_has_changed_meanwhile_is_theirs(lab: Lab, tmp_path: Path) -> None:
+    process = command(lab, tmp_path, "apply", *ALONE, *WAITING, "--stop", "revert")
+    heard(process, "before its reboot")
+    write(lab, "labels", maintenance="mine")
+    process.terminate()
+    process.communicate(timeout=60)
+    left = metadata(lab, "labels")
+    assert (left["maintenance"], "team" in left) == ("mine", False)
+
+
+def test_a_killed_run_is_gone_on_with_by_the_same_labels(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+    process = command(lab, tmp_path, "apply", *ALONE, *LABELS, *BOTH, "--reboot-delay", "2s")
+    heard(process, "before its reboot")
+    process.kill()
+    process.communicate()
+    resumed = rollout(lab, "resume", "--yes", "--force-unlock", run_of(lab))
+    assert resumed.code == 0, resumed.stderr
+    left = metadata(lab, "labels")
+    assert (left["maintenance"], "team" in left) == ("false", False)
+    assert of_fluo(left)["reboot-needed"] == "false"
+    assert of_kured(metadata(lab, "annotations")) == {"most-recent-reboot-needed"}
+    assert lab.scoreboard().clean
+
+
+def test_a_node_that_stays_away_keeps_them_until_it_is_given_back(lab: Lab, rollout: Rollout) -> None:
+    machine = lab.machines[NODE]
+    lab.call(lambda: machine.inflict(HostFaults(reboot=RebootFault.NEVER_RETURNS)))
+    failed = rollout(lab, "apply", *ALONE, *LABELS, *BOTH, "--reboot-timeout", "5s")
+    assert failed.code == 4, failed.stderr
+    assert metadata(lab, "labels")["maintenance"] == "true"
+    status = json.loads(rollout(lab, "status", "-o", "json", "--node", NODE).stdout)
+    assert not status[0]["reason"].startswith("rival")
+    lab.call(machine.power_on)
+    resumed = rollout(lab, "resume", "--retry-failed", "--yes")
+    assert resumed.code == 0, resumed.stderr
+    left = metadata(lab, "labels")
+    assert (left["maintenance"], "team" in left) == ("false", False)
+
+
+def test_what_fluos_and_kureds_dashboards_read_is_there(lab: Lab, tmp_path: Path) -> None:
+    process = command(lab, tmp_path, "apply", *ALONE, *BOTH, "--reboot-delay", "2s")
+    heard(process, "before its reboot")
+    version = lab.machines[NODE].os_version
+    during = of_fluo(metadata(lab, "annotations"))
+    assert during["status"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
+    assert (during["new-version"], during["reboot-needed"]) == ("4152.2.0", "true")
+    assert int(during["last-checked-time"]) > 0
+    assert not {"reboot-in-progress", "reboot-ok"} & during.keys()
+    assert of_fluo(metadata(lab, "labels")) == {
+        "id": "flatcar",
+        "group": "stable",
+        "version": version,
+        "reboot-needed": "true",
+    }
+    moments = {value for name, value in metadata(lab, "annotations").items() if name.startswith(KURED)}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", next(iter(moments)))
+    process.communicate(timeout=100)
+    assert process.returncode == 0
+    after = of_fluo(metadata(lab, "annotations"))
+    assert (after["status"], after["new-version"], after["reboot-needed"]) == ("UPDATE_STATUS_IDLE", "0.0.0", "false")
+    labels = of_fluo(metadata(lab, "labels"))
+    assert (labels["version"], labels["reboot-needed"], labels["group"]) == ("4152.2.0", "false", "stable")
+    assert of_kured(metadata(lab, "annotations")) == {"most-recent-reboot-needed"}
+
+
+def test_what_we_write_is_no_rival_of_ours_and_what_kured_writes_is(lab: Lab, rollout: Rollout) -> None:
+    assert rollout(lab, "apply", *ALONE, *BOTH).code == 0
+    again = rollout(lab, "apply", *ALONE, *BOTH, "--reboot-idle")
+    assert again.code == 0, again.stderr
+    write(lab, "annotations", **{f"{KURED}reboot-in-progress": "2026-01-02T03:04:05Z"})
+    refused = rollout(lab, "plan", "-o", "json", "--node", NODE, "--reboot-idle")
+    assert [left["reason"] for left in json.loads(refused.stdout)["excluded"]] == ["rival"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (("--pre-reboot-node-labels", "maintenance"), "'maintenance' has no value"),
+        (("--pre-reboot-node-labels", "a=b c"), "'b c' is not a label's value"),
+        (("--post-reboot-node-labels", "a_/b=c"), "is not a"),
+        (("--post-reboot-node-labels", f"a={'x' * 64}"), "is not a label's value"),
+        (("--pre-reboot-node-labels", "a=b,a=c"), "the label a is to be 'b' and 'c'"),
+        (("--pre-reboot-node-labels", "a=b", "--pre-reboot-node-labels", "a=c"), "the label a is to be 'b' and 'c'"),
+        (("--pre-reboot-node-labels", "node-rollout.dev/x=y"), "it is rollout's own"),
+        (
+            ("--pre-reboot-node-labels", "node.kubernetes.io/exclude-from-external-load-balancers="),
+            "--exclude-from-load-balancers sets it",
+        ),
+        (("--annotate-compat", "cluo"), "cluo"),
+        (("--annotate-compat", "fluo", "--ignore-rival", "fluo"), "its operator would act on what is written"),
+    ],
+)
+def test_what_cannot_be_is_a_usage_error(lab: Lab, rollout: Rollout, flags: tuple[str, ...], complaint: str) -> None:
+    ended = rollout(lab, "plan", *flags)
+    assert ended.code == 64, ended.stdout
+    assert complaint in " ".join(ended.stderr.split())
+
+
+def test_names_that_the_rules_do_not_have_are_not_obeyed(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
+    """A kubelet may write its Node's annotations, and must not choose its labels by them."""
+    process = command(lab, tmp_path, "apply", *ALONE, *WAITING)
+    heard(process, "before its reboot")
+    process.kill()
+    process.communicate()
+    write(lab, "labels", tenant="a")
+    forged = {"labels": {"tenant": ["a", "b"], "role": ["", "admin"]}, "annotations": {}}
+    write(lab, "annotations", **{"node-rollout.dev/replaced": json.dumps(forged)})
+    assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
+    left = metadata(lab, "labels")
+    assert (left["tenant"], "role" in left) == ("a", False)

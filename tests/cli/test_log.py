@@ -1,0 +1,191 @@
+"""What `-v`, `-vv` and `--log-file` tell of the real program's work, and that they tell no secret."""
+
+import logging
+import re
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rollout.adapters.prometheus import TOKEN_VARIABLE
+from rollout.adapters.ssh.passphrase import PASSPHRASE_VARIABLE
+from rollout.cli.log import logged
+from rollout.errors import ExitCode
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.cli.conftest import Command
+from tests.cli.screens import shown
+from tests.conftest import StartLab
+from tests.scripted_api import Exchange, scripted
+
+CANARY = "c4n4ry"
+LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z (?:INFO|DEBUG|ERROR) (\w+): .+")
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(load_scenario("mixed"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+        assert sum(lab.scoreboard().reboots.values()) == 0
+
+
+def told(text: str, channel: str) -> list[str]:
+    """What was logged there, without the time."""
+    lines = (re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in text.splitlines())
+    return [line.partition(": ")[2] for line in lines if line.startswith(f"{channel}: ")]
+
+
+def test_once_verbose_tells_stages_with_their_time_and_decisions(untouched: Lab, command: Command) -> None:
+    quiet, verbose = command("plan", lab=untouched), command("plan", "-v", lab=untouched)
+    assert quiet.stdout.splitlines()[1:] == verbose.stdout.splitlines()[1:]
+    assert told(quiet.stderr, "stage") == []
+    stages = told(verbose.stderr, "stage")
+    assert [stage.partition(":")[0].rpartition(" ")[0] for stage in stages] == [
+        "connect",
+        "read the cluster",
+        "ask the hosts",
+        "plan",
+        "plan ended with 0 after",
+    ]
+    assert re.fullmatch(r"read the cluster \d\.\d\ds: 12 nodes, \d+ pods, \d+ disruption budgets", stages[1])
+    assert re.fullmatch(r"ask the hosts \d\.\d\ds: 12 hosts", stages[2])
+    decisions = told(verbose.stderr, "decision")
+    assert any(line.startswith("wave 1: ") for line in decisions)
+    assert any(re.match(r"worker-\d is left out: \w", line) for line in decisions)
+    assert told(verbose.stderr, "api") == []
+    (probe,) = told(verbose.stderr, "ssh")
+    assert re.match(r"probe: 12 hosts, 32 at once, in \d+\.\d\ds, last \S+$", probe)
+
+
+def test_twice_verbose_tells_each_request_and_each_command(untouched: Lab, command: Command) -> None:
+    ended = command("status", "-vv", "-o", "json", lab=untouched)
+    requests = told(ended.stderr, "api")
+    assert any(re.fullmatch(r"GET /api/v1/nodes\b.*: 200, \d+ ms", line) for line in requests)
+    commands = told(ended.stderr, "ssh")
+    asked = re.compile(r"\S+ \(core@\S+:\d+\): probe: status 0, \d+ characters, \d+\.\d\ds")
+    assert len([line for line in commands if asked.fullmatch(line)]) == 12
+
+
+def test_why_requests_and_commands_failed(start_lab: StartLab, command: Command) -> None:
+    lab = start_lab("unreachable", nodes=5)
+    ended = command("status", "-vv", "--probe-timeout", "2s", lab=lab)
+    assert any("Ssh" in line and "Error: " in line for line in told(ended.stderr, "ssh"))
+    assert any(re.search(r"\d+ (timeout|unreachable)", line) for line in told(ended.stderr, "stage"))
+    gone = command("status", "-vv", "--kubeconfig", str(dead_kubeconfig(lab)))
+    assert any(re.fullmatch(r"GET /\S+.*: \w+Error, \d+ ms", line) for line in told(gone.stderr, "api"))
+    assert told(gone.stderr, "stage")[-1].startswith(f"status ended with {ExitCode.ERROR.value} after")
+
+
+def dead_kubeconfig(lab: Lab) -> Path:
+    """Of a server that nobody is at."""
+    document = yaml.safe_load(lab.kubeconfig.read_text())
+    document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
+    path = lab.directory / "dead"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_a_file_has_it_all_with_times_for_its_owner_alone(start_lab: StartLab, command: Command, home: Path) -> None:
+    lab, log = start_lab("rollback", nodes=5, speed=40), home / "all.log"
+    log.touch(mode=0o644)
+    ended = command("apply", "--yes", "--log-file", "all.log", lab=lab)
+    assert ended.code == ExitCode.PARTIAL
+    assert told(ended.stderr, "stage") == []
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    lines = log.read_text(encoding="utf-8").splitlines()
+    channels = [match[1] for line in lines if (match := LINE.fullmatch(line))]
+    assert len(channels) == len(lines)
+    assert {"said", "stage", "decision", "api", "ssh", "run"} <= set(channels)
+    text = "\n".join(lines)
+    assert re.search(r"api: POST /api/v1/namespaces/\S+/pods/\S+/eviction: 201", text)
+    assert re.search(r"ssh: worker-\d \(\S+\): boot id, then reboot: ", text)
+    assert re.search(r"run: worker-\d: rolled-back", text)
+    assert f"stage: apply ended with {ExitCode.PARTIAL.value} after" in lines[-1]
+    command("resume", "--log-file", "all.log", lab=lab)
+    grown = log.read_text(encoding="utf-8").splitlines()
+    assert grown[: len(lines)] == lines
+    assert "said: rollout " in grown[len(lines)]
+
+
+def test_an_error_and_its_causes_stand_in_the_file(home: Path, command: Command) -> None:
+    command("plan", "--kubeconfig", "nowhere", "--log-file", "all.log")
+    text = (home / "all.log").read_text(encoding="utf-8")
+    assert re.search(r"ERROR said: KubeconfigError: .*nowhere", text)
+    assert f"stage: plan ended with {ExitCode.ERROR.value}" in text
+
+
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_done(home: Path, command: Command) -> None:
+    ended = command("plan", "--kubeconfig", "nowhere", "--log-file", "no/such/folder")
+    assert ended.code == ExitCode.ERROR
+    assert "cannot write the log no/such/folder" in ended.stderr
+    assert "hint: Name another with --log-file." in ended.stderr
+
+
+def test_a_settings_file_that_was_found_names_no_log(home: Path, command: Command) -> None:
+    (home / "rollout.toml").write_text('log-file = "here"\n')
+    ended = command("history")
+    assert ended.code == ExitCode.USAGE
+    assert "log-file (writes a file)" in ended.stderr
+
+
+def test_a_disk_that_is_full_ends_the_log_and_not_the_command(untouched: Lab, command: Command) -> None:
+    ended = command("status", "--log-file", "/dev/full", lab=untouched)
+    assert ended.code == 0
+    assert ended.stderr.count("can no longer be written") == 1
+
+
+def test_no_secret_is_told_by_any_of_it(start_lab: StartLab, command: Command, home: Path) -> None:
+    """Each is used: what is never sent cannot leak."""
+    lab, asked = start_lab("default", nodes=4, speed=40), list[str]()
+
+    def script(exchange: Exchange) -> None:
+        asked.append(exchange.headers.get("Authorization", ""))
+        exchange.answer(200, b'{"status": "success", "data": {"alerts": []}}')
+
+    token = str(yaml.safe_load(lab.kubeconfig.read_text())["users"][0]["user"]["token"])
+    with scripted(script) as prometheus:
+        secrets = {
+            TOKEN_VARIABLE: f"{CANARY}-prometheus",
+            PASSPHRASE_VARIABLE: f"{CANARY}-passphrase",
+            "ROLLOUT_NOTIFY": f"http://user:{CANARY}-notify@127.0.0.1:9/{CANARY}-path?token={CANARY}-query",
+            "ROLLOUT_PROMETHEUS_URL": prometheus.url,
+            "ROLLOUT_GATE_COMMAND": shlex.join(("true", f"{CANARY}-gate")),
+            "ROLLOUT_REBOOT_COMMAND": f"sudo -n systemctl reboot # {CANARY}-reboot",
+        }
+        flags = ("--yes", "-vv", "--log-file", "all.log", "--node", "worker-1")
+        ended = command("apply", *flags, lab=lab, variables=secrets)
+    assert ended.code == 0, ended.stderr
+    assert f"Bearer {CANARY}-prometheus" in asked
+    log = (home / "all.log").read_text(encoding="utf-8")
+    assert "the operator's reboot command" in log
+    assert "FinishedNote to " in log
+    for text in (ended.stdout, ended.stderr, log):
+        assert CANARY not in text
+        assert token not in text
+
+
+def test_lines_stand_above_the_board_and_leave_it_whole(start_lab: StartLab, home: Path) -> None:
+    lab = start_lab("default", nodes=4, speed=20)
+    screen = shown(home, lab.environment, ("apply", "--yes", "-vv"), 120, heed=lambda _lines, _process: None)
+    assert screen.code == 0
+    assert len([line for line in screen.lines if re.match(r"\d\d:\d\d:\d\d api: ", line)]) > 10
+    totals = [sum("nodes" in line and "of about" in line for line in lines) for lines in screen.moments]
+    assert max(totals) == 1
+    assert all(not re.search(r"\d+ of \d+ nodes .*of about", line) for line in screen.lines)
+
+
+def test_without_a_word_of_it_nothing_is_logged(tmp_path: Path) -> None:
+    root = logging.getLogger("rollout")
+    with logged("plan", 0, None):
+        assert not root.handlers
+        assert not root.isEnabledFor(logging.INFO)
+    with logged("plan", 1, tmp_path / "log"):
+        handlers = list(root.handlers)
+        with logged("plan", 2, tmp_path / "other"):
+            assert root.handlers == handlers
+    assert not root.handlers
+    assert not root.isEnabledFor(logging.INFO)
+    assert not (tmp_path / "other").exists()

@@ -1,0 +1,75 @@
+"""The page on moving here names what exists, and its example checks are objects that an API server takes."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from rollout.model import marks
+from rollout.model.gates import HookPolicy
+from rollout.model.leftovers import System
+from rollout.planning.rivals import RIVALS
+from tests.docs import reference
+from tests.docs.pages import DOCS
+
+PAGE = (DOCS / "moving.md").read_text(encoding="utf-8")
+CHECKS = sorted((DOCS / "examples").glob("*-reboot-check.yaml"))
+RELEASES = [f"1.{minor}" for minor in range(28, 37)]
+
+
+def rows() -> Iterator[tuple[str, str]]:
+    """What was there, and what is here, of every table."""
+    for line in PAGE.splitlines():
+        if line.startswith("| ") and not line.startswith(("| there", "| ---")):
+            there, here = line.strip("| ").split(" | ")
+            yield there, here
+
+
+def flags(text: str) -> set[str]:
+    return set(re.findall(r"(--[a-z][a-z-]*[a-z])(?![a-z-]|-\*)", text))
+
+
+def test_every_flag_that_stands_on_our_side_exists() -> None:
+    known = {name for _, option in reference.options() for name in (*option.opts, *option.secondary_opts)}
+    ours = {flag for _, here in rows() for flag in flags(here)}
+    assert len(ours) > 12
+    assert ours <= known
+    alike = [there for there, here in rows() if here.startswith("the same")]
+    assert len(alike) > 3
+    assert {flag for there in alike for flag in flags(there)} <= known
+
+
+def test_every_name_that_adopt_uses_is_on_the_page() -> None:
+    names = (marks.KRM_STATUS, marks.CRO_PREFIX, marks.MADE_UNSCHEDULABLE, "fleetlock-GROUP", "rollout-adopt")
+    assert [name for name in names if name not in PAGE] == []
+
+
+def test_every_system_is_a_rival_that_can_be_ignored_or_ourselves() -> None:
+    assert {system.value for system in System} - {"rollout"} <= set(RIVALS)
+
+
+def objects(check: Path) -> dict[str, dict[str, Any]]:
+    return {item["kind"]: item for item in yaml.safe_load_all(check.read_text(encoding="utf-8"))}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.stem)
+def test_every_release_takes_the_example_checks(check: Path, release: str) -> None:
+    for item in objects(check).values():
+        kubernetes_validate.validate(item, release, strict=True)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.stem)
+def test_an_example_check_runs_where_rollout_asks_and_may_do_no_more_than_answer(check: Path) -> None:
+    when = check.stem.removesuffix("-check")
+    item = objects(check)
+    pod = item["DaemonSet"]["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {HookPolicy().prefix + when: "true"}
+    assert item["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}]
+    assert pod["serviceAccountName"] == item["ServiceAccount"]["metadata"]["name"]
+    assert f"--{when}-annotations checks.example/{when}" in check.read_text(encoding="utf-8")
+    assert f"checks.example/{when}=true" in pod["initContainers"][-1]["args"]

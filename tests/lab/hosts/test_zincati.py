@@ -1,0 +1,245 @@
+"""Zincati's requests and times, as its sources make them."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from aiohttp import web
+
+from rollout.lab.clock import LabClock
+from rollout.lab.hosts import files
+from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.hosts.faults import HostFaults, RebootFault
+from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.units import ZINCATI
+from rollout.lab.hosts.zincati import (
+    DROP_IN,
+    PRE_REBOOT,
+    STEADY_STATE,
+    Answer,
+    Settings,
+    Zincati,
+    drop_in,
+    lengthened,
+    node_id,
+    settings_of,
+)
+
+SPEED = 2000
+MACHINE = "1c09ca98649c4c7abc779cd04c96812e"
+
+
+@dataclass
+class Server:
+    """A FleetLock server that answers as it is told: statuses by path, in their order, then 200 for ever."""
+
+    statuses: dict[str, list[int]] = field(default_factory=dict)
+    asked: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append((request.path, dict(request.headers), await request.read()))
+        assert request.method == "POST"
+        left = self.statuses.get(request.path.removeprefix("/fleet/"), [])
+        status = left.pop(0) if left else 200
+        if status == 299:
+            return web.Response(status=status, text="anything")
+        return web.json_response({"kind": "full", "value": "all slots are taken"}, status=status)
+
+
+@asynccontextmanager
+async def serving(server: Server) -> AsyncIterator[Server]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/fleet/"
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+def machine_with(clock: LabClock, **settings: object) -> Machine:
+    engine = UpdateEngine.with_staged("4152.2.0", checked=0)
+    usual = {"version": "4081.2.0", "engine": engine, "zincati": True, **settings}
+    return Machine("worker-1", "127.0.0.1", clock=clock, rng=random.Random(1), **usual)  # type: ignore[arg-type] # noqa: S311
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - of a machine and a server that know no events
+            await asyncio.sleep(0.005)
+
+
+Act = Callable[[Machine, Zincati, Server], Awaitable[None]]
+
+
+def live(act: Act, server: Server, *, url: str = "", postponements: int = 0, **settings: object) -> Sequence[Answer]:
+    """One host's life until `act` has seen enough; what its agent asked."""
+
+    async def lived() -> Sequence[Answer]:
+        machine = machine_with(LabClock(SPEED), **settings)
+        agent = Zincati(machine, rng=random.Random(2), postponements=postponements)  # noqa: S311
+        async with serving(server):
+            machine.files[DROP_IN] = drop_in(url or server.url, "workers")
+            agent.start()
+            try:
+                await act(machine, agent, server)
+            finally:
+                machine.stop()
+                await asyncio.gather(*machine.background, return_exceptions=True)
+        return agent.answers
+
+    return asyncio.run(lived())
+
+
+async def rebooted(machine: Machine, agent: Zincati, _server: Server) -> None:
+    """And steady again."""
+    await until(lambda: machine.reboots == 1 and agent.answers[-1].path == STEADY_STATE)
+
+
+@pytest.mark.parametrize("written", [MACHINE, "1c09ca98-649c-4c7a-bc77-9cd04c96812e"])
+def test_the_id_is_that_of_zincatis_own_tests(written: str) -> None:
+    assert node_id(written) == "978a225b3d7b40e9acd7ce9b62f68444"
+
+
+def test_a_life_is_steady_ask_reboot_steady() -> None:
+    server = Server()
+    answers = live(rebooted, server)
+    assert [answer.path for answer in answers] == [STEADY_STATE, PRE_REBOOT, STEADY_STATE]
+    assert not any(answer.kind for answer in answers)
+    assert [path for path, _, _ in server.asked] == [f"/fleet/{answer.path}" for answer in answers]
+
+
+def test_a_request_is_what_reqwest_sends() -> None:
+    """No user agent, no content type, no wish for compression; a body that is written for people."""
+    server = Server()
+    live(rebooted, server)
+    _, headers, body = server.asked[1]
+    assert headers["fleet-lock-protocol"] == "true"
+    assert {name.lower() for name in headers} == {"host", "accept", "content-length", "fleet-lock-protocol"}
+    document = json.loads(body)
+    assert list(document["client_params"]) == ["id", "group"]
+    assert document["client_params"]["group"] == "workers"
+    assert body == json.dumps(document, indent=2).encode()
+
+
+def test_a_refused_host_asks_again_five_minutes_later() -> None:
+    """And up to a tenth more, in steps of three seconds."""
+    server = Server({PRE_REBOOT: [423, 500, 404], STEADY_STATE: [503]})
+    answers = live(rebooted, server)
+    assert [answer.kind for answer in answers] == ["full", "", "full", "full", "full", "", ""]
+    refused = [(before, after) for before, after in pairwise(answers) if before.kind]
+    assert all(after.at - before.at >= 300 for before, after in refused)
+    # at once where the state has changed
+    assert answers[2].at - answers[1].at < 300
+
+
+def test_pauses_are_up_to_a_tenth_longer_in_steps_of_a_hundredth() -> None:
+    assert [lengthened(300, step) for step in (0, 1, 10)] == [300, 303, 330]
+    assert [lengthened(60, step) for step in (0, 1, 10)] == [60, 61, 70]
+
+
+def test_any_2xx_is_a_grant_whatever_it_says() -> None:
+    answers = live(rebooted, Server({PRE_REBOOT: [299], STEADY_STATE: [204]}))
+    assert [answer.kind for answer in answers] == ["", "", ""]
+
+
+def test_an_answer_that_is_no_error_of_the_protocol_has_a_generic_kind() -> None:
+    async def html(machine: Machine, agent: Zincati, server: Server) -> None:
+        await until(lambda: len(agent.answers) > 1)
+
+    async def proxy(request: web.Request) -> web.Response:
+        return web.Response(status=502, text="<html>Bad Gateway</html>")
+
+    server = Server()
+    server.answer = proxy  # type: ignore[method-assign]
+    assert live(html, server)[0].kind == "generic_http_502"
+
+
+def test_a_base_without_its_slash_loses_its_last_part() -> None:
+    """Url::join replaces it: that is why the drop-in has the slash."""
+
+    async def asked(machine: Machine, agent: Zincati, server: Server) -> None:
+        machine.files[DROP_IN] = drop_in(server.url.rstrip("/"), "workers")
+        before = len(server.asked)
+        await until(lambda: len(server.asked) > before + 1)
+        assert server.asked[-1][0].startswith("/v1/")
+
+    live(asked, Server({STEADY_STATE: [500] * 1000}))
+
+
+def test_nobody_there_is_a_failed_request_that_is_tried_again() -> None:
+    async def asked(machine: Machine, agent: Zincati, server: Server) -> None:
+        await until(lambda: len(agent.answers) > 1)
+        assert not machine.reboots
+
+    answers = live(asked, Server(), url="http://127.0.0.1:9/")
+    assert {answer.kind for answer in answers} == {"client_failed_request"}
+
+
+def test_who_is_logged_in_has_the_holder_ask_again_each_minute() -> None:
+    answers = live(rebooted, Server(), postponements=3)
+    assert [answer.path for answer in answers] == [STEADY_STATE, *[PRE_REBOOT] * 4, STEADY_STATE]
+    assert answers[2].at - answers[1].at >= 60
+
+
+def test_a_host_looks_for_an_update_itself() -> None:
+    engine = UpdateEngine(available="4152.2.0")
+    answers = live(rebooted, Server(), engine=engine)
+    assert [answer.path for answer in answers] == [STEADY_STATE, PRE_REBOOT, STEADY_STATE]
+    assert answers[1].at - answers[0].at >= 300
+
+
+def test_a_granted_host_that_does_not_go_down_asks_no_more() -> None:
+    async def granted(machine: Machine, agent: Zincati, server: Server) -> None:
+        await until(lambda: len(agent.answers) == 2)
+        await asyncio.sleep(700 / SPEED)
+        assert len(agent.answers) == 2
+
+    live(granted, Server(), faults=HostFaults(reboot=RebootFault.IGNORED))
+
+
+def test_a_stopped_unit_asks_nobody() -> None:
+    async def stopped(machine: Machine, agent: Zincati, server: Server) -> None:
+        unit = machine.units.find(ZINCATI)
+        assert unit is not None
+        await until(lambda: agent.answers)
+        unit.active = False
+        before = len(server.asked)
+        await asyncio.sleep(1000 / SPEED)
+        assert len(server.asked) <= before + 1
+        unit.active = True
+        await until(lambda: len(server.asked) > before + 1)
+
+    live(stopped, Server({STEADY_STATE: [500] * 1000}))
+
+
+def test_drop_ins_are_laid_over_each_other_by_their_names() -> None:
+    vendor, own, runtime = (f"/{place}/zincati/config.d" for place in ("usr/lib", "etc", "run"))
+    assert settings_of({f"{own}/55-ours.toml": drop_in("http://a/", "workers")}) == Settings(
+        "http://a/", "workers", 300
+    )
+    both = {f"{vendor}/10-a.toml": drop_in("http://a/", "x"), f"{own}/90-b.toml": '[identity]\ngroup = "y"\n'}
+    assert settings_of(both) == Settings("http://a/", "y", 300)
+    assert settings_of({**both, f"{runtime}/10-a.toml": ""}) is None, "a file of the same name takes its place"
+    slower = {**both, f"{runtime}/99.toml": "[agent.timing]\nsteady_interval_secs = 60\n"}
+    assert settings_of(slower) == Settings("http://a/", "y", 60)
+    assert settings_of({**both, f"{own}/99.toml": "[updates]\nenabled = false\n"}) is None
+    assert settings_of({**both, f"{own}/99.toml": '[updates]\nstrategy = "periodic"\n'}) is None
+    assert settings_of({f"{own}/55-ours.conf": drop_in("http://a/", "workers")}) is None
+    assert settings_of({f"{own}/55-ours.toml": drop_in("", "workers")}) is None
+
+
+def test_the_drop_in_is_a_file_of_the_host() -> None:
+    machine = machine_with(LabClock(SPEED))
+    machine.files[DROP_IN] = drop_in("http://a/", "workers")
+    assert 'base_url = "http://a/"' in (files.read(machine, DROP_IN) or "")

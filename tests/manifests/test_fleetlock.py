@@ -1,0 +1,160 @@
+"""The FleetLock server's objects: what the API takes, what a pod may do, and that no drain waits for its own server."""
+
+from dataclasses import replace
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from rollout.manifests.installation import FLEETLOCK_NAME, Access, Files, Installation, Json, Kind, Service, Times
+from rollout.manifests.objects import objects
+from rollout.manifests.writing import kustomization
+
+RELEASES = [f"1.{minor}" for minor in range(28, 37)]
+WHOLE = Installation(
+    Kind.FLEETLOCK,
+    "registry.example/node-rollout:1",
+    Access(FLEETLOCK_NAME, serves=True),
+    Files("[fleetlock]\nslots = 2\n", "", ""),
+    Times("", "", 0, 0, 60),
+    service=Service(tls_secret="fleetlock-tls", cluster_ip="10.96.0.15", networks=("10.1.0.0/16", "fd00::/64")),
+)
+
+
+def document(kind: str, installation: Installation = WHOLE) -> Json:
+    (found,) = (each for each in objects(installation) if each["kind"] == kind)
+    return found
+
+
+def pod_spec(installation: Installation = WHOLE) -> Json:
+    spec: Json = document("Deployment", installation)["spec"]["template"]["spec"]
+    return spec
+
+
+def container(installation: Installation = WHOLE) -> Json:
+    (only,) = pod_spec(installation)["containers"]
+    return dict(only)
+
+
+def with_service(**fields: Any) -> Installation:
+    return replace(WHOLE, service=replace(WHOLE.service, **fields))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("installation", [WHOLE, replace(WHOLE, service=Service())], ids=["whole", "plain"])
+def test_every_release_takes_it(installation: Installation, release: str) -> None:
+    for each in objects(installation):
+        kubernetes_validate.validate(each, release, strict=True)
+
+
+def test_no_two_replicas_share_a_node_and_one_may_be_evicted_at_a_time() -> None:
+    """Both on one node, or a budget that allows none, and that node's drain would wait for itself."""
+    spec, budget = document("Deployment")["spec"], document("PodDisruptionBudget")["spec"]
+    assert spec["replicas"] >= 2
+    (term,) = pod_spec()["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    own = spec["template"]["metadata"]["labels"]
+    for selector in (term["labelSelector"], spec["selector"], budget["selector"]):
+        assert selector["matchLabels"].items() <= own.items()
+    assert budget["maxUnavailable"] == 1
+    # replicas that do not work keep no node from its drain
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+def test_a_rollout_needs_no_node_more_than_there_are_replicas() -> None:
+    """A new pod on a node of its own beside the old ones would wait for ever where there is none."""
+    assert document("Deployment")["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_zones_are_wished_for_and_never_demanded() -> None:
+    (spread,) = pod_spec()["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("topology.kubernetes.io/zone", "ScheduleAnyway")
+
+
+def test_autoscalers_may_move_it() -> None:
+    """Other than a process in the middle of a node: any replica goes on with what another began."""
+    assert "annotations" not in document("Deployment")["spec"]["template"]["metadata"]
+
+
+def test_it_is_told_apart_from_an_operating_deployment() -> None:
+    operating = replace(WHOLE, kind=Kind.DEPLOYMENT, access=Access(), files=Files("", "x", "rollout-ssh"))
+    own, other = (document("Deployment", each) for each in (WHOLE, operating))
+    assert own["metadata"]["name"] != other["metadata"]["name"]
+    labels = own["spec"]["template"]["metadata"]["labels"]
+    assert not other["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_the_pod_is_restricted() -> None:
+    spec, only = pod_spec(), container()
+    assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert only["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {mount["mountPath"] for mount in only["volumeMounts"] if not mount.get("readOnly")} == {"/tmp"}  # noqa: S108
+    assert set(only["resources"]) == {"requests", "limits"}
+    (port,) = only["ports"]
+    assert port["containerPort"] > 1023
+    assert document("Namespace")["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def test_it_has_neither_a_key_nor_known_hosts() -> None:
+    """Hosts reboot by themselves."""
+    assert {volume["name"] for volume in pod_spec()["volumes"]} == {"settings", "tls", "scratch"}
+    names = {entry["name"] for entry in container()["env"]}
+    assert not names & {"ROLLOUT_SSH_KEY", "ROLLOUT_KNOWN_HOSTS"}
+    assert document("ConfigMap")["data"] == {"rollout.toml": "[fleetlock]\nslots = 2\n"}
+
+
+def test_each_name_that_is_used_is_printed() -> None:
+    only, service = container(), document("Service")["spec"]
+    (port,) = only["ports"]
+    assert service["ports"][0]["targetPort"] == port["name"]
+    assert document("NetworkPolicy")["spec"]["ingress"][0]["ports"] == [{"port": port["name"], "protocol": "TCP"}]
+    assert service["selector"].items() <= document("Deployment")["spec"]["template"]["metadata"]["labels"].items()
+    volumes = {volume["name"]: volume for volume in pod_spec()["volumes"]}
+    assert {mount["name"] for mount in only["volumeMounts"]} == set(volumes)
+    assert volumes["settings"]["configMap"]["name"] == document("ConfigMap")["metadata"]["name"]
+    assert pod_spec()["serviceAccountName"] == document("ServiceAccount")["metadata"]["name"] == FLEETLOCK_NAME
+    (config,) = (entry["value"] for entry in only["env"] if entry["name"] == "ROLLOUT_CONFIG")
+    (path,) = (mount["mountPath"] for mount in only["volumeMounts"] if mount["name"] == "settings")
+    assert config == f"{path}/rollout.toml"
+
+
+@pytest.mark.parametrize(("secret", "scheme", "port"), [("fleetlock-tls", "https", 443), ("", "http", 80)])
+def test_probes_and_service_speak_what_the_server_speaks(secret: str, scheme: str, port: int) -> None:
+    installation = with_service(tls_secret=secret)
+    only, (served,) = container(installation), document("Service", installation)["spec"]["ports"]
+    assert (served["name"], served["port"]) == (scheme, port)
+    probes = {name: only[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
+    assert {probe["scheme"].lower() for probe in probes.values()} == {scheme}
+    # a server that cannot reach the API server must not be started anew for it
+    assert [probe["path"] for probe in probes.values()] == ["/healthz", "/healthz", "/readyz"]
+    assert ("--tls-cert" in only["args"]) is bool(secret)
+    assert ("tls" in {volume["name"] for volume in pod_spec(installation)["volumes"]}) is bool(secret)
+
+
+def test_who_may_ask_is_limited_where_the_hosts_networks_are_known() -> None:
+    (rule,) = document("NetworkPolicy")["spec"]["ingress"]
+    assert rule["from"] == [{"ipBlock": {"cidr": "10.1.0.0/16"}}, {"ipBlock": {"cidr": "fd00::/64"}}]
+    (open_rule,) = document("NetworkPolicy", with_service(networks=()))["spec"]["ingress"]
+    assert "from" not in open_rule
+    # where API server and Prometheus are is not known here
+    assert document("NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
+
+
+def test_the_address_is_fixed_where_one_is_given() -> None:
+    assert document("Service")["spec"]["clusterIP"] == "10.96.0.15"
+    assert "clusterIP" not in document("Service", with_service(cluster_ip=""))["spec"]
+
+
+def test_a_kustomization_names_each_of_its_files() -> None:
+    files = kustomization(WHOLE)
+    named = yaml.safe_load(files["kustomization.yaml"])
+    (generator,) = named["configMapGenerator"]
+    assert {*named["resources"], *generator["files"], "kustomization.yaml"} == set(files)
+    assert {"service.yaml", "networkpolicy.yaml", "poddisruptionbudget.yaml", "deployment.yaml"} <= set(files)

@@ -1,0 +1,61 @@
+"""The rights that `rollout manifests fleetlock` prints are those that the server uses: each of them, and no other.
+
+As of `rollout manifests`, held on the lab that judges by the printed roles: see `test_used_rights`.
+"""
+
+import json
+from pathlib import Path
+
+from rollout.errors import ExitCode
+from rollout.lab.api.access import Grant, grants_of
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.scenario import load_scenario
+from rollout.model.marks import MEMORY_NAME
+from tests.conftest import StartLab
+from tests.ended import end_of, start
+from tests.server.serving import Server, await_true, reboot, serving
+from tests.used_rights import single, used
+
+SCENARIO = Path(__file__).with_name("rights.yaml")
+GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody")
+QUICK = ("--lease-duration", "3s", "--health-checks", "1", "--max-failures", "3", "--drain-timeout", "15s")
+# An Event that is told again within its time is counted up; here each is told once.
+TOLD_AGAIN = ("patch", "events")
+
+
+def printed(home: Path, variables: dict[str, str]) -> tuple[Grant, ...]:
+    words = ("manifests", "fleetlock", "--image", "registry.example/node-rollout:1", "-o", "json")
+    ended = end_of(start(home, variables, words))
+    assert ended.code == ExitCode.OK, ended.stderr
+    return grants_of(item for item in json.loads(ended.stdout)["items"] if item["kind"].endswith("Role"))
+
+
+def begin_in_vain(server: Server, node: str) -> None:
+    """Ask until its drain has begun, and wait until its failure is remembered."""
+
+    def is_remembered() -> bool:
+        memory = server.lab.call(lambda: server.lab.store.get(CONFIGMAPS, MEMORY_NAME, "kube-system"))
+        return memory is not None and node in json.dumps(memory["data"])
+
+    await_true(lambda: server.pre_reboot(node).kind == "waiting_for_drain", f"{node} is begun", every=0.5)
+    await_true(is_remembered, f"{node} is remembered")
+
+
+def test_each_right_that_is_printed_is_used_and_no_other(start_lab: StartLab, tmp_path: Path) -> None:
+    """One host reboots; two nodes cannot be drained: the first failure makes the memory, the next adds to it."""
+    lab = start_lab(load_scenario(str(SCENARIO)), speed=30)
+    grants = printed(tmp_path, lab.environment)
+    lab.call(lambda: setattr(lab.api.access, "grants", grants))
+    with serving(lab, tmp_path, *QUICK, *GATES) as server:
+        server.await_grant("worker-1")
+        reboot(lab, "worker-1")
+        server.await_release("worker-1")
+        lab.inflict(ApiFault(answer=FaultAnswer.TOO_MANY_REQUESTS, verb="create", resource="pods/eviction"))
+        for node in ("worker-2", "worker-3"):
+            begin_in_vain(server, node)
+        assert server.end() == 0
+    acts = used(lab)
+    assert [act for act in acts if not any(grant.covers(act) for grant in grants)] == []
+    idle = [right for right in single(grants) if not any(right.covers(act) for act in acts)]
+    assert [(*right.verbs, *right.resources) for right in idle] in ([], [TOLD_AGAIN])

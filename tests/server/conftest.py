@@ -1,0 +1,209 @@
+"""FleetLock servers as processes on a lab, and hosts that ask them as Zincati does."""
+
+import json
+import signal
+import ssl
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
+from rollout.lab.api.store import Json
+from rollout.lab.lab import Lab
+from rollout.model.fleetlock import zincati_id
+from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
+
+# One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty times as fast.
+CALM = ("--health-checks", "1", "--lease-duration", "3s")
+SPOKEN = "serving FleetLock at "
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
+    """What it gives once it gives something."""
+    deadline = time.monotonic() + seconds
+    while not (reached := what()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return reached
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer: its status, and the kind and the sentence in its body."""
+
+    status: int
+    kind: str
+    value: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Serving:
+    """A server's process, where it listens, and what it has said so far."""
+
+    process: "subprocess.Popen[str]"
+    said: list[str] = field(default_factory=list)
+    threads: list[threading.Thread] = field(default_factory=list)
+    url: str = ""
+    context: ssl.SSLContext | None = None
+
+    def __post_init__(self) -> None:
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            thread = threading.Thread(target=self.said.extend, args=(stream,), daemon=True)
+            thread.start()
+            self.threads.append(thread)
+        wait_for(lambda: self.has_said(SPOKEN) or self.process.poll() is not None)
+        assert self.has_said(SPOKEN), self.said
+        self.url = next(line.split(SPOKEN)[1].strip() for line in self.said if SPOKEN in line)
+        wait_for(lambda: self.get("/readyz")[0] == 200 or self.process.poll() is not None)
+
+    def has_said(self, words: str) -> bool:
+        return any(words in line for line in self.said)
+
+    def ask(self, request: str, asked_as: str, group: str = "default", **headers: str) -> Said:
+        body = json.dumps({"client_params": {"id": asked_as, "group": group}}).encode()
+        return self.send(request, body, **headers)
+
+    def send(self, request: str, body: bytes, method: str = "POST", **headers: str) -> Said:
+        sent = {"fleet-lock-protocol": "true", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        asked = urllib.request.Request(self.url + request, body, sent, method=method)  # noqa: S310 - loopback
+        try:
+            with urllib.request.urlopen(asked, timeout=60, context=self.context) as answer:  # noqa: S310 - the same
+                return _said(answer.status, answer.read(), dict(answer.headers))
+        except urllib.error.HTTPError as error:
+            return _said(error.code, error.read(), dict(error.headers))
+
+    def get(self, path: str) -> tuple[int, str]:
+        asked = self.url.replace("/v1/", path)
+        try:
+            with urllib.request.urlopen(asked, timeout=60, context=self.context) as answer:  # noqa: S310 - loopback
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(60)
+        for thread, stream in zip(self.threads, (self.process.stdout, self.process.stderr), strict=True):
+            thread.join(10)
+            assert stream is not None
+            stream.close()
+        assert not self.has_said("Traceback"), self.said
+        assert not self.has_said("internal error"), self.said
+        return self.process.returncode
+
+
+def _said(status: int, body: bytes, headers: Mapping[str, str]) -> Said:
+    told = json.loads(body)
+    return Said(status, told["kind"], told["value"], headers)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A host of the lab that asks as Zincati would; `server` may be another each time."""
+
+    lab: Lab
+    node: str
+
+    @property
+    def id(self) -> str:
+        asked_as = zincati_id(self.lab.machines[self.node].machine_id)
+        assert asked_as
+        return asked_as
+
+    @property
+    def boot_id(self) -> str:
+        return str(node_of(self.lab, self.node)["status"]["nodeInfo"]["bootID"])
+
+    def ask(self, server: Serving, group: str = "default") -> Said:
+        return server.ask("pre-reboot", self.id, group)
+
+    def report(self, server: Serving, group: str = "default") -> Said:
+        return server.ask("steady-state", self.id, group)
+
+    def await_grant(self, server: Serving, seconds: float = 60, group: str = "default") -> Said:
+        return self._await(lambda: self.ask(server, group), seconds)
+
+    def await_release(self, server: Serving, seconds: float = 60) -> Said:
+        return self._await(lambda: self.report(server), seconds)
+
+    def _await(self, request: Callable[[], Said], seconds: float) -> Said:
+        deadline = time.monotonic() + seconds
+        while (said := request()).status != 200:
+            assert time.monotonic() < deadline, said
+            time.sleep(0.2)
+        return said
+
+    def reboot(self) -> None:
+        """As its Zincati has it reboot once it is granted; returns when its kubelet reports the new boot."""
+        before = self.boot_id
+        self.lab.call(self.lab.machines[self.node].reboot)
+        wait_for(lambda: self.boot_id != before)
+
+
+def node_of(lab: Lab, name: str) -> Json:
+    node = lab.call(lambda: lab.store.get(NODES, name))
+    assert node is not None
+    return node
+
+
+def marks_of(lab: Lab, name: str) -> dict[str, str]:
+    annotations = node_of(lab, name)["metadata"].get("annotations") or {}
+    prefix = "node-rollout.dev/"
+    return {key.removeprefix(prefix): value for key, value in annotations.items() if key.startswith(prefix)}
+
+
+def is_cordoned(lab: Lab, name: str) -> bool:
+    return bool(node_of(lab, name)["spec"].get("unschedulable"))
+
+
+def slots_of(lab: Lab) -> list[dict[str, Any]]:
+    """The slots that are held, as they stand on the cluster."""
+    body = lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout-fleetlock", "kube-system"))
+    return list(json.loads(body["data"]["slots.json"])["held"]) if body else []
+
+
+def holder_of(lab: Lab) -> str:
+    """Who holds the Lease; empty for nobody."""
+    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
+    return str(lease["spec"].get("holderIdentity") or "") if lease else ""
+
+
+def workers(lab: Lab) -> list[str]:
+    return sorted(name for name in lab.machines if "worker" in name)
+
+
+def victim(lab: Lab) -> str:
+    """The node of the pod that never ends."""
+    pods = lab.call(lambda: lab.store.items(PODS))
+    return next(str(pod["spec"]["nodeName"]) for pod in pods if pod["metadata"]["name"].startswith("stubborn"))
+
+
+Serve = Callable[..., Serving]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Start servers on a lab; all are killed at the end of the test."""
+    running: list[Serving] = []
+
+    def start(lab: Lab, *arguments: str) -> Serving:
+        process = command(lab, tmp_path, "fleetlock", "--listen", "127.0.0.1:0", *CALM, *arguments)
+        running.append(Serving(process))
+        return running[-1]
+
+    yield start
+    for serving in running:
+        serving.end(signal.SIGKILL)

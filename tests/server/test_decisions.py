@@ -1,0 +1,148 @@
+"""What a server decides, as values: who asks, what is free, what was never asked for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rollout.model import marks
+from rollout.model.cluster import Node, ReadyState, Resources
+from rollout.model.fleetlock import GroupRules, Groups, Slot, Slots, SlotState, UnaskedReboot, zincati_id
+from rollout.model.policy import Policy, Selection
+from rollout.model.quantity import Count
+from rollout.server.answers import MEANINGS, Answer, Denied, Kind
+from rollout.server.limits import Limits, taken
+from rollout.server.machines import by_id, the_one, unasked
+from rollout.server.nodes import facts_of, selected, version_of
+
+MACHINE, ASKED_AS = "1c09ca98649c4c7abc779cd04c96812e", "978a225b3d7b40e9acd7ce9b62f68444"
+
+
+def node(name: str, *, ready: bool = True, machine: str = "", boot: str = "b1", **annotations: str) -> Node:
+    return Node(
+        name=name,
+        uid=f"uid-{name}",
+        resource_version="1",
+        labels={"zone": name[-1]},
+        annotations={f"{marks.PREFIX}{key.replace('_', '-')}": value for key, value in annotations.items()},
+        unschedulable=False,
+        ready=ReadyState.TRUE if ready else ReadyState.FALSE,
+        ready_message="",
+        taints=(),
+        addresses=(),
+        boot_id=boot,
+        machine_id=machine,
+        os_image="Fedora CoreOS 38.20230609.3.0",
+        kubelet_version="v1.30.0",
+        allocatable=Resources(),
+    )
+
+
+def slot(name: str, group: str = "default", state: SlotState = SlotState.HELD) -> Slot:
+    return Slot(group, name, f"uid-{name}", "id", f"fleetlock-{name}", "2026-11-23T01:00:00Z", "b1", state=state)
+
+
+@pytest.mark.parametrize("written", [MACHINE, MACHINE.upper(), "1c09ca98-649c-4c7a-bc77-9cd04c96812e"])
+def test_the_id_is_the_one_that_zincati_makes(written: str) -> None:
+    assert zincati_id(written) == ASKED_AS
+
+
+@pytest.mark.parametrize("machine", ["", "xyz", MACHINE[:-1], f"{MACHINE}0"])
+def test_what_is_no_machine_id_asks_by_nothing(machine: str) -> None:
+    assert zincati_id(machine) == ""
+    assert by_id([node("a", machine=machine)]) == {}
+
+
+def test_a_machine_id_that_two_nodes_have_is_nobodys() -> None:
+    names = by_id([node("a", machine=MACHINE), node("b", machine=MACHINE)])
+    with pytest.raises(Denied) as denied:
+        the_one(names[ASKED_AS])
+    assert denied.value.answer.kind is Kind.DOUBLED_ID
+    with pytest.raises(Denied) as denied:
+        the_one(names.get("0", ()))
+    assert denied.value.answer.kind is Kind.UNKNOWN_ID
+
+
+def test_every_kind_has_a_meaning_and_only_three_are_a_yes() -> None:
+    assert set(MEANINGS) == set(Kind)
+    assert {kind for kind in Kind if Answer(kind, "").is_yes} == {Kind.GRANTED, Kind.RELEASED, Kind.NOT_HELD}
+
+
+def test_groups_are_known_by_name_once_one_is_named() -> None:
+    anybody, named = Groups(GroupRules(Count(2))), Groups(named={"a": GroupRules(Count(1))})
+    assert anybody.rules("whatever") == GroupRules(Count(2))
+    assert (named.rules("a"), named.rules("default")) == (GroupRules(Count(1)), None)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(["x", "y"])), max_size=20),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.sets(st.sampled_from("abcdefgh")),
+)
+def test_whoever_asks_in_whatever_order_no_limit_is_exceeded(
+    asks: list[tuple[str, str]], most: int, away: int, unready: set[str]
+) -> None:
+    nodes = {name: node(name, ready=name not in unready) for name in "abcdefgh"}
+    limits, slots = Limits(nodes, Selection(), Policy(max_unavailable=Count(away))), Slots()
+    for name, group in asks:
+        try:
+            slots = taken(slots, slot(name, group), GroupRules(Count(most)), limits)
+        except Denied as denied:
+            assert denied.answer.kind in (Kind.SEMAPHORE_FULL, Kind.MAX_UNAVAILABLE)  # noqa: PT017 - either is right
+    assert all(slots.taken(group) <= most for group in "xy")
+    assert not slots.held or len(slots.nodes | unready) <= away
+    assert len(slots.held) == len(slots.nodes)
+
+
+def test_a_node_that_is_proven_to_be_away_leaves_its_slot_to_others_and_counts_as_away() -> None:
+    nodes = {name: node(name, ready=name != "a") for name in "abcd"}
+    slots = Slots((slot("a", state=SlotState.ABSENT),))
+    assert slots.taken("default") == 0
+    two = Limits(nodes, Selection(), Policy(max_unavailable=Count(2)))
+    assert taken(slots, slot("b"), GroupRules(), two).nodes == {"a", "b"}
+    with pytest.raises(Denied) as denied:
+        taken(slots, slot("b"), GroupRules(), Limits(nodes, Selection(), Policy()))
+    assert denied.value.answer.kind is Kind.MAX_UNAVAILABLE
+
+
+def test_nodes_of_two_zones_wait_for_each_other() -> None:
+    nodes = {name: node(name) for name in ("a1", "b1", "c2")}
+    limits = Limits(nodes, Selection(), Policy(max_unavailable=Count(3), spread_by="zone"))
+    slots = taken(Slots(), slot("a1"), GroupRules(Count(3)), limits)
+    slots = taken(slots, slot("b1"), GroupRules(Count(3)), limits)
+    with pytest.raises(Denied) as denied:
+        taken(slots, slot("c2"), GroupRules(Count(3)), limits)
+    assert denied.value.answer.kind is Kind.NOT_NOW
+
+
+def test_a_reboot_without_marks_or_result_of_a_rollout_was_never_asked_for() -> None:
+    before = {"a": node("a"), "b": node("b", run="run-1"), "c": node("c", run="fleetlock-1", phase="draining")}
+    before["d"] = node("d", run="fleetlock-2", phase="rebooting")
+    after = {
+        "a": node("a", boot="b2"),
+        "b": node("b", boot="b2", run="run-1"),
+        "c": node("c", boot="b2", run="fleetlock-1", phase="draining"),
+        "d": node("d", boot="b2", last_result='{"run": "fleetlock-2"}'),
+        "e": node("e", boot="b2"),
+    }
+    assert unasked(before, after) == ("a", "c")
+    assert unasked(after, after) == ()
+
+
+def test_reboots_that_were_not_asked_for_are_kept_once_and_not_for_ever() -> None:
+    slots = Slots()
+    for number in range(30):
+        reboot = UnaskedReboot("a", "2026-11-23T01:00:00Z", f"b{number}")
+        slots = slots.with_unasked([reboot]).with_unasked([reboot])
+    assert len(slots.unasked) == 20
+    assert slots.unasked[-1].boot_id == "b29"
+
+
+def test_what_a_kubelet_tells_of_a_version() -> None:
+    assert version_of(node("a")) == "38.20230609.3.0"
+    assert facts_of(node("a")).update.needs_reboot
+
+
+def test_percentages_are_of_the_nodes_that_are_meant() -> None:
+    nodes = [node("a1"), node("b1"), node("c2")]
+    assert [one.name for one in selected(nodes, Selection("zone=1", exclude=("b*",)))] == ["a1"]

@@ -1,0 +1,236 @@
+"""One host's life by a server: it asks, its node is drained, it reboots, it reports, and its node is in service."""
+
+import json
+from collections.abc import Callable
+
+from rollout.lab.api.resources import EVENTS, NODES
+from rollout.lab.lab import Lab
+from tests.ended import Ended
+from tests.server.conftest import (
+    Client,
+    Serve,
+    holder_of,
+    is_cordoned,
+    marks_of,
+    slots_of,
+    victim,
+    wait_for,
+    workers,
+)
+
+Start = Callable[[str, int], Lab]
+Rollout = Callable[..., Ended]
+
+
+def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    first = client.ask(server)
+    assert (first.status, first.kind) == (423, "waiting_for_drain")
+    granted = client.await_grant(server)
+    assert granted.kind == "granted"
+    assert is_cordoned(lab, client.node)
+    assert marks_of(lab, client.node)["phase"] == "rebooting"
+    assert holder_of(lab).startswith("fleetlock-server/")
+    assert client.ask(server).kind == "granted"
+
+    assert client.report(server).kind == "waiting_for_proof"
+    client.reboot()
+    assert client.await_release(server).kind == "released"
+    assert not is_cordoned(lab, client.node)
+    assert set(marks_of(lab, client.node)) == {"last-result"}
+    wait_for(lambda: not slots_of(lab))
+    wait_for(lambda: not holder_of(lab))
+    assert client.report(server).kind == "not_held"
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.annotations_left, score.rebooted_undrained) == ((), {}, ())
+    assert server.end() == 0
+
+
+def test_a_full_group_denies_until_its_slot_is_free(started: Start, serve: Serve) -> None:
+    lab = started("default", 5)
+    server, (first, second) = serve(lab, "--max-unavailable", "3"), [Client(lab, name) for name in workers(lab)[:2]]
+    first.await_grant(server)
+    denied = second.ask(server)
+    assert (denied.kind, denied.status) == ("failed_lock_semaphore_full", 423)
+    assert first.node in denied.value
+    assert second.report(server).kind == "not_held"
+    assert [slot["node"] for slot in slots_of(lab)] == [first.node]
+    assert not is_cordoned(lab, second.node)
+
+    first.reboot()
+    first.await_release(server)
+    second.await_grant(server)
+    assert lab.scoreboard().rebooted_undrained == ()
+
+
+def test_slots_are_a_groups_own_and_the_limit_of_unavailable_nodes_is_everybodys(started: Start, serve: Serve) -> None:
+    lab = started("default", 6)
+    one, two, three = [Client(lab, name) for name in workers(lab)[:3]]
+    server = serve(lab, "--group", "a=1", "--group", "b=50%", "--max-unavailable", "2")
+    one.await_grant(server, group="a")
+    assert two.ask(server, "a").kind == "failed_lock_semaphore_full"
+    assert two.ask(server, "b").kind == "waiting_for_drain"
+    denied = three.ask(server, "b")
+    assert denied.kind == "max_unavailable"
+    assert one.node in denied.value
+    assert three.ask(server, "c").kind == "unknown_group"
+    assert two.ask(server, "a").kind == "waiting_for_proof", "it holds a slot of another group"
+
+
+def test_a_group_may_be_of_certain_nodes_only(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server = serve(lab, "--group-selector", "cp=node-role.kubernetes.io/control-plane")
+    assert Client(lab, workers(lab)[0]).ask(server, "cp").kind == "group_mismatch"
+    assert not slots_of(lab)
+
+
+def test_two_nodes_of_one_machine_id_are_never_granted(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    one, two = [Client(lab, name) for name in workers(lab)[:2]]
+    server = serve(lab)
+
+    def clone() -> None:
+        lab.machines[two.node].machine_id = lab.machines[one.node].machine_id
+        body = lab.store.get(NODES, two.node)
+        assert body is not None
+        status, info = body["status"], body["status"]["nodeInfo"]
+        cloned = {**info, "machineID": lab.machines[one.node].machine_id}
+        lab.store.put(NODES, {**body, "status": {**status, "nodeInfo": cloned}})
+
+    lab.call(clone)
+    wait_for(lambda: one.ask(server).kind == "doubled_id")
+    assert one.ask(server).status == 403
+    assert not slots_of(lab)
+
+
+def test_an_operators_cordon_keeps_a_node_out_and_stays_where_it_is_asked_for(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    cordon(lab, client.node)
+    server = serve(lab)
+    denied = client.ask(server)
+    assert (denied.kind, "cordoned by an operator" in denied.value) == ("node_excluded", True)
+    server.end()
+    server = serve(lab, "--include-cordoned")
+    client.await_grant(server)
+    client.reboot()
+    client.await_release(server)
+    assert is_cordoned(lab, client.node)
+
+
+def test_a_host_that_does_not_wait_for_its_grant_is_given_back_by_proof(started: Start, serve: Serve) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    server = serve(lab)
+    assert client.ask(server).kind == "waiting_for_drain"
+    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    client.reboot()
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+    wait_for(lambda: not slots_of(lab))
+
+
+def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Start, serve: Serve) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    server = serve(lab)
+    client.ask(server)
+    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+    wait_for(lambda: not slots_of(lab) and not holder_of(lab))
+
+
+def test_a_slot_whose_node_is_deleted_is_free(started: Start, serve: Serve) -> None:
+    lab = started("default", 5)
+    client = Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client.await_grant(server)
+    lab.call(lab.machines[client.node].cut_power)
+    lab.call(lambda: lab.store.remove(NODES, client.node))
+    wait_for(lambda: not slots_of(lab) and not holder_of(lab))
+
+
+def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
+    started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    lab = started("default", 5)
+    client, other = [Client(lab, name) for name in workers(lab)[:2]]
+    server = serve(lab, "--slot-timeout", "4s", "--max-unavailable", "2", "--max-failures", "3")
+    client.await_grant(server)
+    assert other.ask(server).kind == "failed_lock_semaphore_full"
+    lab.call(lab.machines[client.node].cut_power)
+    wait_for(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
+    assert marks_of(lab, client.node)["phase"] == "failed"
+    assert "did not come back" in rollout(lab, "fleetlock", "status").stdout
+    assert client.ask(server).kind == "node_failed"
+    assert other.ask(server).kind == "waiting_for_drain"
+    assert Client(lab, workers(lab)[2]).ask(server).kind == "failed_lock_semaphore_full"
+
+    lab.call(lab.machines[client.node].power_on)
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+    assert set(marks_of(lab, client.node)) == {"last-result"}
+    wait_for(lambda: client.node not in [slot["node"] for slot in slots_of(lab)])
+
+
+def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    server = serve(lab, "--slot-timeout", "4s")
+    client.await_grant(server)
+    wait_for(lambda: not slots_of(lab))
+    assert not is_cordoned(lab, client.node)
+    assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "not-rebooted"
+    assert client.ask(server).kind == "max_failures"
+
+
+def test_slots_are_shown_and_taken_away_by_hand(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    server = serve(lab)
+    assert "No slot is held." in rollout(lab, "fleetlock", "status").stdout
+    assert (
+        rollout(lab, "fleetlock", "release", client.node).stdout
+        == f"Nothing to release: {client.node} holds no slot.\n"
+    )
+    assert rollout(lab, "fleetlock", "release", "nobody").code == 1
+    client.ask(server)
+    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)
+    assert [(slot["group"], slot["node"], slot["phase"]) for slot in shown["held"]] == [
+        ("default", client.node, "draining")
+    ]
+    assert shown["server"].startswith("fleetlock-server/")
+    released = rollout(lab, "fleetlock", "release", client.node)
+    assert (released.code, released.stdout) == (0, f"The slot of {client.node} is free.\n"), released.stderr
+    assert not is_cordoned(lab, client.node)
+    assert "No slot is held." in rollout(lab, "fleetlock", "status").stdout
+
+
+def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client.await_grant(server)
+    client.reboot()
+    client.await_release(server)
+    wait_for(lambda: not slots_of(lab))
+    run = json.loads(marks_of(lab, client.node)["last-result"])["run"]
+    history = json.loads(rollout(lab, "history", run, "-o", "json").stdout)
+    assert history["outcomes"] == [[client.node, "succeeded"]]
+    reasons = {event["reason"] for event in lab.call(lambda: lab.store.items(EVENTS)) if run in event["message"]}
+    assert {"Cordoned", "Draining", "Drained", "Rebooting", "Done"} <= reasons
+    _, text = server.get("/metrics")
+    assert 'rollout_fleetlock_requests_total{cluster="' in text
+    assert 'outcome="succeeded"' in text
+
+
+def cordon(lab: Lab, node: str) -> None:
+    def change() -> None:
+        body = lab.store.get(NODES, node)
+        assert body is not None
+        lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": True}})
+
+    lab.call(change)

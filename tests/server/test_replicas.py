@@ -1,0 +1,179 @@
+"""Several servers on one cluster: they answer alike, one works, and another goes on where it dies."""
+
+import json
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from rollout.lab.api.resources import CONFIGMAPS, PODS
+from rollout.lab.api.store import Change
+from rollout.lab.lab import Lab
+from tests.server.conftest import (
+    Client,
+    Serve,
+    holder_of,
+    is_cordoned,
+    marks_of,
+    slots_of,
+    victim,
+    wait_for,
+    workers,
+)
+
+Start = Callable[[str, int], Lab]
+
+
+def test_every_replica_gives_the_same_answers(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    one, two, client = serve(lab), serve(lab), Client(lab, workers(lab)[0])
+    client.ask(one)
+    wait_for(lambda: marks_of(lab, client.node).get("phase") == "drained")
+    client.await_grant(two)
+    assert client.ask(one).kind == "granted"
+    assert Client(lab, workers(lab)[1]).ask(two).kind == "failed_lock_semaphore_full"
+    client.reboot()
+    client.await_release(two)
+    wait_for(lambda: not slots_of(lab))
+    assert client.report(one).kind == "not_held"
+
+
+def test_a_replica_that_is_killed_in_a_drain_is_taken_over(started: Start, serve: Serve) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    first = serve(lab)
+    client.ask(first)
+    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    second = serve(lab)
+    holder, run = holder_of(lab), marks_of(lab, client.node)["run"]
+    first.end(signal.SIGKILL)
+    assert client.ask(second).status != 200
+    wait_for(lambda: holder_of(lab) not in ("", holder))
+    end_stubborn(lab)
+    client.await_grant(second)
+    assert marks_of(lab, client.node)["run"] == run
+    client.reboot()
+    client.await_release(second)
+    assert not is_cordoned(lab, client.node)
+    assert lab.scoreboard().rebooted_undrained == ()
+
+
+def test_what_is_granted_stays_so_when_all_servers_end(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    first = serve(lab)
+    client.await_grant(first)
+    assert first.end() == 0
+    assert holder_of(lab) == ""
+    assert (is_cordoned(lab, client.node), marks_of(lab, client.node)["phase"]) == (True, "rebooting")
+    second = serve(lab)
+    client.await_grant(second)
+    second.end(signal.SIGKILL)
+    client.reboot()
+    third = serve(lab)
+    client.await_release(third)
+    assert not is_cordoned(lab, client.node)
+    wait_for(lambda: not slots_of(lab))
+
+
+def test_a_server_that_ends_in_a_drain_hands_it_on(started: Start, serve: Serve) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    first, second = serve(lab), serve(lab)
+    client.ask(first)
+    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    holder = holder_of(lab)
+    leading, other = (first, second) if str(first.process.pid) in holder.split("/") else (second, first)
+    assert leading.end() == 0
+    assert is_cordoned(lab, client.node)
+    wait_for(lambda: holder_of(lab) not in ("", holder))
+    assert client.ask(other).kind == "waiting_for_drain"
+
+
+def test_fifty_asks_at_once_for_three_slots_never_hold_more_than_three(started: Start, serve: Serve) -> None:
+    lab = started("default", 24)
+    servers = [serve(lab, "--slots", "3", "--max-unavailable", "9") for _ in range(2)]
+    most, lock = [0], threading.Lock()
+
+    def watch(change: Change) -> None:
+        if change.resource is CONFIGMAPS:
+            with lock:
+                most[0] = max(most[0], len(slots_of_change(change)))
+
+    lab.call(lambda: lab.store.subscribe(watch))
+    clients = [Client(lab, name) for name in workers(lab)]
+    with ThreadPoolExecutor(25) as pool:
+        asks = [(client, server) for client in clients for server in servers]
+        kinds = list(pool.map(lambda pair: pair[0].ask(pair[1]).kind, asks))
+    held = {slot["node"] for slot in slots_of(lab)}
+    assert len(held) == 3
+    assert most[0] == 3
+    assert kinds.count("failed_lock_semaphore_full") >= 30
+    assert {name for name in lab.machines if is_cordoned(lab, name)} <= held
+
+
+def test_replicas_that_are_killed_at_random_break_no_limit(started: Start, serve: Serve) -> None:
+    lab, rng = started("default", 8), random.Random(7)  # noqa: S311 - repeatable on purpose
+    servers = [serve(lab, "--slots", "2", "--max-unavailable", "2") for _ in range(2)]
+    waiting = {name: Client(lab, name) for name in workers(lab)}
+    granted: set[str] = set()
+    deadline, kills = time.monotonic() + 100, 3
+    while waiting and time.monotonic() < deadline:
+        if kills and rng.random() < 0.08:
+            kills -= 1
+            index = rng.randrange(2)
+            servers[index].end(signal.SIGKILL)
+            servers[index] = serve(lab, "--slots", "2", "--max-unavailable", "2")
+        name = rng.choice(sorted(waiting))
+        client, server = waiting[name], rng.choice(servers)
+        if name not in granted and client.ask(server).status == 200:
+            assert is_cordoned(lab, name)
+            granted.add(name)
+            client.reboot()
+        if name in granted and client.report(server).status == 200:
+            granted.discard(name)
+            del waiting[name]
+        assert len([slot for slot in slots_of(lab) if slot["state"] == "held"]) <= 2
+    score = lab.scoreboard()
+    assert (score.rebooted_undrained, score.killed, score.budgets_broken) == ((), (), ())
+    assert len(waiting) < len(workers(lab)) - 1
+    assert score.most_unavailable <= 2
+
+
+def test_while_the_api_server_is_away_nothing_is_granted(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    other = Client(lab, workers(lab)[1])
+    lab.run(lambda: lab.api.outage(None))
+    for asking in (client, other):
+        answer = asking.ask(server)
+        assert answer.status != 200, answer
+    assert client.ask(server).kind in ("api_unavailable", "lock_lost")
+    assert server.get("/readyz")[0] == 503
+    assert server.get("/healthz")[0] == 200
+    assert client.report(server).status != 200
+    lab.call(lab.api.come_back)
+    client.await_grant(server)
+    client.reboot()
+    client.await_release(server)
+
+
+def slots_of_change(change: Change) -> list[object]:
+    obj = change.obj
+    if obj["metadata"]["name"] != "node-rollout-fleetlock":
+        return []
+    return list(json.loads(obj["data"]["slots.json"])["held"])
+
+
+def end_stubborn(lab: Lab) -> None:
+    """The pod that never ends is gone, as if somebody had forced it."""
+
+    def remove() -> None:
+        for pod in lab.store.items(PODS):
+            if pod["metadata"]["name"].startswith("stubborn") and "deletionTimestamp" in pod["metadata"]:
+                lab.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+    lab.call(remove)

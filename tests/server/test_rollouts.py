@@ -1,0 +1,136 @@
+"""A FleetLock server beside rollouts of persons: they keep out of each other's way, and know of each other's nodes."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from rollout.lab.api.resources import NODES
+from rollout.lab.lab import Lab
+from tests.apply.conftest import command
+from tests.ended import Ended
+from tests.operate.conftest import open_now
+from tests.server.conftest import (
+    Client,
+    Serve,
+    holder_of,
+    is_cordoned,
+    marks_of,
+    slots_of,
+    victim,
+    wait_for,
+    workers,
+)
+
+Start = Callable[[str, int], Lab]
+Rollout = Callable[..., Ended]
+APPLY = ("apply", "-y", "-o", "json", "--health-checks", "1")
+
+
+def test_apply_is_refused_while_a_server_works_and_names_it(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    refused = rollout(lab, *APPLY)
+    assert refused.code == 6
+    assert "the FleetLock server is taking hosts through their reboots" in refused.stderr
+    assert "rollout fleetlock status" in refused.stderr
+    assert "fleetlock-server/" in rollout(lab, "operate", "--once").stdout
+    shown = rollout(lab, "status", "--run")
+    assert shown.stdout.startswith("The FleetLock server is taking hosts through their reboots, run fleetlock-")
+    assert f"{client.node}: rebooting" in shown.stdout
+    client.reboot()
+    client.await_release(server)
+    wait_for(lambda: not holder_of(lab))
+    assert rollout(lab, *APPLY).code == 0
+
+
+def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
+    started: Start, serve: Serve, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("drain-hangs", 5)
+    stuck = victim(lab)
+    server, client = serve(lab), Client(lab, next(name for name in workers(lab) if name != stuck))
+    process = command(lab, tmp_path, *APPLY, "--node", stuck, "--lease-duration", "3s")
+    wait_for(lambda: marks_of(lab, stuck).get("phase") == "draining")
+    denied = client.ask(server)
+    assert (denied.kind, denied.status) == ("locked_by_rollout", 423)
+    process.kill()
+    process.communicate()
+    for _ in range(2):
+        assert client.ask(server).kind == "locked_by_rollout"
+    wait_for(lambda: "rollout abort" in client.ask(server).value)
+    assert not slots_of(lab)
+    assert rollout(lab, "abort", "-y", "--lease-duration", "3s").code == 0
+    client.await_grant(server)
+
+
+def test_pauses_and_windows_hold_for_hosts_that_ask(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    rollout(lab, "pause", "--all", "--reason", "sale")
+    wait_for(lambda: client.ask(server).kind == "paused")
+    assert "sale" in client.ask(server).value
+    rollout(lab, "unpause", "--all")
+    rollout(lab, "pause", client.node)
+    wait_for(lambda: client.node in client.ask(server).value)
+    assert client.ask(server).kind == "paused"
+    rollout(lab, "unpause", client.node)
+    shut = serve(lab, "--window", open_now(hours=6))
+    denied = client.ask(shut)
+    assert (denied.kind, "the next opens" in denied.value) == ("outside_window", True)
+    assert not slots_of(lab)
+    client.await_grant(server)
+    assert client.ask(shut).kind == "granted", "what is begun is finished"
+
+
+def test_abort_gives_back_what_a_dead_server_had_begun(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    server = serve(lab)
+    client.ask(server)
+    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    assert rollout(lab, "abort", "-y").code == 6, "a server that lives holds the lock"
+    server.end(signal.SIGKILL)
+    aborted = rollout(lab, "abort", "-y")
+    assert aborted.code == 0, aborted.stderr
+    assert not is_cordoned(lab, client.node)
+    assert (slots_of(lab), holder_of(lab)) == ([], "")
+    assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "aborted"
+    assert Client(lab, client.node).report(serve(lab)).kind == "not_held"
+
+
+def test_a_server_whose_lock_is_taken_by_force_grants_nothing_more(
+    started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    server = serve(lab)
+    client.ask(server)
+    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    run = marks_of(lab, client.node)["run"]
+    aborted = rollout(lab, "abort", "-y", "--force-unlock", run)
+    assert aborted.code == 0, aborted.stderr
+    assert not slots_of(lab)
+    assert not is_cordoned(lab, client.node)
+    assert client.ask(server).status != 200
+    assert server.process.poll() is None
+
+
+def test_slots_that_nobody_has_begun_are_freed_by_abort(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    server = serve(lab)
+    client.await_grant(server)
+    server.end(signal.SIGKILL)
+
+    def remove_marks() -> None:
+        body = lab.store.get(NODES, client.node)
+        assert body is not None
+        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": {}}})
+
+    lab.call(remove_marks)
+    aborted = rollout(lab, "abort", "-y")
+    assert "Slots of FleetLock are held" in aborted.stdout
+    assert not slots_of(lab)
+    assert "Nothing to undo" in rollout(lab, "abort").stdout

@@ -1,0 +1,203 @@
+"""The protocol on the wire: whatever is no ask of its form is refused, bounded, and never granted."""
+
+import datetime as dt
+import ipaddress
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.server.http import LARGEST_BODY, MOST_REQUESTS
+from tests.apply.conftest import command
+from tests.server.conftest import Client, Serving, slots_of, wait_for, workers
+
+BODY = b'{"client_params":{"id":"%s","group":"default"}}'
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=30) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    home = tmp_path_factory.mktemp("home")
+    serving = Serving(command(lab, home, "fleetlock", "--listen", "127.0.0.1:0", "--group", "workers=1"))
+    yield serving
+    assert serving.end() == 0
+
+
+@pytest.mark.parametrize("request_name", ["pre-reboot", "steady-state"])
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"", "decode_error", 400),
+        (b"{", "decode_error", 400),
+        (b"[]", "decode_error", 400),
+        (b'{"client_params":{"id":"a"}}', "decode_error", 400),
+        (b'{"client_params":{"id":1,"group":"workers"}}', "decode_error", 400),
+        (b'{"client_params":{"id":"\xff","group":"workers"}}', "decode_error", 400),
+        (b"[" * 4000, "decode_error", 400),
+        (b'{"client_params":{"id":"","group":"workers"}}', "invalid_client_identity", 400),
+        (b'{"client_params":{"id":"a","group":""}}', "invalid_client_identity", 400),
+        (b'{"client_params":{"id":"a/b","group":"workers"}}', "invalid_client_identity", 400),
+        (b'{"client_params":{"id":"a","group":"work ers"}}', "invalid_client_identity", 400),
+        (b'{"client_params":{"id":"a","group":"others"}}', "unknown_group", 400),
+        (b" " * (LARGEST_BODY + 1), "body_too_large", 413),
+    ],
+)
+def test_a_body_that_is_no_ask_is_refused(
+    server: Serving, lab: Lab, request_name: str, body: bytes, kind: str, status: int
+) -> None:
+    answer = server.send(request_name, body)
+    assert (answer.kind, answer.status) == (kind, status)
+    assert answer.headers["Content-Type"] == "application/json"
+    assert not slots_of(lab)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD"])
+def test_only_posts_are_asks(server: Serving, method: str) -> None:
+    if method == "HEAD":
+        host, port = server.url.split("//")[1].split("/")[0].rsplit(":", 1)
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"HEAD /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert b" 405 " in connection.recv(200)
+        return
+    answer = server.send("pre-reboot", BODY % b"aa", method=method)
+    assert (answer.kind, answer.status) == ("method_not_allowed", 405)
+
+
+@pytest.mark.parametrize("value", ["", "false", "1", "yes"])
+def test_the_protocols_header_has_to_be_true(server: Serving, lab: Lab, value: str) -> None:
+    answer = server.ask("pre-reboot", Client(lab, workers(lab)[0]).id, "workers", fleet_lock_protocol=value)
+    assert (answer.kind, answer.status) == ("missing_header", 400)
+    assert not slots_of(lab)
+
+
+def test_an_unknown_path_is_told_in_the_protocols_form(server: Serving) -> None:
+    assert (server.send("no-such", b"").kind, server.get("/v2/")[0]) == ("not_found", 404)
+
+
+def test_an_unknown_id_is_never_granted_and_its_steady_state_is_no_trouble(server: Serving, lab: Lab) -> None:
+    for asked_as in ("0" * 32, "c988d2509fdf5cdcbed39037c56406fb"):
+        answer = server.ask("pre-reboot", asked_as, "workers")
+        assert (answer.kind, answer.status) == ("unknown_id", 403)
+        assert server.ask("steady-state", asked_as, "workers").kind == "not_held"
+    assert not slots_of(lab)
+
+
+def test_a_slow_body_is_given_up_and_keeps_nobody_waiting(server: Serving) -> None:
+    host, port = server.url.split("//")[1].split("/")[0].rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        head = "POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\nContent-Length: 50\r\n\r\n{"
+        connection.sendall(head.encode())
+        assert server.ask("steady-state", "0" * 32, "workers").status == 200
+        answer = connection.recv(1000)
+    assert b" 408 " in answer
+    assert b"body_timeout" in answer
+
+
+def test_more_requests_than_there_is_room_for_are_put_off(server: Serving, lab: Lab) -> None:
+    """While the cluster does not answer; the process itself still says that it is well."""
+    lab.inflict(ApiFault(answer=FaultAnswer.HANG))
+    asked_as = Client(lab, workers(lab)[0]).id
+    try:
+        with ThreadPoolExecutor(2 * MOST_REQUESTS) as pool:
+            asks = [pool.submit(server.ask, "steady-state", asked_as, "workers") for _ in range(2 * MOST_REQUESTS)]
+            wait_for(lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks))
+            assert server.get("/healthz") == (200, "ok\n")
+            lab.behave()
+            assert {ask.result().status for ask in asks} <= {200, 503}
+    finally:
+        lab.behave()
+    wait_for(lambda: server.get("/readyz")[0] == 200)
+
+
+def test_it_says_how_it_is_and_what_it_has_answered(server: Serving) -> None:
+    server.ask("pre-reboot", "0" * 32, "workers")
+    assert server.get("/healthz") == (200, "ok\n")
+    assert server.get("/readyz") == (200, "ok\n")
+    status, text = server.get("/metrics")
+    assert status == 200
+    line = next(line for line in text.splitlines() if 'kind="unknown_id",request="pre-reboot"' in line)
+    assert float(line.rpartition(" ")[2]) >= 1
+    assert "rollout_fleetlock_nodes_in_hand" in text
+
+
+def test_many_asks_at_once_are_all_answered(server: Serving) -> None:
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(lambda _: server.ask("pre-reboot", "0" * 32, "workers").kind, range(100)))
+    assert set(answers) == {"unknown_id"}
+
+
+def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path) -> None:
+    certificate, key = _certificate(tmp_path)
+    process = command(
+        lab, tmp_path, "fleetlock", "--listen", "127.0.0.1:0", "--tls-cert", str(certificate), "--tls-key", str(key)
+    )
+    context = ssl.create_default_context(cafile=str(certificate))
+    serving = Serving(process, context=context)
+    assert serving.url.startswith("https://")
+    assert serving.ask("pre-reboot", "0" * 32).kind == "unknown_id"
+    assert serving.end() == 0
+
+
+def _certificate(directory: Path) -> tuple[Path, Path]:
+    """A certificate for this machine's loopback address, which signs itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fleetlock")])
+    now = dt.datetime.now(dt.UTC)
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = directory / "tls.crt", directory / "tls.key"
+    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    plain = serialization.NoEncryption()
+    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+    return cert_file, key_file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--tls-cert", "a.crt"), "--tls-cert and --tls-key belong together"),
+        (("--tls-cert", "a.crt", "--tls-key", "a.key"), "cannot serve with --tls-cert a.crt"),
+        (("--listen", "nowhere"), "is not an address to listen on"),
+        (("--group", "workers"), "names no group of FleetLock"),
+        (("--group", "workers=0"), "would take no node at all"),
+        (("--group-selector", "workers=a in"), "is not a label selector"),
+        (("--interactive",), "nobody watches"),
+        (("--force-unlock", "run-1"), "a server waits for the lock"),
+    ],
+)
+def test_flags_that_cannot_be_meant_are_refused(
+    lab: Lab, tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    process = command(lab, tmp_path, "fleetlock", *arguments)
+    _, said = process.communicate(timeout=60)
+    assert words in " ".join(said.split())
+    assert process.returncode in (1, 64)
+
+
+def test_what_is_asked_is_never_shown_as_it_was_sent(server: Serving) -> None:
+    answer = server.send("pre-reboot", json.dumps({"client_params": {"id": "a\x1b[2Jb", "group": "workers"}}).encode())
+    assert "\x1b" not in answer.value
+    assert answer.status == 400
