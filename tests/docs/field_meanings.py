@@ -326,7 +326,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "moved_twice": "those of pods that came while its commands ran",
     },
     "CommandReport": {
-        "command": "`apply`, `resume`, `operate`",
+        "command": "its name: `apply`, `resume`, `operate`, `fleetlock`",
         "by": "who ran it: user, host and process",
         "version": "of the program",
         "format_version": "of what it wrote",
