@@ -134,7 +134,7 @@ def test_it_says_how_it_is_and_what_it_has_answered(server: Serving) -> None:
     assert status == 200
     line = next(line for line in text.splitlines() if 'kind="unknown_id",request="pre-reboot"' in line)
     assert float(line.rpartition(" ")[2]) >= 1
-    assert "rollout_fleetlock_nodes_in_hand" in text
+    assert "node_rollout_fleetlock_nodes_in_hand" in text
 
 
 def test_many_asks_at_once_are_all_answered(server: Serving) -> None:
