@@ -22,7 +22,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on, replacing
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.announcements import LASTING, announced, own_names, settled
+from rollout.planning.announcements import announced, own_names, settled
 from rollout.ports import ClusterApi
 
 _ATTEMPTS = 10
@@ -55,6 +55,7 @@ def claim(task: NodeTask, staged_version: str, facts: HostFacts | None, *, exclu
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
             marks.EXCLUDED_BY_US: "true" if excludes or _is_excluded_by_us(node) else None,
             marks.REPLACED: replacing(node, fields),
+            marks.ANNOUNCED: None,
             **fields.annotations,
         }
         labels = {**({marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}), **fields.labels}
@@ -130,7 +131,7 @@ def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> t
     names = own_names(task.courtesy)
     if outcome is not Outcome.SUCCEEDED:
         return replaced_on(node).restoring(node, names)
-    labels, annotations = replaced_on(node).restoring(node, names - LASTING)
+    labels, annotations = replaced_on(node).restoring(node, names - marks.COMPAT_LASTING)
     fields = settled(task.courtesy, version)
     return {**labels, **fields.labels}, {**annotations, **fields.annotations}
 

@@ -35,6 +35,7 @@ from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
+from rollout.planning.announcements import waiting
 from rollout.planning.pools import pools_of
 
 
@@ -96,6 +97,7 @@ def execute(
         moved, left = MovedPods(options.pods), inherited or Inheritance()
         run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)
         with _soft_taints(run) as kept:
+            _announce(run)
             ledger = _run_waves(run)
             kept.update(_deferred(run, ledger))
         if not ledger.fenced and _may_act(lock):
@@ -133,6 +135,14 @@ def _soft_taints(run: _Run) -> AbstractContextManager[set[str]]:
         return run.tainting.standing((), planned | left.keys())
     deferred = {name for name, reason in left.items() if reason is ExclusionReason.DEFERRED}
     return run.tainting.standing((planned - run.inherited.begun.keys()) | deferred, left)
+
+
+def _announce(run: _Run) -> None:
+    """Tell others of the nodes that wait, where the rules ask for it; what ends the soft taint ends that, too."""
+    courtesy, now = run.plan.policy.courtesy, run.report.now
+    nodes = (node for node in run.plan.nodes if node.name not in run.inherited.begun)
+    if courtesy.annotate_compat:
+        run.tainting.announce({node.name: waiting(courtesy, node, now) for node in nodes})
 
 
 def _deferred(run: _Run, ledger: Ledger) -> set[str]:
