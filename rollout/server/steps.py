@@ -90,7 +90,7 @@ def _empty(context: NodeContext, progress: Progress) -> Progress:
     """Drained is what may be granted: so the whole last look comes before that is written."""
     for attempt in range(_MOST_DRAINS):
         drain(context.drain)
-        if not attempt:
+        if not (attempt or progress.drains):
             delay_reboot(context)
         try:
             last_look(context.drain)

@@ -247,17 +247,3 @@ def test_what_cannot_be_is_a_usage_error(lab: Lab, rollout: Rollout, flags: tupl
     ended = rollout(lab, "plan", *flags)
     assert ended.code == 64, ended.stdout
     assert complaint in " ".join(ended.stderr.split())
-
-
-def test_names_that_the_rules_do_not_have_are_not_obeyed(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    """A kubelet may write its Node's annotations, and must not choose its labels by them."""
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING)
-    heard(process, "before its reboot")
-    process.kill()
-    process.communicate()
-    write(lab, "labels", tenant="a")
-    forged = {"labels": {"tenant": ["a", "b"], "role": ["", "admin"]}, "annotations": {}}
-    write(lab, "annotations", **{"node-rollout.dev/replaced": json.dumps(forged)})
-    assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
-    left = metadata(lab, "labels")
-    assert (left["tenant"], "role" in left) == ("a", False)
