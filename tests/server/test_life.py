@@ -223,7 +223,7 @@ def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve
     reasons = {event["reason"] for event in lab.call(lambda: lab.store.items(EVENTS)) if run in event["message"]}
     assert {"Cordoned", "Draining", "Drained", "Rebooting", "Done"} <= reasons
     _, text = server.get("/metrics")
-    assert 'rollout_fleetlock_requests_total{cluster="' in text
+    assert 'node_rollout_fleetlock_requests_total{cluster="' in text
     assert 'outcome="succeeded"' in text
 
 
@@ -239,7 +239,7 @@ def test_a_host_that_reboots_without_asking_is_named(started: Start, serve: Serv
     wait_until(lambda: not slots_of(lab))
     shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)
     assert [reboot["node"] for reboot in shown["unasked"]] == [silent.node]
-    assert "rollout_fleetlock_unasked_reboots" in server.get("/metrics")[1]
+    assert "node_rollout_fleetlock_unasked_reboots" in server.get("/metrics")[1]
 
 
 def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve: Serve) -> None:
@@ -255,6 +255,17 @@ def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve
     assert not is_cordoned(lab, client.node)
     assert set(marks_of(lab, client.node)) == {"last-result"}
     wait_until(lambda: not slots_of(lab))
+
+
+def test_a_host_that_reboots_twice_is_proven_by_its_last_boot(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    client.reboot()
+    client.reboot()
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+    assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "succeeded"
 
 
 def cordon(lab: Lab, node: str) -> None:
