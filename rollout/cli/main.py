@@ -14,11 +14,12 @@ from typing import Annotated
 import typer
 
 from rollout import __version__
-from rollout.cli import failures
+from rollout.cli import completion, failures
 from rollout.cli.commands.abort import abort
 from rollout.cli.commands.adopt import adopt
 from rollout.cli.commands.apply import apply
 from rollout.cli.commands.check_update import check_update
+from rollout.cli.commands.completion import completion as completion_script
 from rollout.cli.commands.demo import demo
 from rollout.cli.commands.doctor import doctor
 from rollout.cli.commands.fleetlock import fleetlock_app
@@ -33,6 +34,7 @@ from rollout.cli.commands.operate import operate
 from rollout.cli.commands.pause import pause, unpause
 from rollout.cli.commands.plan import plan
 from rollout.cli.commands.release import release
+from rollout.cli.commands.report import report
 from rollout.cli.commands.resume import resume
 from rollout.cli.commands.show import show
 from rollout.cli.commands.status import status
@@ -107,6 +109,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     release: "End the hold of a version that failed on too many nodes.",
     history: "List this machine's runs, or show one as a timeline.",
     adopt: "Clean up what another reboot coordinator left on the nodes.",
+    report: "Report a run as a page, Markdown or JSON.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
     known_hosts: "Scan the Nodes' host keys into a known_hosts file.",
@@ -114,17 +117,25 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     manifests: "Print what runs rollout in the cluster, for kubectl apply.",
 }
 for _command, _short in _COMMANDS.items():
-    app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(flattened(_command))
-app.command(cls=SectionedCommand, context_settings=_CONTEXT)(demo)
+    app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(
+        completion.completed(flattened(_command))
+    )
+app.command(cls=SectionedCommand, context_settings=_CONTEXT)(completion.completed(demo))
 fleetlock_app.command()(zincati)
 app.add_typer(fleetlock_app, name="fleetlock")
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")
 app.command(cls=SectionedCommand)(version)
+app.command(
+    name="completion",
+    cls=SectionedCommand,
+    context_settings=_CONTEXT,
+    short_help="Print the completion script of bash, zsh or fish.",
+)(completion_script)
 app.command(name="help", hidden=True)(help_of)
 _ANYTHING = {"ignore_unknown_options": True}
 for _command in (drain, reboot):
-    app.command(hidden=True, context_settings=_ANYTHING, add_help_option=False)(_command)
+    app.command(hidden=True, context_settings=_ANYTHING, add_help_option=False)(completion.completed(_command))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -135,6 +146,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """The console entry point."""
     prepare_streams()
+    completion.be_silent()
     if os.getpid() == _FIRST_PROCESS:
         # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM but during a run
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -3,6 +3,7 @@
 import logging
 import shutil
 import sys
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -46,8 +47,23 @@ def show(text: str) -> None:
     _write(text)
 
 
+def show_lines(text: str) -> None:
+    """The same of sentences, which are no table: a terminal gets them broken between words."""
+    if is_terminal():
+        from rollout.report.columns import wrapped
+
+        text = wrapped(text, width(), hang=4)
+    show(text)
+
+
 def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def show_names(nodes: Iterable[str]) -> None:
+    """Nodes as kubectl takes them: `node/NAME`, a line each, and nothing where there is none."""
+    sys.stdout.write("".join(f"node/{printable(name)}\n" for name in nodes))
     sys.stdout.flush()
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -32,6 +33,7 @@ from rollout.execution.base.deadline import Deadline, is_passing, patiently
 from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
+from rollout.model.memory import moment
 from rollout.model.quantity import Duration
 from rollout.ports import Clock, ClusterApi
 
@@ -91,13 +93,15 @@ class _Lease(msgspec.Struct):
 class StandingLease:
     """The Lease as it stands: who holds it (empty: nobody) for which `run`, and its version, which renewals change.
 
-    A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up.
+    A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up. `renewed` is
+    when it last did, by its own clock: to be shown, never to decide by.
     """
 
     holder: str
     version: str
     renewal: float
     run: str = ""
+    renewed: datetime | None = None
 
     @property
     def duration(self) -> float:
@@ -113,8 +117,9 @@ def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
     except ApiNotFoundError:
         return StandingLease("", "", 0.0)
     seconds = lease.spec.lease_duration_seconds or SECONDS
-    renewal, run = seconds / _RENEWALS_PER_DURATION, lease.metadata.annotations.get(marks.RUN, "")
-    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run)
+    renewal, renewed = seconds / _RENEWALS_PER_DURATION, moment(lease.spec.renew_time or "")
+    run = lease.metadata.annotations.get(marks.RUN, "")
+    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run, renewed)
 
 
 class LeaseLock:

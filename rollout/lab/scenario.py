@@ -78,8 +78,8 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """What can be said of a host, by its group or by an override; None leaves what was said before.
 
     `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
-    address its kubelet reports as its own. `cordoned_by` is the field manager that cordoned it, and wrote its
-    annotations where it is no kubectl.
+    address its kubelet reports as its own. `cordoned_by` and `marked_by` are the field managers that cordoned
+    it and wrote its annotations.
     """
 
     version: str | None = None
@@ -89,6 +89,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     engine_stopped: bool | None = None
     cordoned: bool | None = None
     cordoned_by: str | None = None
+    marked_by: str | None = None
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, Any], ...] | None = None
@@ -193,7 +194,6 @@ class FleetLease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     name: Name
     node: str = ""
-    manager: str = "fleetlock"
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

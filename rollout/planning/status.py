@@ -24,6 +24,7 @@ class NodeStatus:
     since it last succeeded, `retry_after` when an unattended rollout tries it again (RFC 3339), empty where at once.
     `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `group` is the
     update group of the host, empty where it is not known, `users` who is logged in there, None where it is not.
+    `under_way` is how far a rollout has come with it: `rebooting, wave 3 of 6`.
     """
 
     node: str
@@ -43,6 +44,12 @@ class NodeStatus:
     deferred: str = ""
     group: str = ""
     users: tuple[LoggedInUser, ...] | None = None
+    under_way: str = ""
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it waits for a reboot, or a rollout is about it."""
+        return self.needs_reboot or bool(self.under_way)
 
 
 def node_statuses(

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import TracebackType
 from typing import Self
 
@@ -43,8 +44,11 @@ _BAR_WIDTH = 30
 _MOST_HELD = 5
 # The line of the whole, that of nodes left out, and the cursor's.
 _OTHER_LINES = 3
+# Between columns, and what the last of them has at least where the others are left whole.
+_GAP, _LEAST_DETAIL = 2, 20
 _HELD = "yellow"
 _NARROW = 100
+_LEAST = 60
 _STOPPING = (
     "stopping: no further node is started, those in flight are finished · Ctrl-C again: quit now",
     "stopping after the nodes in flight · Ctrl-C again: quit now",
@@ -103,15 +107,24 @@ class Fitting:
 
 
 class LiveProgress:
-    """Shows a run on a terminal while the context is open. Safe to call from many threads."""
+    """Shows a run on a terminal while the context is open. Safe to call from many threads.
+
+    `age` is how many seconds ago an event was that is told now, for runs of which this process hears late; `footer` is
+    a last line, the longest form of it first.
+    """
 
     def __init__(
         self,
         console: Console,
         monotonic: Callable[[], float] = time.monotonic,
         stop: StopRequest | None = None,
+        *,
+        age: Callable[[datetime], float] = lambda _at: 0.0,
+        footer: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._console = console
+        self._age = age
+        self._footer = footer
         self._monotonic = monotonic
         self._stop = stop or StopRequest()
         self._lock = threading.Lock()
@@ -141,12 +154,13 @@ class LiveProgress:
     def notify(self, event: StepEvent) -> None:
         """Take one event into the display."""
         with self._lock:
-            self._board.state.take(event, self._monotonic())
+            at = self._monotonic() - self._age(event.at)
+            self._board.state.take(event, at)
             if isinstance(event, NodeStep) and event.phase is not Phase.DRAINING:
                 self._board.held.pop(event.node, None)
             text = self._take(event)
         if text is not None:
-            self._console.print(text, soft_wrap=True)
+            self._console.print(text)
 
     def _take(self, event: StepEvent) -> Text | None:
         match event:
@@ -159,7 +173,7 @@ class LiveProgress:
                 # A node that goes on says that whatever had to settle before it has settled.
                 self._board.wave = self._board.state.wave
             case PlanReady():
-                return None
+                self._board.started = min(self._board.started, self._monotonic() - self._age(event.at))
             case PodBlocked():
                 self._board.held.setdefault(event.node, {})[event.pod] = Held(event, self._monotonic())
             case PodReleased():
@@ -181,25 +195,28 @@ class LiveProgress:
         with self._lock:
             lines = _REVERTING if self._stop.revert else _STOPPING
             stopping = [Fitting(lines, "bold yellow")] if self._stop.requested else []
-            return Group(self._table(), self._total(), *stopping)
+            footer = [Fitting(text, "dim")] if (text := self._footer()) else []
+            return Group(self._table(), self._total(), *stopping, *footer)
 
     def _table(self) -> Table:
         """As many rows as the terminal is high; the others as figures."""
         rows = list(self._board.state.rows.values())
         shown = self._fitting(rows)
-        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, _GAP, 0, 0))
         left = [row for row in rows if row not in shown]
         rest = f"and {len(left)} more" if left else ""
         widths = (1, max(len(rest), *(len(row.node) for row in shown)) if shown else 0, max(map(len, Phase)), 6)
         for style, width in zip(("", "bold", "", ""), widths, strict=True):
-            table.add_column(
-                style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, self._console.width // 3)
-            )
-        table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+            most = self._console.width // (3 if self._console.width >= _LEAST else 6)
+            table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, most), max_width=most)
+        # a line that is wider than what is left would not be shortened, but cut, and the other columns with it
+        left_over = self._console.width - sum(widths) - _GAP * len(widths)
+        at_most = left_over if left_over >= _LEAST_DETAIL else None
+        table.add_column(style="dim", no_wrap=True, overflow="ellipsis", max_width=at_most)
         for row in shown:
             self._add(table, row)
         if left:
-            table.add_row("", rest, "", "", Text(phases(left), style="dim"))
+            table.add_row("", rest, "", "", _in_a_line(phases(left), "dim"))
         return table
 
     def _add(self, table: Table, row: InFlight) -> None:
@@ -208,14 +225,14 @@ class LiveProgress:
             printable(row.node),
             Text(row.phase, style=_STYLES[row.phase]),
             Text(elapsed(self._monotonic() - row.started), style="dim"),
-            Text(printable(row.detail)),
+            _in_a_line(printable(row.detail)),
         )
         for line in self._held(row.node):
             table.add_row("", "", "", "", line)
 
     def _fitting(self, rows: Sequence[InFlight]) -> list[InFlight]:
         """All rows where they fit; else those that are held back first, then those longest in their phase."""
-        room = max(1, self._console.height - _OTHER_LINES - self._stop.requested)
+        room = max(1, self._console.height - _OTHER_LINES - self._stop.requested - bool(self._footer()))
         lines = {row.node: 1 + min(len(self._board.held.get(row.node, {})), _MOST_HELD + 1) for row in rows}
         if sum(lines.values()) <= room:
             return list(rows)
@@ -234,7 +251,7 @@ class LiveProgress:
                 (sentences.blocked(hold.event, waited), *sentences.blocked_briefly(hold.event, waited)), _HELD
             )
         if len(held) > _MOST_HELD:
-            yield Text(f"and {len(held) - _MOST_HELD} more are held back", style=_HELD)
+            yield _in_a_line(f"and {len(held) - _MOST_HELD} more are held back", _HELD)
 
     def _total(self) -> Table:
         board, state = self._board, self._board.state
@@ -259,6 +276,10 @@ class LiveProgress:
     def _waves(self) -> Sequence[str]:
         wave = printable(self._board.wave)
         return (wave, wave.partition(":")[0], wave.partition(",")[0])
+
+
+def _in_a_line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _against(took: float, estimate: float) -> str:

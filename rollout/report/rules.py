@@ -17,20 +17,19 @@ _LABEL = 10
 
 def rules_text(policy: Policy, now: datetime, *, width: int | None = None) -> str:
     """A line a kind of rule; none for kinds that the operator left alone, but for limits and the reboot."""
-    lines = [
-        _line("limits", _limits(policy)),
-        *(_line("pool", text) for text in _pools(policy)),
-        *(_line("window", text) for text in _windows(policy.gates.windows, now)),
-        *(_line("gate", text) for text in _gates(policy.gates)),
-        *(_line("courtesy", text) for text in _courtesy(policy.courtesy)),
-        _line("reboot", _reboot(policy)),
-        *(_line("! weaker", printable(text)) for text in _weakened(policy)),
-    ]
+    lines = (f"  {label:{_LABEL}}{text}" for label, text in rules(policy, now))
     return "\n".join(("Rules:", *(wrapped(line, width, hang=_LABEL + 2) for line in lines)))
 
 
-def _line(label: str, text: str) -> str:
-    return f"  {label:{_LABEL}}{text}"
+def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
+    """The same as pairs: which kind of rule, and what it says."""
+    yield "limits", _limits(policy)
+    yield from (("pool", text) for text in _pools(policy))
+    yield from (("window", text) for text in _windows(policy.gates.windows, now))
+    yield from (("gate", text) for text in _gates(policy.gates))
+    yield from (("courtesy", text) for text in _courtesy(policy.courtesy))
+    yield "reboot", _reboot(policy)
+    yield from (("! weaker", printable(text)) for text in _weakened(policy))
 
 
 def _limits(policy: Policy) -> str:

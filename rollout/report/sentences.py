@@ -9,6 +9,7 @@ from rollout.model.progress import (
     NodeResult,
     NodeStep,
     Notice,
+    Outcome,
     PlanReady,
     PodBlocked,
     PodReleased,
@@ -97,6 +98,8 @@ def _demand(event: PodBlocked) -> str:
 
 def finished(result: NodeResult) -> str:
     """How a node's run ended."""
+    if result.outcome is Outcome.ABORTED:
+        return _undone(result)
     text = f"{printable(result.node)}: {result.outcome} after {elapsed(result.seconds)}"
     if result.version and result.succeeded:
         text += f", now on {printable(result.version)}"
@@ -105,6 +108,13 @@ def finished(result: NodeResult) -> str:
     if result.left_cordoned:
         text += " (left cordoned)"
     return text
+
+
+def _undone(result: NodeResult) -> str:
+    """What an abort has made of a node, and how long that took: not how long the rollout had been at it."""
+    if result.message:
+        return f"{printable(result.node)}: left as it is after {elapsed(result.seconds)}: {printable(result.message)}"
+    return f"{printable(result.node)}: given back, in {elapsed(result.seconds)}"
 
 
 def ended(event: RunFinished) -> str:

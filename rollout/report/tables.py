@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
-from types import MappingProxyType
 
 from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, Wave, kind_of
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
@@ -48,16 +47,29 @@ def status_text(
     statuses: Sequence[NodeStatus],
     *,
     width: int | None = None,
-    under_way: Mapping[str, str] = MappingProxyType({}),
+    only_pending: bool = False,
     wide: bool = False,
     signs: bool = False,
 ) -> str:
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
 
-    `under_way` is how far a rollout has come with its nodes, by name; `wide` adds what few look for. With `signs` a
-    glance is enough.
+    With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for. With
+    `signs` a glance is enough.
     """
-    rows = [_status_row(status, under_way.get(status.node, ""), signs=signs) for status in statuses]
+    shown = [status for status in statuses if status.is_pending or not only_pending]
+    table = _status_table(shown, width, wide=wide, signs=signs)
+    waiting = sum(status.needs_reboot for status in statuses)
+    verb = "waits" if waiting == 1 else "wait"
+    unknown = sum(not status.operation for status in statuses)
+    rest = f", {unknown} unknown" if unknown else ""
+    return f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
+
+
+def _status_table(statuses: Sequence[NodeStatus], width: int | None, *, wide: bool, signs: bool) -> str:
+    """The rows with what parts them from the line below; nothing where there is none."""
+    if not statuses:
+        return ""
+    rows = [_status_row(status, signs=signs) for status in statuses]
     columns = list(_STATUS_COLUMNS)
     if any(status.pool for status in statuses):
         columns.insert(1, _STATUS_POOL)
@@ -65,12 +77,7 @@ def status_text(
     if wide:
         columns[-1:-1] = _STATUS_WIDE
         rows = [(*row[:-1], *_wide(status), row[-1]) for row, status in zip(rows, statuses, strict=True)]
-    table = table_text(columns, rows, width)
-    waiting = sum(status.needs_reboot for status in statuses)
-    verb = "waits" if waiting == 1 else "wait"
-    unknown = sum(not status.operation for status in statuses)
-    rest = f", {unknown} unknown" if unknown else ""
-    return f"{table}\n\n{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
+    return f"{table_text(columns, rows, width)}\n\n"
 
 
 def _wide(status: NodeStatus) -> tuple[str, str]:
@@ -85,7 +92,7 @@ def _logged_in(statuses: Sequence[NodeStatus]) -> str:
     return f" {counted(sum(users), 'user')} logged in on {counted(len(users), 'node')}." if users else ""
 
 
-def _status_row(status: NodeStatus, under_way: str, *, signs: bool) -> tuple[str, ...]:
+def _status_row(status: NodeStatus, *, signs: bool) -> tuple[str, ...]:
     reboot = _yes(status.needs_reboot) if status.operation else "?"
     return (
         printable(status.node),
@@ -94,7 +101,7 @@ def _status_row(status: NodeStatus, under_way: str, *, signs: bool) -> tuple[str
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _status_version(status),
         f"{_status_sign(status)}{reboot}" if signs else reboot,
-        printable("; ".join(filter(None, (under_way, status.error or _worth_telling(status, under_way))))),
+        printable("; ".join(filter(None, (status.under_way, status.error or _worth_telling(status))))),
     )
 
 
@@ -106,11 +113,11 @@ def _status_sign(status: NodeStatus) -> str:
     return "~ " if status.needs_reboot and not word else ""
 
 
-def _worth_telling(status: NodeStatus, under_way: str) -> str:
+def _worth_telling(status: NodeStatus) -> str:
     """Why it would be left out, or was; what stands in the columns already, or is our own doing, is not told again."""
     known = (
         ExclusionReason.NO_UPDATE,
-        *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if under_way else ()),
+        *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if status.under_way else ()),
     )
     if status.reason and not status.reason.startswith(known):
         return status.reason
@@ -289,6 +296,11 @@ def saved_note(path: str, *, blocked: bool = False) -> str:
     if blocked:
         return f"Saved to {printable(path)}. Apply refuses it while it is blocked."
     return f"Saved to {printable(path)}. To run exactly this: rollout apply {printable(path)}"
+
+
+def page_note(path: str) -> str:
+    """What a plan's page is for."""
+    return f"Written to {printable(path)}, for people. To run exactly this plan, save it: --out FILE of another ending."
 
 
 UNSAVED_NOTE = (

@@ -1,12 +1,14 @@
 """An unfinished run in words, and as what `status --run` prints."""
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 
-from rollout.execution.record.unfinished import Begun, Unfinished
+from rollout.execution.node.transitions import BEFORE_REBOOT
+from rollout.execution.record.unfinished import Begun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.abort import Aborted
+from rollout.execution.rollout.lock_holder import Glance
 from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.progress import NodeResult
-from rollout.model.text import counted, listed, printable, shortened
+from rollout.model.text import counted, elapsed, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 
 _MOST = 20
@@ -19,13 +21,14 @@ _UNKNOWN_RULES = (
 )
 
 
-def heading(unfinished: Unfinished) -> str:
+def heading(unfinished: Unfinished, word: RunWord = RunWord.UNFINISHED) -> str:
     """Which run, of whom, since when, and how far it has come."""
     if unfinished.is_only_taints:
         return f"nothing is left of a rollout but its soft taint, on {_nodes(unfinished.tainted)}"
     who = f" of {printable(unfinished.record.started_by)}" if unfinished.record.started_by else ""
     since = f" since {printable(unfinished.record.started_at)}" if unfinished.record.started_at else ""
-    state = "has ended with nodes left over" if not unfinished.blocks else "is running or interrupted"
+    has_ended = not unfinished.blocks and word is not RunWord.RUNNING
+    state = "has ended with nodes left over" if has_ended else f"is {word}{_wave(unfinished)}"
     if _is_of_fleetlock(unfinished):
         state = "is taking hosts through their reboots" if unfinished.blocks else "has left nodes over"
         return f"the FleetLock server {state}, run {printable(unfinished.run)}: {_counts(unfinished)}"
@@ -33,11 +36,22 @@ def heading(unfinished: Unfinished) -> str:
     return f"{name}{who}{since} {state}: {_counts(unfinished)}"
 
 
+def _wave(unfinished: Unfinished) -> str:
+    """Which wave it has come to; empty where no node is under way, or nobody knows the waves."""
+    turns, names = _turns(unfinished), (begun.node.name for begun in unfinished.begun)
+    index, waves = max((turns[name] for name in names if name in turns), default=(0, 0))
+    return f", wave {index} of {waves}" if index else ""
+
+
+def _turns(unfinished: Unfinished) -> Mapping[str, tuple[int, int]]:
+    """Which wave each planned node belongs to, and how many there are."""
+    waves = unfinished.record.plan.waves if unfinished.record.plan else ()
+    return {node.name: (wave.index, len(waves)) for wave in waves for node in wave.nodes}
+
+
 def under_way(unfinished: Unfinished) -> Mapping[str, str]:
     """How far it has come with each node that is not done, by name: `rebooting, wave 3 of 6`."""
-    plan = unfinished.record.plan
-    waves = plan.waves if plan else ()
-    turns = {node.name: f"wave {wave.index} of {len(waves)}" for wave in waves for node in wave.nodes}
+    turns = {name: f"wave {index} of {waves}" for name, (index, waves) in _turns(unfinished).items()}
     states = {begun.node.name: begun.phase.value for begun in (*unfinished.begun, *unfinished.failed)}
     if unfinished.blocks:
         states |= dict.fromkeys((node.name for node in unfinished.untouched), "its turn comes")
@@ -82,13 +96,14 @@ def _nodes(names: Sequence[str]) -> str:
 
 
 def resume_text(
-    unfinished: Unfinished, retried: Sequence[str], failures: int = 0, stranded: Sequence[NodeResult] = ()
+    unfinished: Unfinished, lock: Glance, retried: Sequence[str], failures: int = 0, stranded: Sequence[NodeResult] = ()
 ) -> str:
     """What resume is about to do with each node; `failures` so far count towards the most that are allowed.
 
     `stranded` are begun nodes that it cannot go on with.
     """
-    lines = [_title(unfinished), *(f"  {line}" for line in unknown_rules(unfinished))]
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
+    lines += (f"  {line}" for line in unknown_rules(unfinished))
     lines += [f"  {printable(result.node)}: left as it is: {printable(result.message)}" for result in stranded]
     stranded_nodes = {result.node for result in stranded}
     going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
@@ -107,8 +122,8 @@ def resume_text(
     return "\n".join(lines)
 
 
-def _title(unfinished: Unfinished) -> str:
-    text = heading(unfinished)
+def _title(unfinished: Unfinished, word: RunWord) -> str:
+    text = heading(unfinished, word)
     return text[:1].upper() + text[1:]
 
 
@@ -127,12 +142,16 @@ def older_failures(unfinished: Unfinished, retried: Sequence[str]) -> Iterable[s
         yield f"failed in an older rollout, taken by the rules of this one: {shortened(names)}"
 
 
-def abort_text(unfinished: Unfinished | None) -> str:
-    """What abort is about to do with each node; None where nothing but slots of FleetLock is left."""
+def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> str:
+    """What abort is about to do with each node; one that may be rebooting is watched for `wait` seconds.
+
+    `unfinished` is None where nothing but slots of FleetLock is left.
+    """
     if unfinished is None:
         return "Slots of FleetLock are held, of which nothing stands on any node: they are freed."
-    lines = [_title(unfinished)]
-    lines += [f"  {printable(begun.node.name)}: {_undone(begun)}" for begun in (*unfinished.begun, *unfinished.failed)]
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
+    nodes = (*unfinished.begun, *unfinished.failed)
+    lines += [f"  {printable(begun.node.name)}: {_undone(begun, wait)}" for begun in nodes]
     lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.tainted:
         lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
@@ -143,9 +162,10 @@ def abort_text(unfinished: Unfinished | None) -> str:
     return "\n".join(lines)
 
 
-def _undone(begun: Begun) -> str:
+def _undone(begun: Begun, wait: float) -> str:
     cordon = "stays cordoned, as it was before" if begun.node.cordoned else "is uncordoned"
-    return f"{begun.phase}; {cordon}, and our annotations are removed"
+    watched = "" if begun.phase in BEFORE_REBOOT else f"once it works, which is awaited for {elapsed(wait)}, it "
+    return f"{begun.phase}; {watched}{cordon}, and our annotations are removed"
 
 
 def aborted_text(aborted: Aborted) -> str:
@@ -163,18 +183,13 @@ def _left(aborted: Aborted) -> Iterable[str]:
         )
 
 
-def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
-    """The run, and each of its nodes that is under way or failed."""
+def run_text(unfinished: Unfinished | None, lock: Glance) -> str:
+    """The run as one look at the cluster tells, and each of its nodes that is under way or failed."""
     if unfinished is None:
-        return "No rollout is running or interrupted."
-    lines = [_title(unfinished)]
-    if renewed:
-        lines.append("  its process is alive: it renews the lock")
-    elif unfinished.blocks:
-        by_itself = "the next pass of rollout operate goes on with it; " if unfinished.record.operating else ""
-        lines.append(f"  no process is working on it: {by_itself}{ways_out(unfinished)}")
-    elif unfinished.is_only_taints:
-        lines.append(f"  {ways_out(unfinished)}")
+        held = f" {printable(lock.holder)} holds the lock, and has begun nothing yet." if lock.holder else ""
+        return f"No rollout is running or interrupted.{held}"
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
+    lines += [] if lock.holder else (f"  {line}" for line in _without_process(unfinished))
     lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
     lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.gone:
@@ -182,13 +197,39 @@ def run_text(unfinished: Unfinished | None, *, renewed: bool) -> str:
     return "\n".join(lines)
 
 
-def run_document(unfinished: Unfinished | None, *, renewed: bool) -> UnfinishedRun | None:
-    """The run as one object; `renewed` is whether its process was seen alive."""
+def _lock_lines(lock: Glance) -> Iterator[str]:
+    """When the lock was last renewed: a first sign, for two clocks are compared in it."""
+    if lock.holder and lock.age is not None:
+        yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago, by the API server's clock"
+
+
+def confirmed_text(unfinished: Unfinished | None, lock: Glance, *, alive: bool) -> str:
+    """What watching the lock has shown, empty where that is nothing new; `unfinished` is how the run stands then."""
+    if unfinished is None:
+        return "  it has ended meanwhile"
+    changed = alive is not lock.seems_alive
+    after_all = f"it is {word_of(unfinished, alive=alive)} after all: " if changed else ""
+    if alive:
+        return f"  {after_all}its process is alive: it renews the lock"
+    return "\n".join(f"  {after_all}{line}" for line in _without_process(unfinished))
+
+
+def _without_process(unfinished: Unfinished) -> Iterator[str]:
+    """That nobody works on it, and what can be done about it."""
+    if unfinished.blocks:
+        by_itself = "the next pass of rollout operate goes on with it; " if unfinished.record.operating else ""
+        yield f"no process is working on it: {by_itself}{ways_out(unfinished)}"
+    elif unfinished.is_only_taints:
+        yield ways_out(unfinished)
+
+
+def run_document(unfinished: Unfinished | None, *, alive: bool) -> UnfinishedRun | None:
+    """The run as one object; `alive` is whether its process was seen to renew the lock."""
     if unfinished is None:
         return None
     return {
         "run": unfinished.run,
-        "state": "running" if renewed else ("interrupted" if unfinished.blocks else "ended"),
+        "state": "running" if alive else ("interrupted" if unfinished.blocks else "ended"),
         "operating": unfinished.record.operating,
         "started_by": unfinished.record.started_by,
         "started_at": unfinished.record.started_at,

@@ -7,17 +7,21 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from rollout.errors import ExitCode
+from rollout.lab.api.resources import CONFIGMAPS, LEASES
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
+from tests.apply.conftest import is_ending
 from tests.cli.screens import Screen, shown
 from tests.conftest import StartLab
+from tests.ended import start
 
 PICTURES = Path(__file__).with_name("pictures")
 WIDTHS = (80, 120, 200)
@@ -28,6 +32,14 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "doctor": ("doctor",),
     "apply-asks": ("apply",),
     "history": ("history", "--journal", str(Path(__file__).with_name("journal.jsonl"))),
+}
+
+# Beside a rollout that was interrupted.
+BESIDE: Mapping[str, tuple[str, ...]] = {
+    "status": ("status",),
+    "pending": ("status", "--pending"),
+    "run": ("status", "--run"),
+    "abort-asks": ("abort",),
 }
 
 
@@ -44,9 +56,34 @@ def blocked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield lab
 
 
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A rollout whose process is gone, with names and times that are the same each time."""
+    scenario, home = scale(load_scenario("drain-hangs"), 6), tmp_path_factory.mktemp("home")
+    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        process = start(home, lab.environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2"))
+        deadline = time.monotonic() + 90
+        while not lab.call(lambda: is_ending(lab, "stubborn")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.kill()
+        process.communicate()
+        lab.call(lambda: _say_who(lab))
+        yield lab
+
+
+def _say_who(lab: Lab) -> None:
+    lease, record = (lab.store.get(kind, "node-rollout", "kube-system") for kind in (LEASES, CONFIGMAPS))
+    assert lease is not None
+    assert record is not None
+    annotations = {**record["metadata"]["annotations"], "node-rollout.dev/started-by": "ada@laptop/4711"}
+    lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": ""}})
+    lab.store.put(CONFIGMAPS, {**record, "metadata": {**record["metadata"], "annotations": annotations}})
+
+
 def typed(name: str) -> str:
     """What the operator answers."""
-    return "no\n" if name == "apply-asks" else ""
+    return "no\n" if name.endswith("-asks") else ""
 
 
 def hold(name: str, width: int, screen: Screen) -> None:
@@ -68,6 +105,31 @@ def test_a_screen_looks_like_its_picture(name: str, width: int, mixed: Lab, tmp_
 @pytest.mark.parametrize("name", ["plan", "apply"])
 def test_what_blocks_looks_like_its_picture(name: str, width: int, blocked: Lab, tmp_path: Path) -> None:
     hold(f"blocked-{name}", width, shown(tmp_path, blocked.environment, (name,), width))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", BESIDE)
+def test_an_interrupted_rollout_looks_like_its_picture(name: str, width: int, interrupted: Lab, tmp_path: Path) -> None:
+    words = BESIDE[name]
+    hold(f"interrupted-{name}", width, shown(tmp_path, interrupted.environment, words, width, typed=typed(name)))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: Lab, tmp_path: Path) -> None:
+    """It says what Ctrl-C does; after it, the cursor is back and the board is gone."""
+    sent = list[int]()
+
+    def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        if not sent and any("Ctrl-C ends this view" in line for line in lines):
+            process.send_signal(signal.SIGINT)
+            sent.append(process.pid)
+
+    screen = shown(tmp_path, interrupted.environment, ("status", "--watch"), width, heed=leave)
+    assert screen.code == ExitCode.INTERRUPTED
+    assert "Ctrl-C ends this view" not in screen.text
+    assert any(re.search(r"worker-\d +draining", line) for lines in screen.moments for line in lines)
+    assert "interrupted: no process is working on it" in screen.text
+    assert screen.octets.rfind(b"\x1b[?25h") > screen.octets.rfind(b"\x1b[?25l") >= 0
 
 
 @pytest.mark.parametrize("name", COMMANDS)

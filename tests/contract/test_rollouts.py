@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rollout.execution.events.writer import COMPONENT
+from rollout.gather.cluster.node_events import COMPONENT
 from rollout.lab.scenario import Budget, NodeGroup, Scenario, Workload, WorkloadKind
 from tests.contract.cluster import MERGE, Cluster, Json
 from tests.contract.played import Played

@@ -38,6 +38,7 @@ STATUS_FIELDS = [
     "deferred",
     "group",
     "users",
+    "under_way",
 ]
 
 

@@ -221,6 +221,17 @@ def test_a_held_pod_never_loses_how_much_time_is_left(width: int) -> None:
     )
 
 
+@pytest.mark.parametrize("width", range(60, 130, 5))
+def test_nor_where_the_names_are_short(width: int) -> None:
+    """The longest form that fits is chosen by what the other columns leave."""
+    held = EVENTS[3]
+    assert isinstance(held, PodBlocked)
+    named = replace(held, node="worker-3", pod="shop/ledger-7d9f8b6c5-x2x4z", budget="shop/ledger")
+    shown = screen(EVENTS[0], NodeStep(AT, named.node, Phase.DRAINING, "7 pods left"), named, width=width)
+    assert "9m00s left" in shown
+    assert "7 pods left" in shown
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 @pytest.mark.parametrize("stop", [StopRequest(), StopRequest(revert=True)], ids=["finish", "revert"])
 def test_a_board_that_stops_says_what_another_ctrl_c_does(width: int, stop: StopRequest) -> None:

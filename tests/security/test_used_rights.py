@@ -105,8 +105,12 @@ def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: P
     assert sum(lab.scoreboard().reboots.values()) == 4
     kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", *QUICK)
     assert run("status", "--run").code == ExitCode.OK
+    watching = start(tmp_path, lab.environment, ("status", "--watch", "-o", "json"))
+    assert watching.stdout is not None
+    assert any("interrupted" in line for line in watching.stdout)
     lab.call(lambda: lab.store.create(CONFIGMAPS, SLOT))
     assert run("abort", "--yes", *QUICK).code == ExitCode.OK
+    assert end_of(watching).code == ExitCode.OK
     assert_used_is_printed(lab, grants)
 
 
@@ -161,8 +165,8 @@ def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
     commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     played = {arguments[0] for arguments in QUIET} | {"operate", "apply", "adopt"}
-    without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "help", "reboot", "drain"}
-    assert commands - played == without_cluster
+    without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "report", "help", "reboot", "drain"}
+    assert commands - played == without_cluster | {"completion"}
 
 
 def test_what_doctor_asks_for_is_what_is_printed(lab: Lab, run: Run) -> None:

@@ -119,6 +119,12 @@ def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[st
     return Login(files, name, chosen.user or "", program, cluster.proxy_url or "")
 
 
+def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of all contexts; `KubeconfigError` where a file cannot be read."""
+    read = (_read(path) for path in _files(kubeconfig, environ))
+    return tuple(dict.fromkeys(context.name for file in read for context in file.contexts or ()))
+
+
 def _files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
     if kubeconfig is not None:
         return (_existing(kubeconfig.expanduser()),)

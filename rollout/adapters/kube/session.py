@@ -64,6 +64,12 @@ class Session:
         return masked(body.decode(errors="surrogateescape"), sent).encode(errors="surrogateescape")
 
 
+def load_client() -> None:
+    """Import the client library, which costs some tenths of a second: for whoever counts the time from then on."""
+    for name in ("kubernetes.client", "kubernetes.config.kube_config"):
+        import_module(name)
+
+
 def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
     """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
     if kubeconfig is None and _in_cluster(os.environ):

@@ -82,7 +82,8 @@ class LoggedShell:
                 yield node, answer
         if last:
             of_failed = f", {len(failed)} failed ({shortened(failed, _MOST_NAMES)})" if failed else ""
-            figures = f"{counted(len(hosts), 'host')}, {concurrency} at once, in {time.monotonic() - begun:.2f}s"
+            at_once = min(concurrency, len(hosts))
+            figures = f"{counted(len(hosts), 'host')}, {at_once} at once, in {time.monotonic() - begun:.2f}s"
             _LOG.info("%s: %s%s, last %s", name, figures, of_failed, last)
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:

@@ -49,6 +49,7 @@ def abort(
     from rollout.cli.terminal import show
     from rollout.model.policy import Selection
     from rollout.model.text import counted
+    from rollout.report.columns import wrapped
     from rollout.report.unfinished import abort_text
 
     connections = gather.connect(cluster, Selection(), ssh)
@@ -58,14 +59,15 @@ def abort(
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     if not general.as_json:
-        show(abort_text(unfinished))
+        lock_now = gather.glance_at_lock(connections, lease.lease_namespace)
+        show(wrapped(abort_text(unfinished, lock_now, wait=wait), general.width))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))
         nodes = counted(len((*unfinished.begun, *unfinished.failed)) if unfinished else 0, "node")
         consent.ask(f"Undo this rollout on {nodes} of {where}")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
     note_abort(aborted)
-    _show_undone(aborted, as_json=general.as_json)
+    _show_undone(aborted, general)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
 
 
@@ -89,13 +91,13 @@ def _undo(
     return undo(targets.hosts, ports, options, wait=wait)
 
 
-def _show_undone(aborted: "Aborted", *, as_json: bool) -> None:
+def _show_undone(aborted: "Aborted", general: GeneralOptions) -> None:
     """Tell what came of it."""
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_line
     from rollout.report.unfinished import abort_document, aborted_text
 
-    if as_json:
+    if general.as_json:
         show_bytes(json_line(abort_document(aborted)))
     else:
-        show(aborted_text(aborted))
+        show_lines(aborted_text(aborted))

@@ -203,6 +203,7 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     from rollout.cli.stages import gather
     from rollout.errors import ApiError
     from rollout.execution.lock import read_lease
+    from rollout.execution.record.unfinished import word_of
     from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
     from rollout.model import marks
     from rollout.report.unfinished import heading, ways_out
@@ -216,5 +217,6 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
         return unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:
         return lock_check(subject, LockState(holder, is_alive))
-    state = LockState(holder, is_alive, heading(unfinished), ways_out(unfinished), unfinished.blocks)
+    text = heading(unfinished, word_of(unfinished, alive=is_alive))
+    state = LockState(holder, is_alive, text, ways_out(unfinished), unfinished.blocks)
     return lock_check(subject, state)

@@ -8,6 +8,8 @@ from rollout.errors import UsageError
 
 WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", show_default=False)]
 
+NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", show_default=False)]
+
 
 def help_of(call: typer.Context, words: WordsArgument = None) -> None:
     """Show the help of rollout, or of one command."""
@@ -20,14 +22,14 @@ def help_of(call: typer.Context, words: WordsArgument = None) -> None:
     typer.echo(context.get_help())
 
 
-def drain(words: WordsArgument = None) -> None:
+def drain(node: NodesArgument = None) -> None:
     """Say how a node is drained."""
-    _lead_on("drain", words)
+    _lead_on("drain", node)
 
 
-def reboot(words: WordsArgument = None) -> None:
+def reboot(node: NodesArgument = None) -> None:
     """Say how a node is rebooted."""
-    _lead_on("reboot", words)
+    _lead_on("reboot", node)
 
 
 def _lead_on(word: str, nodes: list[str] | None) -> None:

@@ -9,7 +9,7 @@ from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
 from rollout.cli.options.gates import GateOptions
-from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.general import ListingOptions
 from rollout.cli.options.nodes import RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.options.reboot import RebootOptions
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from rollout.cli.stages.plan import Intent
     from rollout.model.plan import RolloutPlan
 
-OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`.", "FILE")]
+PAGES = (".html", ".htm")
+OutOption = Annotated[
+    Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`; FILE.html: as a page, for people.", "FILE")
+]
 MarkdownOption = Annotated[
     Path | None, Flag(OWN, "Write the plan as Markdown, too: for a merge request, or a job's summary.", "FILE")
 ]
@@ -46,7 +49,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     ssh: SshOptions,
     reboot: RebootOptions,
     lease: LeaseOptions,
-    general: GeneralOptions,
+    general: ListingOptions,
     out: OutOption = None,
     markdown: MarkdownOption = None,
     detailed_exitcode: ExitCodeOption = False,
@@ -66,15 +69,17 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import Intent, decide
     from rollout.cli.terminal import say
-    from rollout.report.tables import UNSAVED_NOTE, saved_note
+    from rollout.errors import UsageError
 
+    if explain is not None and general.as_names:
+        raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
     intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
     check_target(out)
     check_target(markdown)
     gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace)
     if explain is not None:
-        _show_explanation(explain, intent, gathered, as_json=general.as_json)
+        _show_explanation(explain, intent, gathered, general)
         return
     planned = decide(intent, gathered.snapshot, gathered.targets)
     _show(planned, gathered, general)
@@ -82,7 +87,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         refusals.refuse_excluded(planned)
     _write(planned, gathered, out, markdown)
     if planned.waves and (out or not planned.blockers):
-        say(saved_note(str(out), blocked=bool(planned.blockers)) if out else UNSAVED_NOTE)
+        say(_note(out, planned))
     if detailed_exitcode:
         raise typer.Exit(_detailed(planned))
 
@@ -90,41 +95,65 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
 def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import zones
-    from rollout.planning.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
     if out is not None:
-        write_whole(out, encode_plan(planned))
+        write_whole(out, _document(out, planned, gathered))
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
 
 
-def _show(planned: "RolloutPlan", gathered: "Gathered", general: GeneralOptions) -> None:
+def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
+    """The plan as the file's ending has it: a page, or what apply takes."""
+    from rollout.cli import wiring
+    from rollout.cli.stages.plan import zones
+    from rollout.planning.document import encode_plan
+
+    if out.suffix.lower() not in PAGES:
+        return encode_plan(planned)
+    from rollout.report.runs.plan_page import plan_page
+
+    return plan_page(planned, zones=zones(gathered.snapshot), now=wiring.system_clock().now()).encode()
+
+
+def _note(out: Path | None, planned: "RolloutPlan") -> str:
+    from rollout.report.tables import UNSAVED_NOTE, page_note, saved_note
+
+    if out is None:
+        return UNSAVED_NOTE
+    if out.suffix.lower() in PAGES:
+        return page_note(str(out))
+    return saved_note(str(out), blocked=bool(planned.blockers))
+
+
+def _show(planned: "RolloutPlan", gathered: "Gathered", general: ListingOptions) -> None:
     from rollout.cli.stages.plan import shown
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show, show_bytes, show_names
     from rollout.planning.document import encode_plan
     from rollout.report.tables import blocked_text
 
-    if general.as_json:
-        show_bytes(encode_plan(planned))
+    if general.is_document:
+        show_bytes(general.document(encode_plan(planned)))
+    elif general.as_names:
+        show_names(node.name for node in planned.nodes)
     else:
         show("\n".join((shown(planned, gathered.snapshot, general.width), *blocked_text(planned))))
 
 
-def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", *, as_json: bool) -> None:
+def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general: ListingOptions) -> None:
     """Tell why a node is where it would be in a new plan."""
     from rollout.cli.stages.plan import inputs_of
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide
     from rollout.report.explained import explanation_text
 
     explanation = explain(decide(inputs_of(intent, gathered.snapshot, gathered.targets)), node)
-    if as_json:
-        show_bytes(json_document(explanation))
+    if general.is_document:
+        show_bytes(general.document(json_document(explanation)))
     else:
-        show(explanation_text(explanation))
+        show_lines(explanation_text(explanation))
 
 
 def _detailed(planned: "RolloutPlan") -> ExitCode:

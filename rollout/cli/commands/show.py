@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.general import ListingOptions
 
 PlanArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="A plan saved with `rollout plan --out FILE`.", show_default=False)
 ]
 
 
-def show(file: PlanArgument, general: GeneralOptions) -> None:
+def show(file: PlanArgument, general: ListingOptions) -> None:
     """Show a saved plan as it was made; ask neither cluster nor hosts.
 
     \b
@@ -26,8 +26,11 @@ def show(file: PlanArgument, general: GeneralOptions) -> None:
     from rollout.report.tables import blocked_text, plan_text, saved_note
 
     plan = load_plan(file)
-    if general.as_json:
-        terminal.show_bytes(encode_plan(plan))
+    if general.is_document:
+        terminal.show_bytes(general.document(encode_plan(plan)))
+        return
+    if general.as_names:
+        terminal.show_names(node.name for node in plan.nodes)
         return
     now = wiring.system_clock().now()
     text = plan_text(plan, zones={}, width=general.width, now=now, signs=terminal.is_terminal())

@@ -1,6 +1,8 @@
 """`rollout status`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,26 +10,37 @@ import typer
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
-from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.general import ListingOptions, OutputFormat
 from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.ssh import SshOptions
 
 if TYPE_CHECKING:
-    from rollout.cli.stages.gather import Connections
-    from rollout.execution.record.unfinished import Unfinished
+    from datetime import datetime
+
+    from rollout.cli.stages.gather import Connections, Targets
     from rollout.model.cluster import Node
+    from rollout.model.memory import Memory
+    from rollout.model.policy import Pool
+    from rollout.planning.status import NodeStatus
 
 RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, instead of the nodes.")]
+WatchOption = Annotated[
+    bool,
+    Flag(OWN, "Watch a rollout that runs elsewhere, until it has ended: Ctrl-C ends the view alone.", short="-w"),
+]
+PendingOption = Annotated[bool, Flag(OWN, "Only nodes that wait for a reboot, or that a rollout is about.")]
 
 
-def status(
+def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
     call: typer.Context,
     cluster: ClusterOptions,
     selection: SelectionOptions,
     ssh: SshOptions,
     lease: LeaseOptions,
-    general: GeneralOptions,
+    general: ListingOptions,
     run: RunOption = False,
+    watch: WatchOption = False,
+    pending: PendingOption = False,
 ) -> None:
     """Show which nodes wait for a reboot, what keeps the others, and a rollout that is under way or was interrupted.
 
@@ -35,66 +48,130 @@ def status(
     Examples:
       rollout status
       rollout status -l node-role.kubernetes.io/worker -o json
+      rollout status --watch
+      kubectl describe $(rollout status --pending -o name)
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.cli.stages.remembering import remembered
-    from rollout.cli.terminal import is_terminal, say, show, show_bytes
-    from rollout.model.json_text import json_document
-    from rollout.planning.eligibility import excluded_by_name
-    from rollout.planning.status import node_statuses
-    from rollout.report.columns import wrapped
-    from rollout.report.memory import memory_lines
-    from rollout.report.tables import status_text
-    from rollout.report.unfinished import heading, under_way
+    from rollout.cli.terminal import say
 
     own_rules = pools.given(call)
     connections = connect(cluster, selection.selection, ssh)
+    if watch:
+        _watch_run(connections, lease.lease_namespace, general)
+        return
     if run:
-        _show_run(connections, lease.lease_namespace, as_json=general.as_json)
+        _show_run(connections, lease.lease_namespace, general)
         return
     nodes = read_nodes(connections)
     targets = ask_hosts(nodes, connections, selection.selection, ssh)
+    memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
+    sentence, rollout = _rollout_beside(connections, nodes, lease.lease_namespace)
+    statuses = _statuses(nodes, targets, selection, own_rules, (memory, now), rollout)
+    _show_nodes(statuses, general, (memory, now), only_pending=pending)
+    if sentence:
+        say(f"{sentence}. See: rollout status --run")
+
+
+def _statuses(
+    nodes: "Sequence[Node]",
+    targets: "Targets",
+    selection: SelectionOptions,
+    own_rules: "Sequence[Pool]",
+    remembered: "tuple[Memory, datetime | None]",
+    rollout: Mapping[str, str],
+) -> "Sequence[NodeStatus]":
+    """A row for each node that is meant, with how far a rollout has come with it."""
+    from rollout.planning.eligibility import excluded_by_name
+    from rollout.planning.status import node_statuses
+
     shown = [
         node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, selection.selection)
     ]
-    memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
-    statuses = node_statuses(
-        shown, targets.hosts, targets.observations, own_rules, memory, now, own_node=targets.own_node
-    )
-    unfinished = _unfinished(connections, nodes, lease.lease_namespace)
-    if general.as_json:
-        show_bytes(json_document(statuses))
-    else:
-        going_on = under_way(unfinished) if unfinished else {}
-        text = status_text(statuses, width=general.width, under_way=going_on, wide=general.is_wide, signs=is_terminal())
-        lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
-        show("\n".join((text, *lines)))
-    if unfinished is not None:
-        say(f"{heading(unfinished)}. See: rollout status --run")
+    rows = node_statuses(shown, targets.hosts, targets.observations, own_rules, *remembered, own_node=targets.own_node)
+    return [replace(row, under_way=rollout.get(row.node, "")) for row in rows]
 
 
-def _show_run(connections: "Connections", namespace: str, *, as_json: bool) -> None:
-    """The run with its nodes, and whether its process lives; `null` where there is none."""
-    from rollout.cli.stages.gather import find_unfinished, is_holder_alive
-    from rollout.cli.terminal import show, show_bytes
+def _show_nodes(
+    statuses: "Sequence[NodeStatus]",
+    general: ListingOptions,
+    remembered: "tuple[Memory, datetime | None]",
+    *,
+    only_pending: bool,
+) -> None:
+    from rollout.cli.terminal import is_terminal, say, show, show_bytes, show_names
     from rollout.model.json_text import json_document
-    from rollout.report.unfinished import run_document, run_text
+    from rollout.model.text import counted
+    from rollout.report.columns import wrapped
+    from rollout.report.memory import memory_lines
+    from rollout.report.tables import status_text
 
-    unfinished = find_unfinished(connections, namespace)
-    renewed = unfinished is not None and is_holder_alive(connections, namespace)
-    if as_json:
-        show_bytes(json_document(run_document(unfinished, renewed=renewed)))
+    if not (general.is_document or general.as_names):
+        memory, now = remembered
+        lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
+        text = status_text(
+            statuses, width=general.width, only_pending=only_pending, wide=general.is_wide, signs=is_terminal()
+        )
+        show("\n".join((text, *lines)))
+        return
+    rows = [row for row in statuses if row.is_pending or not only_pending]
+    if general.as_names:
+        show_names(row.node for row in rows)
     else:
-        show(run_text(unfinished, renewed=renewed))
+        show_bytes(general.document(json_document(rows)))
+    unknown = sum(not row.operation for row in statuses if row not in rows)
+    if unknown:
+        say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
 
 
-def _unfinished(connections: "Connections", nodes: Sequence["Node"], namespace: str) -> "Unfinished | None":
-    """The rollout that is beside these nodes; a user who may not see it is told nothing."""
+def _show_run(connections: "Connections", namespace: str, general: ListingOptions) -> None:
+    """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
+    from rollout.cli.stages.gather import find_unfinished, glance_at_lock, is_holder_alive
+    from rollout.cli.terminal import show, show_bytes, show_names
+    from rollout.model.json_text import json_document
+    from rollout.report.columns import wrapped
+    from rollout.report.unfinished import confirmed_text, run_document, run_text, under_way
+
+    unfinished, lock = find_unfinished(connections, namespace), glance_at_lock(connections, namespace)
+    if general.as_names:
+        show_names(under_way(unfinished) if unfinished else ())
+        return
+    if not general.is_document:
+        show(wrapped(run_text(unfinished, lock), general.width))
+    alive = unfinished is not None and bool(lock.holder) and is_holder_alive(connections, namespace)
+    if general.is_document:
+        show_bytes(general.document(json_document(run_document(unfinished, alive=alive))))
+    elif unfinished is not None and lock.holder:
+        now = unfinished if alive else find_unfinished(connections, namespace)
+        if text := confirmed_text(now, lock, alive=alive):
+            show(wrapped(text, general.width))
+
+
+def _watch_run(connections: "Connections", namespace: str, general: ListingOptions) -> None:
+    from rollout.cli.stages.watch import watch_run
+    from rollout.errors import UsageError
+
+    if general.output in (OutputFormat.YAML, OutputFormat.NAME):
+        raise UsageError("--watch prints text, or JSON lines", hint="Drop -o, or use: -o json")
+    watch_run(connections, namespace, general)
+
+
+def _rollout_beside(
+    connections: "Connections", nodes: "Sequence[Node]", namespace: str
+) -> "tuple[str, Mapping[str, str]]":
+    """The rollout that is beside these nodes, in a line, and how far it has come with each of them.
+
+    A user who may not see it is told nothing.
+    """
+    from rollout.cli.stages.gather import glance_at_lock
     from rollout.errors import ApiError
     from rollout.execution.record.record import read_record
-    from rollout.execution.record.unfinished import assess
+    from rollout.execution.record.unfinished import RunWord, assess, word_of
+    from rollout.report.unfinished import heading, under_way
 
-    try:
-        return assess(read_record(connections.api, namespace), nodes)
-    except ApiError:
-        return None
+    word, unfinished = RunWord.UNFINISHED, None
+    with suppress(ApiError):
+        unfinished = assess(read_record(connections.api, namespace), nodes)
+        if unfinished is not None:
+            word = word_of(unfinished, alive=glance_at_lock(connections, namespace).seems_alive)
+    return (heading(unfinished, word), under_way(unfinished)) if unfinished is not None else ("", {})

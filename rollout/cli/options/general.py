@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from rollout.cli import terminal
 from rollout.cli.options import values
 from rollout.cli.options.declaration import GENERAL, Flag
@@ -19,6 +21,19 @@ class OutputFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     WIDE = "wide"
+    YAML = "yaml"
+    NAME = "name"
+
+
+_WIDTH = 100
+_USUAL = (OutputFormat.TEXT, OutputFormat.JSON, OutputFormat.WIDE)
+
+
+def _usual(written: OutputFormat) -> OutputFormat:
+    """Those that every command has: the others are for `ListingOptions`."""
+    if written not in _USUAL:
+        raise typer.BadParameter(f"{written.value!r} is not one of {', '.join(repr(usual.value) for usual in _USUAL)}.")
+    return written
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +42,13 @@ class GeneralOptions:
 
     output: Annotated[
         OutputFormat,
-        Flag(GENERAL, "Output format; wide: text with every column and row, however wide the terminal.", short="-o"),
+        Flag(
+            GENERAL,
+            "Output format; wide: text with every column and row, however wide the terminal.",
+            "[text|json|wide]",
+            short="-o",
+            check=_usual,
+        ),
     ] = OutputFormat.TEXT
     config: Annotated[
         Path | None,
@@ -76,3 +97,40 @@ class GeneralOptions:
     def width(self) -> int | None:
         """Columns that text may take; None: no limit."""
         return None if self.output is OutputFormat.WIDE else terminal.width()
+
+
+@dataclass(frozen=True, slots=True)
+class ListingOptions(GeneralOptions):
+    """The same for commands that list nodes."""
+
+    output: Annotated[
+        OutputFormat,
+        Flag(
+            GENERAL,
+            "Output format; wide: text with every column and row; name: node/NAME, a line each.",
+            "[text|json|wide|yaml|name]",
+            short="-o",
+        ),
+    ] = OutputFormat.TEXT
+
+    @property
+    def is_document(self) -> bool:
+        """Whether the whole is printed as JSON, or as the same in YAML."""
+        return self.output in (OutputFormat.JSON, OutputFormat.YAML)
+
+    @property
+    def as_names(self) -> bool:
+        """Whether nothing but the nodes' names is wanted."""
+        return self.output is OutputFormat.NAME
+
+    def document(self, written: bytes) -> bytes:
+        """A JSON document in the format that is wanted."""
+        return _yaml(written) if self.output is OutputFormat.YAML else written
+
+
+def _yaml(written: bytes) -> bytes:
+    """The same in YAML. It stays ASCII: terminals obey more characters than YAML has escaped."""
+    import msgspec
+    import yaml
+
+    return yaml.safe_dump(msgspec.json.decode(written), sort_keys=False, allow_unicode=False, width=_WIDTH).encode()

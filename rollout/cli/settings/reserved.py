@@ -93,7 +93,7 @@ TUNING = frozenset(
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
         *("namespace", "name", "schedule", "time-zone", "format"),
         *("replicas", "cluster-ip", "hosts-network"),
-        *("run", "list", "host", "output", "verbose", "metrics-cluster"),
+        *("run", "pending", "watch", "list", "host", "output", "verbose", "metrics-cluster"),
         *("reason", "until"),
     }
 )

@@ -26,6 +26,7 @@ from rollout.ports import ClusterApi, HostExecutor
 if TYPE_CHECKING:
     from rollout.execution.lock import StandingLease
     from rollout.execution.record.unfinished import Unfinished
+    from rollout.execution.rollout.lock_holder import Glance
 
 T = TypeVar("T")
 
@@ -146,6 +147,14 @@ def is_holder_alive(connections: Connections, namespace: str) -> bool:
     from rollout.execution.rollout import lock_holder
 
     return lock_holder.is_holder_alive(lambda: read_lock(connections, namespace), wiring.system_clock(), say)
+
+
+def glance_at_lock(connections: Connections, namespace: str) -> "Glance":
+    """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
+    from rollout.execution.rollout.lock_holder import glance
+
+    lease = read_lock(connections, namespace)
+    return glance(lease, connections.api.server_time())
 
 
 def read_lock(connections: Connections, namespace: str) -> "StandingLease":

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from rollout.cli.log import stage
-from rollout.cli.stages.gather import Connections, with_patience
+from rollout.cli.stages.gather import Connections, glance_at_lock, with_patience
 from rollout.errors import ApiError, BlockedError, IncompleteError, LockedError, UsageError
 from rollout.execution.record.record import read_record
-from rollout.execution.record.unfinished import Unfinished, assess
+from rollout.execution.record.unfinished import Unfinished, assess, word_of
 from rollout.execution.rollout.ports import Inheritance
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
 from rollout.model.cluster import Node
@@ -52,7 +52,8 @@ def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace
     """`LockedError` while another rollout is running or interrupted."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        raise LockedError(heading(unfinished), hint=f"If no process is working on it: {ways_out(unfinished)}.")
+        word = word_of(unfinished, alive=glance_at_lock(connections, namespace).seems_alive)
+        raise LockedError(heading(unfinished, word), hint=f"If no process is working on it: {ways_out(unfinished)}.")
 
 
 def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:

@@ -8,10 +8,11 @@ from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import is_terminal, say, show
+from rollout.cli.terminal import is_terminal, say, show, show_lines
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
+from rollout.execution.rollout.lock_holder import Glance
 from rollout.planning.continuation import without_accepted_blockers
 from rollout.report.tables import plan_text
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
@@ -38,7 +39,8 @@ def planned_rest(
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
-    _show(unfinished, remainder, plan.zones(snapshot), quiet=quiet, width=width)
+    lock = gather.glance_at_lock(connections, process.lease.lease_namespace)
+    _show(unfinished, lock, remainder, plan.zones(snapshot), quiet=quiet, width=width)
     remembering.warn_of_held(remainder.plan)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
@@ -68,12 +70,19 @@ def planned_rest(
 
 
 def _show(
-    unfinished: Unfinished, remainder: Continuation, zones: Mapping[str, str], *, quiet: bool, width: int | None
+    unfinished: Unfinished,
+    lock: Glance,
+    remainder: Continuation,
+    zones: Mapping[str, str],
+    *,
+    quiet: bool,
+    width: int | None,
 ) -> None:
     """What becomes of each node; where standard output is for programs, only what is not as it should be."""
     if quiet:
         for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
             say(f"warning: {line}")
         return
-    show(resume_text(unfinished, remainder.retried, remainder.inherited.failures, remainder.inherited.stranded))
+    failures, stranded = remainder.inherited.failures, remainder.inherited.stranded
+    show_lines(resume_text(unfinished, lock, remainder.retried, failures, stranded))
     show("\n" + plan_text(remainder.plan, zones=zones, width=width, signs=is_terminal()))

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.task import DrainTask
-from rollout.execution.events.blocked import BlockedNote, NodeEvents
+from rollout.execution.events.blocked import ANY_BUDGET, NO_BUDGET, BlockedNote, NodeEvents
 from rollout.model.cluster import Budget, Pod
 from rollout.model.progress import PodBlocked
 
@@ -36,8 +36,8 @@ class Reason:
         """By whom, and why."""
         if self.figures:
             needs, has = self.figures
-            return f"{self.budget or 'a disruption budget'}, which needs {needs} healthy pods and has {has}"
-        return f"{self.budget or 'the API server'}: {self.message}"
+            return f"{self.budget or ANY_BUDGET}, which needs {needs} healthy pods and has {has}"
+        return f"{self.budget or NO_BUDGET}: {self.message}"
 
     @classmethod
     def of(cls, budget: Budget) -> "Reason":
@@ -105,6 +105,8 @@ class HeldPods:
         hold = self._holds.pop(uid, None)
         if hold is not None and hold.reported is not None:
             self._task.report.released(self._task.node, hold.pod.key, hold.reported.budget, hold.since)
+        if hold is not None and hold.events:
+            self._events.released(hold.pod.key, uid, hold.since, self._task.report.now)
 
     def keep_only(self, uids: frozenset[str]) -> None:
         """Release all others."""
@@ -115,6 +117,11 @@ class HeldPods:
         """Why this pod is held back, in words; empty where it is not."""
         hold = self._holds.get(pod.uid)
         return f"held back by {hold.reason}" if hold else ""
+
+    def budget_of(self, pod: Pod) -> str:
+        """The one budget that holds it back, as namespace/name; empty where none does, or several."""
+        hold = self._holds.get(pod.uid)
+        return hold.reason.budget if hold and "," not in hold.reason.budget else ""
 
     def tell(self) -> None:
         """Tell of every hold that is new, has changed, or was not told of for a while."""

@@ -6,6 +6,7 @@ the marks alone say which nodes were begun.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from rollout.execution.record.record import StandingRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
@@ -67,6 +68,22 @@ class Unfinished:
     def run(self) -> str:
         """Its id; that of a node's marks where the record does not say, empty where nothing does."""
         return self.record.run or next((begun.run for begun in (*self.begun, *self.failed)), "")
+
+
+class RunWord(StrEnum):
+    """How a rollout stands, in one word; it is `UNFINISHED` where nobody has looked whether its process lives."""
+
+    RUNNING = "running"
+    INTERRUPTED = "interrupted"
+    ENDED = "ended"
+    UNFINISHED = "unfinished"
+
+
+def word_of(unfinished: Unfinished, *, alive: bool) -> RunWord:
+    """The one word, where it is known whether a process works on it."""
+    if alive:
+        return RunWord.RUNNING
+    return RunWord.INTERRUPTED if unfinished.blocks else RunWord.ENDED
 
 
 def look(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:

@@ -71,7 +71,7 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
-    with LeaseLock(ports.api, ports.clock, terms, cluster.notice) as lock:
+    with LeaseLock(ports.api, ports.clock, terms, cluster.notice, notice=report.notice) as lock:
         _free_slots(cluster, options.lease_namespace, report)
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum, auto
 
 from rollout.execution.lock import StandingLease
@@ -11,6 +13,30 @@ from rollout.ports import Clock
 # A renewal takes a moment to arrive, on a busy machine more than one.
 _ON_ITS_WAY = 2.0
 _PAUSE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """What one look at the Lease tells, before anybody watches it: enough to be shown, not to decide by.
+
+    `age` is how many seconds ago the holder renewed it, the holder's clock held against the API server's; None where
+    either is not known.
+    """
+
+    holder: str
+    age: float | None
+    duration: float
+
+    @property
+    def seems_alive(self) -> bool:
+        """Whether somebody holds it, who has not let its whole duration pass as far as clocks tell."""
+        return bool(self.holder) and (self.age is None or self.age <= self.duration)
+
+
+def glance(lease: StandingLease, now: datetime | None) -> Glance:
+    """What the Lease tells at the API server's time `now`; None before it has told it."""
+    age = max(0.0, (now - lease.renewed).total_seconds()) if now and lease.renewed else None
+    return Glance(lease.holder, age, lease.duration)
 
 
 def is_holder_alive(

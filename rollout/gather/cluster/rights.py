@@ -143,6 +143,8 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
             for verb, purpose in (
                 ("create", "report on the Node what happens to it"),
                 ("patch", "update these reports"),
+                ("list", "show what holds a rollout that is watched from elsewhere (status --watch)"),
+                ("watch", "see when that changes"),
             )
         ),
     )

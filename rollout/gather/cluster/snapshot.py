@@ -117,7 +117,12 @@ def read_identity(api: ClusterApi) -> ClusterIdentity:
 
 def read_nodes(api: ClusterApi, selector: str = "") -> tuple[Node, ...]:
     """Nodes, or those that a label selector chooses, in the API's order: by name."""
-    return read_list(api, NODES, wire.WireNode, decode.node, {"labelSelector": selector} if selector else None).items
+    return list_nodes(api, selector).items
+
+
+def list_nodes(api: ClusterApi, selector: str = "") -> Listing[Node]:
+    """The same, with the version from which a watch misses nothing."""
+    return read_list(api, NODES, wire.WireNode, decode.node, {"labelSelector": selector} if selector else None)
 
 
 def read_node(api: ClusterApi, name: str) -> Node:

@@ -1,0 +1,75 @@
+"""`status --watch`: the board, the lines or the JSON lines of a rollout that another process carries out."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rollout.cli import wiring
+from rollout.cli.options.general import GeneralOptions
+from rollout.cli.signals import interrupted_by_signals
+from rollout.cli.stages.gather import Connections, with_patience
+from rollout.cli.terminal import show
+from rollout.execution.base.stop import StopRequest
+from rollout.execution.lock import read_lease
+from rollout.execution.rollout.watch import Standing, Watched, watch
+from rollout.model.progress import Notice, RunFinished, RunResult
+from rollout.model.text import printable
+from rollout.ports import Observer
+from rollout.report.json_lines import JsonLines
+from rollout.report.live import LiveProgress
+from rollout.report.plain import PlainLines
+from rollout.report.watch import footer, standing_text, watched_text
+
+
+@dataclass(slots=True)
+class _Screen:
+    """What stands below the board."""
+
+    lines: Sequence[str] = field(default_factory=tuple)
+
+
+def watch_run(connections: Connections, namespace: str, general: GeneralOptions) -> None:
+    """Tell of the rollout until it has ended, or until it is interrupted, which the rollout is not."""
+    # a server that is not there, or a user who may not see the lock, is told of before a board is drawn
+    with_patience(lambda: read_lease(connections.api, namespace))
+    clock, screen = wiring.system_clock(), _Screen()
+    with interrupted_by_signals(StopRequest()), _shown(connections, screen, as_json=general.as_json) as observer:
+
+        def standing(now: Standing) -> None:
+            screen.lines = footer(now)
+            if text := standing_text(now):
+                observer.notify(Notice(clock.now(), text))
+
+        watched = watch(connections.api, clock, namespace, observer, standing)
+    _show_end(watched, general)
+
+
+def _show_end(watched: Watched, general: GeneralOptions) -> None:
+    if general.as_json:
+        if watched.result is None:
+            JsonLines(sys.stdout).notify(RunFinished(wiring.system_clock().now(), RunResult(())))
+    else:
+        show(watched_text(watched, width=general.width))
+
+
+@contextmanager
+def _shown(connections: Connections, screen: _Screen, *, as_json: bool) -> Iterator[Observer]:
+    """Whoever shows it: on standard output, for it is what was asked for."""
+    from rich.console import Console
+
+    console, clock = Console(highlight=False, markup=False), wiring.system_clock()
+    if as_json:
+        lines = JsonLines(sys.stdout)
+        lines.begin(clock.now())
+        yield lines
+    elif console.is_terminal and not console.is_dumb_terminal:
+        server_time = connections.api.server_time
+        with LiveProgress(
+            console,
+            age=lambda at: max(0.0, ((server_time() or clock.now()) - at).total_seconds()),
+            footer=lambda: [printable(line) for line in screen.lines],
+        ) as live:
+            yield live
+    else:
+        yield PlainLines(sys.stdout)

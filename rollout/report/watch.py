@@ -1,0 +1,52 @@
+"""A rollout that is watched from elsewhere: how it stands, and how it ended, in words."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from rollout.execution.record.unfinished import RunWord
+from rollout.execution.rollout.account import UNDONE
+from rollout.execution.rollout.watch import Standing, Watched
+from rollout.model.text import counted, printable
+from rollout.report.summary import counts, summary_text
+from rollout.report.unfinished import heading, ways_out
+
+_AWAY = "the API server does not answer: this is how it was last seen"
+_LEAVE = "Ctrl-C ends this view, not the rollout"
+
+
+def standing_text(standing: Standing) -> str:
+    """How it stands now, as a line that begins with the one word; empty where there is nothing to tell."""
+    if standing.away:
+        return _AWAY
+    match standing.word:
+        case RunWord.RUNNING:
+            doing = "works on it" if standing.begun else "holds the lock, and has begun nothing yet"
+            return f"{standing.word}: {printable(standing.holder)} {doing}"
+        case RunWord.INTERRUPTED:
+            out = f": {ways_out(standing.unfinished)}" if standing.unfinished else ""
+            return f"{standing.word}: no process is working on it{out}"
+        case RunWord.ENDED | RunWord.UNFINISHED:
+            return ""
+        case _:
+            assert_never(standing.word)
+
+
+def footer(standing: Standing) -> Sequence[str]:
+    """The same for the last line of a board, the longest form first."""
+    text = standing_text(standing)
+    short = _AWAY.partition(":")[0] if standing.away else str(standing.word)
+    return (f"{text} · {_LEAVE}", f"{short} · {_LEAVE}", f"{short} · Ctrl-C ends this view", short) if text else ()
+
+
+def watched_text(watched: Watched, *, width: int | None) -> str:
+    """How it ended, or that there was none."""
+    result = watched.result
+    if result is None:
+        left = f" Left over: {heading(watched.left)}." if watched.left else ""
+        return f"No rollout is running or interrupted.{left}"
+    if watched.aborted_by:
+        undone = sum(node.message == UNDONE for node in result.not_started)
+        return f"Aborted by {printable(watched.aborted_by)}: {counted(undone, 'node')} given back; {counts(result)}."
+    if watched.plan is None:
+        return f"Ended: {counts(result)}."
+    return f"\n{summary_text(watched.plan, result, width=width)}"

@@ -1,0 +1,192 @@
+"""What shells ask the program while a line is typed: by their environment, and by a real bash."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import scenario_names
+from tests.cli.conftest import Command
+from tests.conftest import StartLab
+from tests.ended import Ended, end_of, start_cold
+
+Complete = Callable[..., Sequence[str]]
+# Of a machine that does much else; what is awaited is `hang`, which without a limit lasts for half a minute.
+SECONDS = 12
+PATIENT = {"_ROLLOUT_COMPLETE_SECONDS": "60"}
+HANGING = """
+contexts: [{name: a, context: {cluster: a, user: a}}]
+current-context: a
+clusters: [{name: a, cluster: {server: 'https://127.0.0.1:1'}}]
+users:
+- name: a
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1
+      command: sh
+      args: ['-c', 'echo noise >&2; sleep 60']
+      interactiveMode: Never
+"""
+
+
+def asked(home: Path, line: str, lab: Lab | None, shell: str = "bash", **variables: str) -> Ended:
+    """What the program answers to a shell, of which the last word is what was begun."""
+    words = line.split(" ")
+    by_shell = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+    }[shell]
+    environment = {
+        **(lab.environment if lab else {}),
+        **by_shell,
+        "_ROLLOUT_COMPLETE": f"complete_{shell}",
+        **variables,
+    }
+    return end_of(start_cold(home, environment, ()))
+
+
+@pytest.fixture
+def complete(home: Path) -> Complete:
+    """Ask as bash does; nothing but completions is ever said.
+
+    Where there is something to complete, it is waited for: a machine may be busy. `hasty` is how shells ask.
+    """
+
+    def ask(line: str, lab: Lab | None = None, *, hasty: bool = False, **variables: str) -> Sequence[str]:
+        ended = asked(home, line, lab, **({} if hasty else PATIENT), **variables)
+        assert ended.stderr == ""
+        return ended.stdout.split()
+
+    return ask
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab("default", nodes=4, speed=30)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["status --node ", "plan --exclude ", "plan --explain ", "pause ", "drain ", "apply --node worker-1 --node "],
+)
+def test_nodes(line: str, complete: Complete, lab: Lab) -> None:
+    assert "worker-1" in complete(f"rollout {line}", lab)
+    assert complete(f"rollout {line}worker-2", lab) == ["worker-2"]
+
+
+def test_nodes_of_the_kubeconfig_that_the_line_names(complete: Complete, lab: Lab) -> None:
+    assert complete(f"rollout status --kubeconfig {lab.kubeconfig} --node cp-") == ["cp-1"]
+
+
+def test_contexts(complete: Complete, lab: Lab, home: Path) -> None:
+    (home / "two").write_text(
+        "contexts: [{name: prod-eu, context: {}}, {name: prod-us, context: {}}, {name: dev, context: {}}]"
+    )
+    assert complete("rollout plan --context prod-", KUBECONFIG=str(home / "two")) == ["prod-eu", "prod-us"]
+
+
+def test_scenarios_and_files(complete: Complete, home: Path) -> None:
+    (home / "own.yaml").touch()
+    assert set(scenario_names()) <= set(complete("rollout demo --scenario "))
+    assert complete("rollout lab up --scenario drain-h") == ["drain-hangs"]
+    assert complete("rollout lab up --scenario ow") == ["own.yaml"]
+
+
+def test_saved_plans_and_the_folders_on_the_way(complete: Complete, command: Command, lab: Lab, home: Path) -> None:
+    (home / "plans").mkdir()
+    assert command("plan", "--out", str(home / "plans" / "web.plan"), lab=lab).code == 0
+    (home / "plans" / "web.txt").write_text("no plan")
+    for line in ("apply", "show"):
+        assert complete(f"rollout {line} pl") == ["plans/"]
+        assert complete(f"rollout {line} plans/w") == ["plans/web.plan"]
+
+
+def test_any_file_where_a_flag_wants_one(complete: Complete, home: Path) -> None:
+    (home / "id_ed25519").touch()
+    assert complete("rollout plan --ssh-key id") == ["id_ed25519"]
+    assert complete("rollout plan --ssh-key nowhere/") == []
+
+
+def test_runs(complete: Complete, command: Command, lab: Lab) -> None:
+    applied = command("apply", "--yes", "--node", "worker-1", "-o", "json", lab=lab)
+    assert complete(f"rollout history {applied.plan['plan_id'][:3]}") == [applied.plan["plan_id"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("plan --strategy ", {"waves", "rolling"}),
+        ("plan --control-plane ", {"last", "first", "exclude"}),
+        ("status -o ", {"text", "json", "wide", "yaml", "name"}),
+        ("completion ", {"bash", "zsh", "fish"}),
+        ("sta", {"status"}),
+    ],
+)
+def test_fixed_words(line: str, words: set[str], complete: Complete) -> None:
+    assert words <= set(complete(f"rollout {line}"))
+
+
+def test_zsh_is_told_in_its_own_words(home: Path, lab: Lab) -> None:
+    ended = asked(home, "rollout status --node worker-2", lab, "zsh", **PATIENT)
+    assert (ended.stderr, ended.stdout.strip()) == ("", """_arguments '*: :(("worker-2"))'""")
+
+
+@pytest.mark.parametrize("line", ["status --node ", "release ", "apply --force-unlock "])
+def test_an_api_server_that_does_not_answer_completes_nothing_and_keeps_nobody(
+    line: str, complete: Complete, lab: Lab
+) -> None:
+    lab.inflict(ApiFault(answer=FaultAnswer.HANG))
+    began = time.monotonic()
+    assert complete(f"rollout {line}", lab, hasty=True) == []
+    assert time.monotonic() - began < SECONDS
+
+
+@pytest.mark.parametrize(
+    "kubeconfig",
+    ["nonsense: [", "", HANGING],
+)
+def test_nothing_is_said_into_the_line(kubeconfig: str, complete: Complete, home: Path) -> None:
+    (home / "kubeconfig").write_text(kubeconfig)
+    began = time.monotonic()
+    assert complete("rollout status --node ", hasty=True, KUBECONFIG=str(home / "kubeconfig")) == []
+    assert time.monotonic() - began < SECONDS
+
+
+def test_a_real_bash_completes_with_the_printed_script(command: Command, lab: Lab, home: Path) -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    script = command("completion", "bash")
+    assert script.code == 0
+    program = home / "bin" / "rollout"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m rollout "$@"\n')
+    program.chmod(0o755)
+    ask = (
+        f"{script.stdout}\nCOMP_WORDS=(rollout status --node worker-)\nCOMP_CWORD=3\nCOMP_LINE='rollout status --node"
+        ' worker-\'\n_rollout_completion rollout worker- --node\nprintf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    path = f"{program.parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [bash, "--norc", "-c", ask],
+        env={"PATH": path, "HOME": str(home), **lab.environment, **PATIENT},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["worker-1", "worker-2", "worker-3"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_names_the_program(shell: str, command: Command) -> None:
+    printed = command("completion", shell)
+    assert printed.code == 0
+    assert "_ROLLOUT_COMPLETE" in printed.stdout

@@ -1,0 +1,66 @@
+"""`rollout status` in its formats, and beside a rollout: the real program on a lab."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.cli.conftest import Command
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(load_scenario("mixed"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+
+
+def test_yaml_and_json_say_the_same_and_names_are_kubectls(command: Command, mixed: Lab) -> None:
+    rows = json.loads(command("status", "-o", "json", lab=mixed).stdout)
+    assert yaml.safe_load(command("status", "-o", "yaml", lab=mixed).stdout) == rows
+    names = command("status", "-o", "name", lab=mixed)
+    assert names.stdout.splitlines() == [f"node/{row['node']}" for row in rows]
+
+
+def test_pending_leaves_out_what_waits_for_nothing(command: Command, mixed: Lab) -> None:
+    rows = json.loads(command("status", "-o", "json", lab=mixed).stdout)
+    waiting = [row["node"] for row in rows if row["needs_reboot"]]
+    assert 0 < len(waiting) < len(rows)
+    pending = command("status", "--pending", "-o", "json", lab=mixed)
+    assert [row["node"] for row in json.loads(pending.stdout)] == waiting
+    text = command("status", "--pending", lab=mixed).stdout
+    assert [line.split()[0] for line in text.splitlines() if line.startswith(("cp-", "worker-"))] == waiting
+    assert f"{len(waiting)} nodes of {len(rows)} wait for a reboot" in text
+
+
+def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> None:
+    """Whoever asks for what is pending learns that of some nodes nobody knows."""
+    away = ("--ssh-port", "1") if mixed.ssh_port else ("--inventory", "/dev/null")
+    said = command("status", "--pending", "-o", "name", *away, lab=mixed)
+    assert said.stdout == ""
+    assert "of 12 nodes it is not known whether a reboot is pending" in said.stderr
+    text = command("status", "--pending", *away, lab=mixed).stdout
+    assert "0 nodes of 12 wait for a reboot, 12 unknown." in text
+
+
+def test_plans_have_the_same_formats(command: Command, mixed: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "web.plan"
+    as_json = json.loads(command("plan", "--out", str(file), "-o", "json", lab=mixed).stdout)
+    planned = [f"node/{node['name']}" for wave in as_json["waves"] for node in wave["nodes"]]
+    for words in (("show", str(file)), ("plan",)):
+        assert command(*words, "-o", "name", lab=mixed).stdout.splitlines() == planned
+        assert yaml.safe_load(command(*words, "-o", "yaml", lab=mixed).stdout)["summary"] == as_json["summary"]
+
+
+@pytest.mark.parametrize("words", [("doctor", "-o", "yaml"), ("history", "-o", "name")])
+def test_where_a_format_has_no_meaning_it_is_refused(command: Command, mixed: Lab, words: tuple[str, ...]) -> None:
+    refused = command(*words, lab=mixed)
+    assert refused.code == 64
+    assert f"'{words[-1]}' is not one of 'text', 'json', 'wide'" in refused.stderr
+
+
+def test_names_are_not_for_explanations(command: Command, mixed: Lab) -> None:
+    assert command("plan", "--explain", "worker-1", "-o", "name", lab=mixed).code == 64
