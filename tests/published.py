@@ -30,8 +30,8 @@ def document_of(arguments: Sequence[str]) -> str:
         return ""
     if command == "plan" and "--explain" in words:
         return "explain"
-    if command == "status" and "--run" in words:
-        return "status-run"
+    if command == "status" and words & {"--watch", "-w", "--run"}:
+        return "status-run" if "--run" in words else "apply"
     name = _OTHER_NAMES.get(command, command)
     return name if (SCHEMAS / f"{name}.json").exists() else ""
 

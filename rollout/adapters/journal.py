@@ -4,10 +4,12 @@ The journal is for whoever reads it afterwards; no rollout depends on it. A proc
 leaves a torn one, which the next begins after and readers pass over.
 """
 
+import fcntl
 import os
 import stat
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,10 @@ class JournalFile:
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
         # A pipe or a terminal takes lines as well, but has no disk to be on, and no past.
         self._on_disk = stat.S_ISREG(os.fstat(self._file).st_mode)
+        if self._on_disk:
+            # said to readers, who ask `is_being_written`; where a file system knows no locks, nobody is told
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._torn = self._on_disk and _is_torn(self._file)
 
     def write(self, record: Record) -> None:
@@ -69,6 +75,20 @@ def read_lines(path: Path) -> Iterator[Record | None]:
                 yield msgspec.json.decode(line, type=dict[str, Any])
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
                 yield None
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a process on this machine has the journal open to write: it ends with the process, however that ends."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return False
 
 
 def journals(directory: Path) -> tuple[Path, ...]:

@@ -34,7 +34,8 @@ class Moment:
 class RunHistory:
     """A run as its journal has it. `ended` is when its last command came to its own end, empty where it did not.
 
-    `aborted` is when it was undone, empty where it was not.
+    `aborted` is when it was undone, empty where it was not. `state` is the one word for all that: `running`,
+    `interrupted`, `ended` or `aborted`; empty where nobody has looked whether a process writes the journal.
     `policy`, `version` and `cluster` are those of the command that began it; `outcomes` are by node, the last one each;
     `planned` counts the nodes of all its plans; `heard_at` is the time of the last record. As the last summary has
     them: `not_started` and `not_done` are by node, with the reason; `left_out` counts nodes by reason. `evictions`, and
@@ -62,6 +63,14 @@ class RunHistory:
     moved_twice: int = 0
     moments: tuple[Moment, ...] = ()
     aborted: str = ""
+    state: str = ""
+
+
+def with_state(history: RunHistory, *, is_being_written: bool) -> RunHistory:
+    """The history with its state, where it is known whether a process is at work on it."""
+    if is_being_written:
+        return replace(history, state="running")
+    return replace(history, state="aborted" if history.aborted else "ended" if history.ended else "interrupted")
 
 
 def replay(records: Iterable[Record]) -> RunHistory:

@@ -5,6 +5,7 @@ from dataclasses import fields
 from datetime import datetime
 
 from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.detection import DEFAULT_SOURCES
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.text import elapsed, printable
@@ -27,6 +28,7 @@ def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
     yield from (("pool", text) for text in _pools(policy))
     yield from (("window", text) for text in _windows(policy.gates.windows, now))
     yield from (("gate", text) for text in _gates(policy.gates))
+    yield from (("needed by", text) for text in _sources(policy))
     yield from (("courtesy", text) for text in _courtesy(policy.courtesy))
     yield "reboot", _reboot(policy)
     yield from (("! weaker", printable(text)) for text in _weakened(policy))
@@ -86,6 +88,13 @@ def _gates(gates: GatePolicy) -> Iterator[str]:
             yield f"before the {when}: {printable(', '.join(names))}, {gates.hooks.timeout} at most"
     if gates.blocking_pods:
         yield f"no pod of {printable('; '.join(gates.blocking_pods))} on the node"
+
+
+def _sources(policy: Policy) -> Iterator[str]:
+    """What may ask for a reboot, where the operator has chosen that."""
+    if policy.detect != DEFAULT_SOURCES:
+        digest = f" (digest {printable(policy.detect_command[:12])})" if policy.detect_command else ""
+        yield f"{', '.join(policy.detect) or 'nothing'}{digest}"
 
 
 def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:

@@ -56,6 +56,8 @@ def _failed(history: RunHistory) -> tuple[str, ...]:
 
 
 def _end(history: RunHistory) -> str:
+    if history.state in ("running", "interrupted"):
+        return history.state
     if history.aborted:
         return "aborted"
     if not history.ended:

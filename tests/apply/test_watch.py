@@ -148,16 +148,26 @@ def test_what_holds_a_drain_and_why_a_node_failed_is_seen_from_elsewhere(
     assert re.search(r"No rollout is running or interrupted\. Left over: the rollout \w+ .* has ended", later.stdout)
 
 
+def state_of_last_run(rollout: Rollout, lab: Lab) -> str:
+    """As `history` on the machine of the run has it, in JSON and in its table."""
+    (*_, run) = json.loads(rollout(lab, "history", "-o", "json").stdout)
+    assert rollout(lab, "history").stdout.rstrip().endswith(f"  {run['state']}")
+    return str(run["state"])
+
+
 def test_an_abort_is_how_it_ended(started: Start, rollout: Rollout, tmp_path: Path) -> None:
     lab = started("drain-hangs", 5)
     process = command(lab, tmp_path, *APPLY, *LEASE)
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), SECONDS)
+    assert state_of_last_run(rollout, lab) == "running"
     process.kill()
     process.communicate()
+    assert state_of_last_run(rollout, lab) == "interrupted"
     with heard(lab, tmp_path, "status", "--watch") as watching:
         watching.until(lambda line: "interrupted: no process is working on it" in line)
         assert rollout(lab, "abort", "--yes", *LEASE).code == 0
         assert watching.rest() == 0
+    assert state_of_last_run(rollout, lab) == "aborted"
     assert re.match(r"Aborted by \S+: \d+ nodes? given back; \d+ nodes? succeeded", watching.lines[-1])
     assert any(re.search(r"\d\d:\d\d:\d\d worker-\d: given back, in ", line) for line in watching.lines)
 

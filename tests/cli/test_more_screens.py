@@ -23,6 +23,8 @@ VARYING = (
     (re.compile(r"\b[0-9a-f]{32}\b"), "0123456789abcdef" * 2),
     (re.compile(r"(?<=replicaset/shop/thumbnails-)[a-z0-9]{10}"), "x" * 10),
     (re.compile(r"\d+ evictions, \d+ of them"), "17 evictions, 1 of them"),
+    (re.compile(r"\[127\.\d+\.\d+\.\d+\]:\d+"), "[127.0.0.1]:65432"),
+    (re.compile(r"SHA256:\S{43}"), "SHA256:" + "x" * 43),
 )
 CODES = re.compile(rb"\x1b\[[\d;]+m")
 
@@ -33,6 +35,12 @@ def still(screen: Screen) -> Screen:
     for pattern, same in VARYING:
         text = pattern.sub(same, text)
     return Screen(screen.code, [re.sub(r"(?<=\S) {2,}", "  ", line) for line in text.splitlines()], screen.octets)
+
+
+def joined(screen: Screen) -> Screen:
+    """With each sentence in one line: where it is broken differs with the length of a process's number."""
+    lines = re.sub(r"\n {4}(?=\S)", " ", screen.text).splitlines()
+    return Screen(screen.code, lines, screen.octets)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +72,12 @@ def test_what_would_be_done_with_an_interrupted_rollout(
     words = (name, "--lease-duration", "15s") if name == "resume" else (name,)
     screen = shown(tmp_path, interrupted.environment, words, width, typed="no\n")
     assert screen.code == ExitCode.DECLINED
-    hold(name, width, still(screen))
+    hold(name, width, joined(still(screen)))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_rollout_that_stands(width: int, interrupted: Lab, tmp_path: Path) -> None:
-    hold("status-run", width, still(shown(tmp_path, interrupted.environment, ("status", "--run"), width)))
+    hold("status-run", width, joined(still(shown(tmp_path, interrupted.environment, ("status", "--run"), width))))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -87,15 +95,10 @@ def test_a_run_as_a_timeline(width: int, tmp_path: Path) -> None:
     hold("history-run", width, still(shown(tmp_path, {}, ("history", "--journal", str(journal), run), width)))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("width", [80, 200])
 def test_keys_of_hosts(width: int, failing: Lab, tmp_path: Path) -> None:
     words = ("known-hosts", "--out", "known_hosts", "--known-hosts", "known_hosts")
-    screen = shown(tmp_path, failing.environment, words, width, typed="no\n")
-    lines = [
-        re.sub(r"SHA256:\S{43}|127\.0\.0\.\d+", lambda match: match[0][:7] + "x" * (len(match[0]) - 7), line)
-        for line in screen.lines
-    ]
-    hold("known-hosts", width, Screen(screen.code, lines, screen.octets))
+    hold("known-hosts", width, still(shown(tmp_path, failing.environment, words, width, typed="no\n")))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -132,7 +135,7 @@ def test_a_board_says_for_how_long_a_pod_is_still_held(width: int, tmp_path: Pat
     with Lab.start(scale(load_scenario("budget-never"), 6), directory=tmp_path / "lab", speed=30) as lab:
         screen = shown(tmp_path, lab.environment, ("apply", "--yes", *flags), width, heed=lambda _lines, _process: None)
     assert screen.code == ExitCode.PARTIAL
-    held = {line.strip() for lines in screen.moments for line in lines if "held" in line and "ledger" in line}
+    held = {line.strip() for lines in screen.moments for line in lines if "ledger · " in line}
     assert "  hint: See: kubectl describe pdb -n shop ledger" in screen.lines
     assert len([line for line in held if re.search(r"\b\ds left$", line)]) >= 3, held
 

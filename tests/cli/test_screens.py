@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tests.apply.conftest import is_ending
 from tests.cli.screens import Screen, shown
 from tests.conftest import StartLab
 from tests.ended import start
+from tests.waiting import wait_until
 
 PICTURES = Path(__file__).with_name("pictures")
 WIDTHS = (80, 120, 200)
@@ -62,10 +62,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     scenario, home = scale(load_scenario("drain-hangs"), 6), tmp_path_factory.mktemp("home")
     with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
         process = start(home, lab.environment, ("apply", "--yes", "-o", "json", "--max-unavailable", "2"))
-        deadline = time.monotonic() + 90
-        while not lab.call(lambda: is_ending(lab, "stubborn")):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
         process.kill()
         process.communicate()
         lab.call(lambda: _say_who(lab))

@@ -74,7 +74,7 @@ TITLES: Mapping[str, str] = {
     "status-run": "`rollout status --run -o json`",
     "plan": "`rollout plan -o json`, `rollout show FILE -o json`, and a saved plan",
     "explain": "`rollout plan --explain NODE -o json`",
-    "apply": "a line of `rollout apply`, `resume` or `operate`, `-o json`",
+    "apply": "a line of `rollout apply`, `resume`, `operate` or `status --watch`, `-o json`",
     "journal": "a line of a journal",
     "check-update": "a line of `rollout check-update -o json`",
     "inventory": "`rollout inventory --list`",

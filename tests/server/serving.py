@@ -75,7 +75,11 @@ class Server:
 
     def begin(self) -> None:
         words = ("fleetlock", "--listen", f"127.0.0.1:{self.port}", *self.arguments)
-        self.process = start(self.home, self.lab.environment, words)
+        self.hear(start(self.home, self.lab.environment, words))
+
+    def hear(self, process: "subprocess.Popen[str]") -> None:
+        """Take a process that was started as this server, and wait until it is ready."""
+        self.process = process
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             self.threads.append(threading.Thread(target=self.said.extend, args=(stream,), daemon=True))

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from rollout.lab.api.resources import EVENTS, NODES
+from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
 from rollout.lab.lab import Lab
 from tests.ended import Ended
 from tests.server.conftest import (
@@ -225,6 +225,36 @@ def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve
     _, text = server.get("/metrics")
     assert 'rollout_fleetlock_requests_total{cluster="' in text
     assert 'outcome="succeeded"' in text
+
+
+def test_a_host_that_reboots_without_asking_is_named(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    server, silent, asking = serve(lab), Client(lab, workers(lab)[0]), Client(lab, workers(lab)[1])
+    silent.reboot()
+    wait_until(lambda: server.has_said(f"rebooted without having asked: {silent.node}"))
+    wait_until(lambda: silent.node in rollout(lab, "fleetlock", "status").stdout)
+    asking.await_grant(server)
+    asking.reboot()
+    asking.await_release(server)
+    wait_until(lambda: not slots_of(lab))
+    shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)
+    assert [reboot["node"] for reboot in shown["unasked"]] == [silent.node]
+    assert "rollout_fleetlock_unasked_reboots" in server.get("/metrics")[1]
+
+
+def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout-fleetlock", "kube-system"))
+    wait_until(lambda: not holder_of(lab))
+    assert client.ask(server).status != 200
+    assert is_cordoned(lab, client.node)
+    client.reboot()
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+    assert set(marks_of(lab, client.node)) == {"last-result"}
+    wait_until(lambda: not slots_of(lab))
 
 
 def cordon(lab: Lab, node: str) -> None:

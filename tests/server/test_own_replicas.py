@@ -69,6 +69,16 @@ def test_each_node_is_drained_whoever_runs_there(workers: int, start_lab: StartL
     assert set(score.reboots.values()) == {1}
 
 
+def renew(certificate: Path, server: Server) -> None:
+    """As a Secret's files are replaced; one that cannot be used is not served with."""
+    address, before = ("127.0.0.1", server.port), certificate.read_text()
+    certificate.write_text("no certificate")
+    await_true(lambda: any("the old certificate stays in use" in line for line in server.said), "it is told")
+    assert ssl.get_server_certificate(address).split() == before.split()
+    new_certificate(certificate.parent)
+    await_true(lambda: ssl.get_server_certificate(address).split() == certificate.read_text().split(), "it is renewed")
+
+
 def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) -> None:
     """Its words and variables, with this machine's folders in place of what is mounted."""
     lab = start_lab("default", nodes=2, speed=30)
@@ -87,12 +97,12 @@ def test_the_printed_container_is_a_server(start_lab: StartLab, tmp_path: Path) 
     port = free_port()
     words = [mounted(word).replace(":8080", f"127.0.0.1:{port}") for word in container["args"]]
     process = start(tmp_path, environment, words)
-    server = Server(lab, tmp_path, (), port, ssl.create_default_context(cafile=str(certificate)), process)
+    server = Server(lab, tmp_path, (), port, ssl.create_default_context(cafile=str(certificate)))
     try:
-        await_true(lambda: server.is_ready or not server.is_alive, "the server is ready")
+        server.hear(process)
         assert server.pre_reboot("worker-1", "default").kind == "unknown_group"
+        renew(certificate, server)
     finally:
-        process.terminate()
-        ended = end_of(process)
-    assert ended.code == 0, ended.stderr
-    assert "warning" not in ended.stderr
+        code = server.end()
+    assert code == 0, server.said
+    assert sum("warning" in line for line in server.said) == 1

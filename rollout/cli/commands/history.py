@@ -44,14 +44,14 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
 
 def _histories(file: Path | None) -> "list[RunHistory]":
     """Of one journal, or of all that are kept here, in the order in which they began."""
-    from rollout.adapters.journal import journals, read_journal
+    from rollout.adapters.journal import is_being_written, journals, read_journal
     from rollout.cli.stages.journal import runs_directory
     from rollout.errors import InputError
-    from rollout.report.history import replay
+    from rollout.report.history import replay, with_state
 
     paths = (file,) if file else journals(runs_directory())
     try:
-        replayed = [replay(read_journal(path)) for path in paths]
+        replayed = [with_state(replay(read_journal(path)), is_being_written=is_being_written(path)) for path in paths]
     except OSError as error:
         raise InputError(f"cannot read the journal {error.filename}: {error.strerror}") from error
     if file and not any(entry.run for entry in replayed):

@@ -8,6 +8,7 @@ import typer
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.general import ListingOptions
 from rollout.cli.options.nodes import RequireAllOption, SelectionOptions
@@ -48,6 +49,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     gates: GateOptions,
     ssh: SshOptions,
     reboot: RebootOptions,
+    detect_command: DetectCommandOptions,
     lease: LeaseOptions,
     general: ListingOptions,
     out: OutOption = None,
@@ -74,10 +76,12 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if explain is not None and general.as_names:
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
-    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
+    rules = detect_command.added_to(reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
+    intent = Intent(selection.selection, rules)
     check_target(out)
     check_target(markdown)
-    gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace)
+    probe = detect_command.probe(rules.detect)
+    gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace, probe)
     if explain is not None:
         _show_explanation(explain, intent, gathered, general)
         return

@@ -76,6 +76,7 @@ def _refuse_others(
 
     if unfinished.record.plan is not None:
         process.reboot.refuse_another(rules_of(unfinished))
+        process.detect.refuse_another(rules_of(unfinished))
         refuse_another_address(call, alerts.prometheus_url, rules_of(unfinished))
 
 

@@ -34,7 +34,8 @@ def planned_rest(
     snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
     refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
     pending = pending_nodes(unfinished, retry_failed=retry)
-    targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
+    probe = process.detect.probe(rules.detect)
+    targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh, probe)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
@@ -59,6 +60,7 @@ def planned_rest(
             process.lock,
             process.reboot,
             execute.pods_on(remainder.plan, snapshot.pods),
+            process.detect.detect_command,
         ),
         gates=gates,
         stop=process.stop.stop,

@@ -18,6 +18,7 @@ from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
@@ -32,6 +33,7 @@ from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
+from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
@@ -307,7 +309,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
     waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
     if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
-    run.memory.note(planned, result.outcome, result.phase)
+    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase)
     run.report.node_finished(result)
     run.memory.report_held()
     return result
@@ -318,10 +320,18 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
     rollout = begun.get(planned.name, run.plan.plan_id)
     courtesy, started = run.plan.policy.courtesy, ports.clock.monotonic()
     host, own = run.hosts[planned.name], options.own_node
+    probe = Probe(run.plan.policy.detect, options.sentinel)
     return NodeContext(
         NodeTask(planned, rollout, run.cluster, run.guard, run.report, started, courtesy),
         NodeHost(
-            host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command, options.wall_command
+            host,
+            planned,
+            ports.shell,
+            ports.clock,
+            options.probe_timeout,
+            options.reboot_command,
+            probe,
+            options.wall_command,
         ),
         pools_of(run.plan.policy).rules(planned.pool),
         run.gates,

@@ -117,7 +117,7 @@ class Scale:
     def ticks(self) -> tuple[Tick, ...]:
         """Round times, a few of them; none within a pause that is cut short."""
         seconds = self.whole.seconds - sum(cut.seconds for cut in self.cuts)
-        step = next((step for step in _STEPS if seconds / step <= _TICKS), _STEPS[-1])
+        step = round_step(seconds)
         return tuple(
             _apart(Tick(round(self.at(at), 2), f"{at.astimezone():{self._form(step)}}") for at in self._round(step))
         )
@@ -140,6 +140,11 @@ class Scale:
     def _drawn(self) -> Iterator[tuple[datetime, datetime]]:
         edges = [self.whole.begin, *(edge for cut in self.cuts for edge in (cut.begin, cut.end)), self.whole.end]
         return ((edges[place], edges[place + 1]) for place in range(0, len(edges), 2))
+
+
+def round_step(seconds: float) -> int:
+    """From one tick to the next, where so many seconds are to have a few."""
+    return next((step for step in _STEPS if seconds / step <= _TICKS), _STEPS[-1])
 
 
 def _apart(ticks: Iterable[Tick]) -> Iterator[Tick]:

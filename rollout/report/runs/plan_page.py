@@ -7,14 +7,13 @@ from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.text import elapsed
 from rollout.report.findings import lists_of_findings
 from rollout.report.rules import rules
-from rollout.report.runs.chart import Bar, Chart, Row, Section, Tick
+from rollout.report.runs.chart import Bar, Chart, Row, Section, Tick, round_step
 from rollout.report.runs.model import Part
 from rollout.report.runs.tables import PART_NAMES, Table, share
 from rollout.report.runs.templates import rendered
 from rollout.report.tables import blocked_text, left_out_rows, plan_sum, wave_rows
 
 _SOAK = "soak"
-_QUARTERS = 4
 
 
 def plan_page(plan: RolloutPlan, *, zones: Mapping[str, str], now: datetime) -> str:
@@ -59,7 +58,8 @@ def _forecast(plan: RolloutPlan) -> Chart:
     for wave in plan.waves:
         rows.append(_row(wave, begin, whole))
         begin += wave.estimate.seconds
-    ticks = (Tick(100 * place / _QUARTERS, elapsed(whole * place / _QUARTERS)) for place in range(_QUARTERS))
+    step = round_step(whole)
+    ticks = (Tick(round(share(at, whole), 2), elapsed(at)) for at in range(0, whole - step // 2, step))
     return Chart("Waves", f"about {elapsed(whole)}", tuple(ticks), (), (), (Section("", tuple(rows)),))
 
 
