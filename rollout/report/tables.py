@@ -107,7 +107,8 @@ def _status_row(status: NodeStatus, *, signs: bool) -> tuple[str, ...]:
 
 def _status_sign(status: NodeStatus) -> str:
     """Whether apply would take it, or something keeps it that an operator has to see to; empty of all others."""
-    word = status.reason.partition(":")[0]
+    # what a rollout does to a node keeps it from another, and is nothing to see to
+    word = "" if status.under_way else status.reason.partition(":")[0]
     if status.error or (word and _reason_sign(ExclusionReason(word))):
         return "! "
     return "~ " if status.needs_reboot and not word else ""
