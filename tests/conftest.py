@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -49,6 +50,16 @@ def as_is(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Tests whose subject is a traceback say so: theirs are processes as they are."""
     if request.node.get_closest_marker("traceback"):
         monkeypatch.setattr(subprocess, "Popen", HeardProcess.__base__)
+
+
+@pytest.fixture
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times of the day as in UTC, wherever the tests run."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -64,12 +64,17 @@ def _is_torn(file: int) -> bool:
 
 def read_journal(path: Path) -> Iterator[Record]:
     """The records of a file in order; what is no whole object is passed over."""
+    return (record for record in read_lines(path) if record is not None)
+
+
+def read_lines(path: Path) -> Iterator[Record | None]:
+    """The records of a file in order, None for a line that is no whole object; empty lines are nothing."""
     with path.open("rb") as stream:
-        for line in stream:
+        for line in filter(bytes.strip, stream):
             try:
                 yield msgspec.json.decode(line, type=dict[str, Any])
             except (msgspec.MsgspecError, UnicodeError, RecursionError):
-                continue
+                yield None
 
 
 def is_being_written(path: Path) -> bool:

@@ -12,6 +12,8 @@ from rollout.errors import DeclinedError
 from rollout.model.text import printable
 
 _TICK = 0.5
+# stays in one piece, wherever the line is broken
+_ANSWER = "Type\N{NO-BREAK SPACE}yes:"
 
 
 def refuse_if_nobody_can_be_asked(*, given: bool, as_json: bool) -> None:
@@ -36,7 +38,7 @@ def place(server: str, context: str) -> str:
 
 def ask(question: str) -> None:
     """`DeclinedError` for any answer but yes."""
-    sys.stderr.write(f"{fitted(f'{printable(question)}? Type yes:')} ")
+    sys.stderr.write(f"{fitted(f'{printable(question)}? {_ANSWER}').replace(_ANSWER, 'Type yes:')} ")
     sys.stderr.flush()
     if sys.stdin.readline().strip() != "yes":
         raise DeclinedError("not confirmed: nothing was changed")

@@ -34,6 +34,7 @@ from rollout.cli.commands.operate import operate
 from rollout.cli.commands.pause import pause, unpause
 from rollout.cli.commands.plan import plan
 from rollout.cli.commands.release import release
+from rollout.cli.commands.report import report
 from rollout.cli.commands.resume import resume
 from rollout.cli.commands.show import show
 from rollout.cli.commands.status import status
@@ -108,6 +109,7 @@ _COMMANDS: Mapping[Callable[..., None], str | None] = {
     release: "End the hold of a version that failed on too many nodes.",
     history: "List this machine's runs, or show one as a timeline.",
     adopt: "Clean up what another reboot coordinator left on the nodes.",
+    report: "Report a run as a page, Markdown or JSON.",
     doctor: "Check everything that a rollout needs, and name each fix.",
     inventory: "Print the Nodes as an Ansible inventory, in JSON.",
     known_hosts: "Scan the Nodes' host keys into a known_hosts file.",

@@ -47,6 +47,15 @@ def show(text: str) -> None:
     _write(text)
 
 
+def show_lines(text: str) -> None:
+    """The same of sentences, which are no table: a terminal gets them broken between words."""
+    if is_terminal():
+        from rollout.report.columns import wrapped
+
+        text = wrapped(text, width(), hang=4)
+    show(text)
+
+
 def _write(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

@@ -64,7 +64,7 @@ class Fleet:
             self.servers[plan.name] = HostServer(machine, listening, authorized=authorized, host_key=key)
             self._inventory.append(_inventory_host(plan, listening, key))
             if plan.zincati is not None:
-                self.agents[plan.name] = Zincati(machine, rng=rng, postponements=plan.zincati.postponements)
+                self.agents[plan.name] = Zincati(machine, rng=rng)
 
     @property
     def inventory(self) -> Sequence[InventoryHost]:
@@ -117,6 +117,9 @@ def _machine(
         timings=timings,
         group=plan.group,
         locksmithd=plan.locksmithd,
+        system=plan.system,
+        files=plan.files,
+        boot_files=plan.boot_files,
         zincati=plan.zincati is not None,
     )
     engine_unit = machine.units.find(UPDATE_ENGINE)

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from rollout.errors import ScenarioError
 from rollout.lab.hosts.faults import HEALTHY, HostFaults
+from rollout.lab.hosts.release import System
 from rollout.lab.scenario import HostOverride, HostSettings, NodeGroup, Role, Scenario, Selection, Update, ZincatiHost
 from rollout.lab.world.host import NodeSetting
 
@@ -39,6 +40,9 @@ class HostPlan:
     faults: HostFaults
     node: NodeSetting
     address_of: str = ""
+    system: System = System.FLATCAR
+    files: Mapping[str, str] = field(default_factory=dict)
+    boot_files: Mapping[str, str] = field(default_factory=dict)
     zincati: ZincatiHost | None = None
 
 
@@ -166,6 +170,9 @@ def _plan(draft: _Draft) -> HostPlan:
         faults=settings.faults or HEALTHY,
         node=_node_setting(draft),
         address_of=settings.address_of or "",
+        system=settings.system or System.FLATCAR,
+        files=settings.files,
+        boot_files=settings.boot_files,
         zincati=settings.zincati,
     )
 
@@ -179,8 +186,10 @@ def _node_setting(draft: _Draft) -> NodeSetting:
         taints=own_taints if settings.taints is None else settings.taints,
         unschedulable=bool(settings.cordoned),
         cordoned_by=settings.cordoned_by or "",
+        marked_by=settings.marked_by or "",
         capacity={**_DEFAULT_CAPACITY, **settings.capacity},
         flaps=settings.flaps or (),
+        agent=bool(settings.agent),
     )
 
 

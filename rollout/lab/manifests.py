@@ -124,7 +124,7 @@ def _metadata(workload: Workload) -> Json:
 
 def fleet_lease(lease: FleetLease, holder: str) -> Json:
     """A Lease as poseidon's FleetLock server makes them: without any time."""
-    metadata: Json = {"name": lease.name, "namespace": "default", "managedFields": [{"manager": lease.manager}]}
+    metadata = {"name": lease.name, "namespace": "default"}
     return {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseTransitions": 1}}
 
 

@@ -18,6 +18,7 @@ from rollout.lab.api.access import Denial
 from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import HostTimings
+from rollout.lab.hosts.release import System
 from rollout.lab.world.timings import Timings
 
 DEFAULT_SCENARIO: Final = "default"
@@ -65,21 +66,18 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ZincatiHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host whose Zincati asks the scenario's FleetLock server before it reboots.
-
-    `postponements`: how often somebody who is logged in puts a granted reboot off, by a minute each time.
-    """
+    """A host whose Zincati asks the scenario's FleetLock server for a slot of this group before it reboots."""
 
     group: str = "default"
-    postponements: Count = 0
 
 
 class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be said of a host, by its group or by an override; None leaves what was said before.
 
     `flaps` lists (seconds after the node became ready again, Ready from then on). `address_of` names the host whose
-    address its kubelet reports as its own. `cordoned_by` is the field manager that cordoned it, and wrote its
-    annotations where it is no kubectl.
+    address its kubelet reports as its own. `cordoned_by` and `marked_by` are the field managers that cordoned it and
+    wrote its annotations. `files` are on the host from the start, `boot_files` are put there by every boot. `agent`:
+    FLUO's agent runs there, and takes its word that a reboot is needed back after one.
     """
 
     version: str | None = None
@@ -89,6 +87,7 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     engine_stopped: bool | None = None
     cordoned: bool | None = None
     cordoned_by: str | None = None
+    marked_by: str | None = None
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     taints: tuple[Mapping[str, Any], ...] | None = None
@@ -96,6 +95,10 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     faults: HostFaults | None = None
     flaps: tuple[tuple[float, bool], ...] | None = None
     address_of: Name | None = None
+    system: System | None = None
+    files: Mapping[str, str] = {}
+    boot_files: Mapping[str, str] = {}
+    agent: bool | None = None
     zincati: ZincatiHost | None = None
 
 
@@ -193,7 +196,6 @@ class FleetLease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     name: Name
     node: str = ""
-    manager: str = "fleetlock"
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -33,7 +33,7 @@ OUR_PREFIX = "node-rollout.dev/"
 # What a rollout may leave behind for the reader.
 _SOFT_TAINT = (OUR_PREFIX + "awaiting-reboot", "PreferNoSchedule")
 _BALANCERS = "node.kubernetes.io/exclude-from-external-load-balancers"
-_MAY_STAY = frozenset({"node-rollout.dev/last-result"})
+_MAY_STAY = frozenset({"node-rollout.dev/last-result", "node-rollout.dev/reboot-needed"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from rollout.lab.scenario import Scenario
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.host import NodeSetting
 from rollout.lab.world.world import World
-from rollout.model.zincati import zincati_id
+from rollout.model.fleetlock import zincati_id
 
 # A host needs its listener and room for a few connections; the rest of the process needs some as well.
 _FILES_PER_HOST: Final = 4

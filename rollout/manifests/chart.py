@@ -7,13 +7,14 @@ from typing import Any
 from rollout import __version__
 from rollout.manifests.installation import Installation, Json, Kind
 from rollout.manifests.objects import objects
-from rollout.manifests.pod import KNOWN_HOSTS_FILE, SETTINGS_FILE, SSH_KEY
+from rollout.manifests.pod import KNOWN_HOSTS_FILE, SETTINGS_DIGEST, SETTINGS_FILE, SSH_KEY, digest
 from rollout.manifests.writing import file_name, yaml_text
 
 _DESCRIPTIONS = {Kind.FLEETLOCK: "Lets hosts with Zincati reboot once their nodes are drained: a FleetLock server."}
 # Stands for a template while an object is made into text; templates are Go's text/template.
 _MARK = "ROLLOUT-VALUE-"
 _MARKED = re.compile(rf"{_MARK}([\w.]+)")
+_DIGEST = f"{_MARK}DIGEST"
 _SSH_NOTES = f"""Where there is no Secret for SSH yet:
 
   kubectl -n {{{{ .Release.Namespace }}}} create secret generic {{{{ .Values.sshSecret }}}} \\
@@ -86,6 +87,7 @@ def _marks(installation: Installation) -> Mapping[tuple[str, str], str]:
     }
     values = _values(installation)
     marks = {(fields.get(name, name), str(value)): f"{_MARK}Values.{name}" for name, value in values.items()}
+    marks[SETTINGS_DIGEST, digest(installation.files.settings)] = _DIGEST
     access = installation.access
     if access.namespace in (access.lease_namespace, "default"):
         # what is the lock's, or the Nodes', stays where it is
@@ -95,6 +97,7 @@ def _marks(installation: Installation) -> Mapping[tuple[str, str], str]:
 
 def _template(document: Json, marks: Mapping[tuple[str, str], str]) -> str:
     text = yaml_text([_marked("", document, marks)]).replace("{{", '{{ "{{" }}')
+    text = text.replace(_DIGEST, "{{ .Values.settings | sha256sum }}")
     return _MARKED.sub(r"{{ .\1 | toJson }}", text)
 
 

@@ -5,6 +5,7 @@ Ansible's and OpenSSH's files) goes to an emptyDir on /tmp.
 """
 
 from collections.abc import Sequence
+from hashlib import sha256
 
 from rollout.manifests.installation import DEFAULT_NAME, Installation, Json, Kind, Listen, Service
 from rollout.model import marks
@@ -16,6 +17,7 @@ _SCRATCH = "/tmp"  # noqa: S108 - a volume of its own
 SSH_KEY = "ssh-privatekey"
 SETTINGS_FILE, KNOWN_HOSTS_FILE = "rollout.toml", "known_hosts"
 PORT_NAME = "fleetlock"
+SETTINGS_DIGEST = "node-rollout.dev/settings-sha256"
 _HOSTNAME, _ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 # Typhoon's label and taint.
@@ -68,7 +70,14 @@ def fleetlock_template(installation: Installation) -> Json:
         },
         "topologySpreadConstraints": [zones],
     }
-    return {"metadata": {"labels": labels(installation)}, "spec": spec}
+    # a server reads its settings once: others are served by other pods
+    annotations = {SETTINGS_DIGEST: digest(installation.files.settings)}
+    return {"metadata": {"labels": labels(installation), "annotations": annotations}, "spec": spec}
+
+
+def digest(text: str) -> str:
+    """SHA-256, in hex digits."""
+    return sha256(text.encode()).hexdigest()
 
 
 def _pod(installation: Installation, own: Json, *mounted: Json) -> Json:
@@ -163,7 +172,7 @@ def _served(service: Service) -> Json:
         for path in ("/healthz", "/readyz")
     )
     return {
-        "args": ["fleetlock", "serve", "--listen", f":{service.port}", *tls],
+        "args": ["fleetlock", "serve", "--listen", f":{service.port}", *tls, "--output", "json"],
         "ports": [{"name": PORT_NAME, "containerPort": service.port, "protocol": "TCP"}],
         "startupProbe": {**healthz, "periodSeconds": 5, "failureThreshold": 24},
         "livenessProbe": {**healthz, "failureThreshold": 6},

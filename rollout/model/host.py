@@ -4,10 +4,14 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rollout.model.detection import DEFAULT_SOURCES, Answer, Detection, Sign, Source
+
 DEFAULT_SSH_PORT = 22
 DEFAULT_SSH_USER = "core"
 HIGHEST_PORT = 65535
 # What a kubelet reports is not trusted: an address is no option for a program, no word of a shell and no template.
+# Their os-release IDs: there a missing update_engine is trouble, elsewhere it is how things are.
+FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
 
@@ -66,7 +70,7 @@ class Host:
 
 
 class UpdateOperation(StrEnum):
-    """What update_engine is doing; the words are its own."""
+    """What update_engine is doing; the words are its own, but for the last two."""
 
     IDLE = "UPDATE_STATUS_IDLE"
     CHECKING = "UPDATE_STATUS_CHECKING_FOR_UPDATE"
@@ -77,6 +81,7 @@ class UpdateOperation(StrEnum):
     NEED_REBOOT = "UPDATE_STATUS_UPDATED_NEED_REBOOT"
     REPORTING_ERROR = "UPDATE_STATUS_REPORTING_ERROR_EVENT"
     UNKNOWN = "UNKNOWN"
+    NOT_ASKED = "NOT_ASKED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,7 @@ class UpdateStatus:
 
     `progress` is 0 to 1. `new_version` is empty where the engine does not say, which includes an engine that
     was restarted while an update was pending: it then knows only that a reboot is needed. `message` says why
-    the operation is unknown.
+    the operation is unknown; `is_missing` is whether the host has no client of it.
     """
 
     operation: UpdateOperation
@@ -94,6 +99,7 @@ class UpdateStatus:
     last_checked: int = 0
     new_size: int = 0
     message: str = ""
+    is_missing: bool = False
 
     @property
     def needs_reboot(self) -> bool:
@@ -121,7 +127,8 @@ class HostFacts:
     `systemctl reboot`, `reboot_refusal` why not. `inhibited_by` says who blocks a shutdown and why,
     `shutdown_pending` which one somebody else has scheduled; both are empty where there is none. `zincati` is the
     strategy by which Zincati reboots the host, empty where it does not. `users` are those who are logged in, without
-    the one who asked; None where the host does not tell. `group` is the update group.
+    the one who asked; None where the host does not tell. `group` is the update group. `sources` are those
+    that were asked whether a reboot is needed; `signs` what they say, but for update_engine, which says it in `update`.
     """
 
     host: Host
@@ -136,8 +143,28 @@ class HostFacts:
     reboot_refusal: str = ""
     inhibited_by: str = ""
     shutdown_pending: str = ""
+    sources: tuple[Source, ...] = DEFAULT_SOURCES
+    signs: tuple[Sign, ...] = ()
     zincati: str = ""
     users: tuple[LoggedInUser, ...] | None = None
+
+    @property
+    def detection(self) -> Detection:
+        """What all sources say together."""
+        engine = (self._engine_sign(),) if Source.UPDATE_ENGINE in self.sources else ()
+        return Detection(tuple(sorted((*engine, *self.signs), key=lambda sign: self.sources.index(sign.source))))
+
+    def _engine_sign(self) -> Sign:
+        update, source = self.update, Source.UPDATE_ENGINE
+        if update.needs_reboot:
+            version = update.new_version
+            detail = f"{version or 'an update'} is staged"
+            return Sign(source, Answer.NEEDED, detail, version, target=version, current=self.running_version)
+        if update.operation is not UpdateOperation.UNKNOWN:
+            return Sign(source, Answer.NOT_NEEDED, current=self.running_version)
+        is_absent = update.is_missing and self.os_id not in FLATCAR_FAMILY
+        detail = update.message or "update_engine gave no status"
+        return Sign(source, Answer.ABSENT if is_absent else Answer.NONE, detail)
 
     @property
     def zincati_reboots(self) -> bool:

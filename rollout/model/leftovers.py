@@ -29,37 +29,26 @@ class Cordon(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CordonWriter:
-    """The field manager that cordoned a node, as the API server has written it down, and which names it wrote beside.
+class WrittenNode:
+    """A Node, and the field managers that wrote it, as the API server has noted them.
 
-    The names are those of annotations and labels.
+    `cordoned_by` is empty where that is not known, or there is no cordon; `written_by` is by annotation and label.
     """
 
-    manager: str
-    names: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenNode:
-    """A Node, and who cordoned it: None where that is not known."""
-
     node: Node
-    writer: CordonWriter | None = None
+    cordoned_by: str = ""
+    written_by: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A Lease of a FleetLock server; `holder` is Zincati's id of a host, empty where it is free.
-
-    `managers` are the field managers that have written it.
-    """
+    """A Lease of a FleetLock server; `holder` is Zincati's id of a host, empty where it is free."""
 
     namespace: str
     name: str
     uid: str
     resource_version: str
     holder: str
-    managers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ PHASE = PREFIX + "phase"
 BOOT_ID_BEFORE = PREFIX + "boot-id-before"
 MACHINE_ID = PREFIX + "machine-id"
 STAGED_VERSION = PREFIX + "staged-version"
+# What said that the reboot is needed, and what each has to be shown after it, as JSON; not where it was update_engine.
+DETECTED = PREFIX + "detected"
 CORDONED_BY_US = PREFIX + "cordoned-by-us"
 EXCLUDED_BY_US = PREFIX + "excluded-by-us"
 LAST_RESULT = PREFIX + "last-result"
@@ -22,6 +24,8 @@ PAUSED_DETAILS = PREFIX + "paused-details"
 HOOK_LABEL = PREFIX + "hook-label"
 # Which labels and annotations of others' we have set for the node's turn, and what stood there before, as JSON.
 REPLACED = PREFIX + "replaced"
+# The same on a node that still waits for its turn.
+ANNOUNCED = PREFIX + "announced"
 # On the record of a run, beside its id.
 STARTED_BY = PREFIX + "started-by"
 STARTED_AT = PREFIX + "started-at"
@@ -32,11 +36,13 @@ OPERATE = "operate"
 
 # What goes once a node is done; the last result stays.
 TRANSIENT = (
-    *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION),
+    *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, DETECTED),
     *(CORDONED_BY_US, EXCLUDED_BY_US, HOOK_LABEL, REPLACED),
 )
+# A person's word, "true", that the node is to be rebooted; taken away once it was.
+REBOOT_NEEDED = PREFIX + "reboot-needed"
 # All that this version writes, or reads, under its prefix: whatever else stands there is not understood.
-ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED)
+ON_NODE = (*TRANSIENT, LAST_RESULT, PAUSED, PAUSED_DETAILS, DEFERRED, ANNOUNCED, REBOOT_NEEDED)
 ON_RECORD = (RUN, STARTED_BY, STARTED_AT, ENDED, ORIGIN)
 
 # The key of the soft taint on nodes that still wait for their turn.
@@ -61,6 +67,19 @@ FLEETLOCK_LEASE_PREFIX = "fleetlock-"
 # On the pods with which the system-upgrade-controller changes a node.
 UPGRADED_NODE = "upgrade.cattle.io/node"
 
+# What FLUO's dashboards, checks and alerts read, and its operator does not take for a node in its hands.
+(FLUO_STATUS, FLUO_NEW_VERSION, FLUO_CHECKED, FLUO_NEEDED, FLUO_ID, FLUO_GROUP, FLUO_VERSION) = (
+    FLUO_PREFIX + word
+    for word in ("status", "new-version", "last-checked-time", "reboot-needed", "id", "group", "version")
+)
+# Of what is written for the dashboards of others, what keeps telling the truth once a node is done; and all of it.
+COMPAT_LASTING = frozenset({FLUO_CHECKED, FLUO_ID, FLUO_GROUP, KURED_NEEDED})
+COMPAT = COMPAT_LASTING | {FLUO_STATUS, FLUO_NEW_VERSION, FLUO_NEEDED, FLUO_VERSION, KURED_IN_PROGRESS}
+
+# Who sets them says that the node needs a reboot; kured's annotations do not, for they stay after it, or tell of one
+# that is under way.
+OTHERS_REQUESTS = (FLUO_PREFIX + "reboot-needed", CLUO_PREFIX + "reboot-needed")
+REQUESTS = (REBOOT_NEEDED, *OTHERS_REQUESTS)
 RIVAL_PAUSES = (FLUO_PREFIX + "reboot-paused", CLUO_PREFIX + "reboot-paused")
 # FLUO's and CLUO's agents remember by it whether a cordon is theirs.
 MADE_UNSCHEDULABLE = "agent-made-unschedulable"

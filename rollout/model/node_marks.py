@@ -12,6 +12,7 @@ import msgspec
 
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.detection import read_targets
 from rollout.model.names import is_run_id
 from rollout.model.progress import Phase
 from rollout.model.replaced import parse_replaced
@@ -95,6 +96,11 @@ def _is_check(value: str) -> bool:
     return len(value) <= _LONGEST and value.endswith(_CHECKS)
 
 
+def _is_detected(value: str) -> bool:
+    targets = read_targets(value)
+    return targets is not None and all(map(_is_text, targets.values()))
+
+
 def _is_replaced(value: str) -> bool:
     return parse_replaced(value) is not None
 
@@ -108,6 +114,7 @@ _SOUND: Mapping[str, Callable[[str], bool]] = MappingProxyType(
         marks.CORDONED_BY_US: _is_yes,
         marks.EXCLUDED_BY_US: _is_yes,
         marks.HOOK_LABEL: _is_check,
+        marks.DETECTED: _is_detected,
         marks.REPLACED: _is_replaced,
     }
 )

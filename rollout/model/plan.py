@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from rollout.model.cluster import ClusterIdentity
+from rollout.model.detection import Source
 from rollout.model.policy import Policy, Selection
 
 FORMAT_VERSION = "1.0"
@@ -114,10 +115,12 @@ class PlannedNode:
     """A node to reboot, with the identity it had when the plan was made.
 
     `evict` and `leave` count its pods. `cordoned` is whether it was unschedulable already, `staged` whether
-    an update waits. `staged_version` is empty where nothing is staged, or update_engine no longer knows it.
+    an update waits, or whatever else needs a reboot. `staged_version` is empty where that has no version, or none that
+    is known.
     `arrivals` is how many more pods earlier waves will have moved here by its turn, as far as can be foreseen.
     `boot_id` and `machine_id` are what host and Node agreed on: they tell the machine that may be rebooted.
-    `pool` is whose rules hold for it; empty where there are no pools.
+    `pool` is whose rules hold for it; empty where there are no pools. `detected_by` are the sources that say that it
+    needs a reboot, none where it is rebooted all the same; `detail` is why, in their words.
     """
 
     name: str
@@ -132,6 +135,8 @@ class PlannedNode:
     arrivals: int = 0
     machine_id: str = ""
     pool: str = ""
+    detected_by: tuple[Source, ...] = ()
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.gates import GatePolicy
 from rollout.model.quantity import Count, Duration
 
@@ -90,6 +91,7 @@ class Policy:
     `prefer_no_schedule_taint` is off where a document does not speak of it: its operator saw a plan without it.
     `control_plane_selector` chooses nodes that are of the control plane though nothing on them says so; empty: none.
     `exclude_from_load_balancers` is how long a node is out of them before its drain, in seconds; 0: it stays in them.
+    `detect` are the sources of which any may say that a node needs a reboot; `detect_command` is a digest as well.
     """
 
     max_unavailable: Count = Count(1)
@@ -114,4 +116,6 @@ class Policy:
     pools: tuple[Pool, ...] = ()
     control_plane_selector: str = ""
     include_held: bool = False
+    detect: tuple[Source, ...] = DEFAULT_SOURCES
+    detect_command: str = ""
     courtesy: CourtesyPolicy = field(default_factory=CourtesyPolicy)

@@ -41,8 +41,9 @@ class Replaced(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def replaced_on(node: Node) -> Replaced:
-    """What is written down there; nothing where nothing legible is."""
-    return parse_replaced(node.annotations.get(marks.REPLACED, "{}")) or Replaced()
+    """What is written down there, of its turn or of its wait for it; nothing where nothing legible is."""
+    written = node.annotations.get(marks.REPLACED) or node.annotations.get(marks.ANNOUNCED, "{}")
+    return parse_replaced(written) or Replaced()
 
 
 def parse_replaced(text: str) -> Replaced | None:

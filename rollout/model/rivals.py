@@ -35,13 +35,15 @@ class LockHolder:
 class Workload:
     """A Deployment or DaemonSet of a coordinator: the one that decides, or an `agent` of it.
 
-    `running`: it asks for pods. `lock` is the annotation with kured's lock, empty where there is none.
+    `running`: it asks for pods. `lock` is the annotation with kured's lock, empty where there is none; `lock_writer`
+    the field manager that wrote it, as far as that is known.
     """
 
     coordinator: Coordinator
     running: bool
     agent: bool = False
     lock: str = ""
+    lock_writer: str = ""
     holders: tuple[LockHolder, ...] = ()
     resource_version: str = ""
 

@@ -4,61 +4,76 @@ Of FLUO's and kured's words none is written by which they, or this program, woul
 `reboot-ok` and `reboot-in-progress` of FLUO are left out, and kured's mark is known for ours by what stands beside it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from rollout.model import marks
 from rollout.model.courtesy import Compat, CourtesyPolicy
 from rollout.model.host import HostFacts, UpdateOperation
+from rollout.model.plan import PlannedNode
 from rollout.model.replaced import Fields
 from rollout.planning.node_labels import is_label_value, node_labels
 
-_STATUS, _NEW_VERSION, _CHECKED, _NEEDED, _ID, _GROUP, _VERSION = (
-    marks.FLUO_PREFIX + word
-    for word in ("status", "new-version", "last-checked-time", "reboot-needed", "id", "group", "version")
-)
 # What update_engine reports where nothing is staged.
 _NO_VERSION = "0.0.0"
-# What keeps telling the truth once a node is done.
-LASTING = frozenset({_CHECKED, _ID, _GROUP, marks.KURED_NEEDED})
-_OF_COMPAT = LASTING | {_STATUS, _NEW_VERSION, _NEEDED, _VERSION, marks.KURED_IN_PROGRESS}
 
 
 def own_names(courtesy: CourtesyPolicy) -> frozenset[str]:
     """The labels and annotations that a node may have got by these rules, or by others of this program."""
-    return _OF_COMPAT | node_labels(courtesy.pre_reboot_node_labels).keys()
+    return marks.COMPAT | node_labels(courtesy.pre_reboot_node_labels).keys()
+
+
+def waiting(courtesy: CourtesyPolicy, planned: PlannedNode, now: datetime) -> Fields:
+    """What a planned node has until its turn; more of its host is known only then."""
+    operation = UpdateOperation.NEED_REBOOT if planned.staged else UpdateOperation.IDLE
+    fluo = _fluo({marks.FLUO_VERSION: planned.running_version}, operation, planned.staged_version, needed="true")
+    return _joined(courtesy, fluo, {marks.KURED_NEEDED: _written(now)})
 
 
 def announced(courtesy: CourtesyPolicy, facts: HostFacts | None, now: datetime) -> Fields:
     """What a node has from its cordon on; without facts, as a FleetLock server has none, no more than that."""
-    labels = dict(node_labels(courtesy.pre_reboot_node_labels))
-    annotations: dict[str, str] = {}
-    if Compat.FLUO in courtesy.annotate_compat:
-        labels |= dict(_labels(facts)) if facts else {_NEEDED: "true"}
-        annotations[_NEEDED] = "true"
-    if Compat.FLUO in courtesy.annotate_compat and facts:
-        annotations |= {
-            _STATUS: facts.update.operation.value,
-            _NEW_VERSION: facts.update.new_version or _NO_VERSION,
-            _CHECKED: str(facts.update.last_checked),
-        }
-    if Compat.KURED in courtesy.annotate_compat:
-        at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        annotations |= {marks.KURED_IN_PROGRESS: at, marks.KURED_NEEDED: at}
-    return Fields(labels, annotations)
+    at, needed = _written(now), {marks.FLUO_NEEDED: "true"}
+    fluo = _of_host(facts) if facts else Fields(needed, needed)
+    fields = _joined(courtesy, fluo, {marks.KURED_IN_PROGRESS: at, marks.KURED_NEEDED: at})
+    return Fields({**fields.labels, **node_labels(courtesy.pre_reboot_node_labels)}, fields.annotations)
 
 
 def settled(courtesy: CourtesyPolicy, version: str) -> Fields:
     """What a node has that is rebooted and proven, and runs this version; for as long as nobody changes it."""
-    labels = dict(node_labels(courtesy.post_reboot_node_labels))
-    annotations: dict[str, str] = {}
-    if Compat.FLUO in courtesy.annotate_compat:
-        labels |= {_NEEDED: "false", **({_VERSION: version} if version and is_label_value(version) else {})}
-        annotations |= {_STATUS: UpdateOperation.IDLE.value, _NEW_VERSION: _NO_VERSION, _NEEDED: "false"}
-    return Fields(labels, annotations)
+    fields = _joined(courtesy, _fluo({marks.FLUO_VERSION: version}, UpdateOperation.IDLE, "", needed="false"), {})
+    return Fields({**fields.labels, **node_labels(courtesy.post_reboot_node_labels)}, fields.annotations)
 
 
-def _labels(facts: HostFacts) -> Iterator[tuple[str, str]]:
-    """What the host said that a label can hold."""
-    said = ((_ID, facts.os_id), (_GROUP, facts.group), (_VERSION, facts.running_version), (_NEEDED, "true"))
-    return ((name, value) for name, value in said if value and is_label_value(value))
+def _of_host(facts: HostFacts) -> Fields:
+    update = facts.update
+    said = {
+        marks.FLUO_ID: facts.os_id,
+        marks.FLUO_GROUP: facts.group,
+        marks.FLUO_VERSION: facts.running_version,
+    }
+    return _fluo(said, update.operation, update.new_version, needed="true", checked=str(update.last_checked))
+
+
+def _fluo(
+    said: Mapping[str, str], operation: UpdateOperation, new_version: str, *, needed: str, checked: str = ""
+) -> Fields:
+    """As FLUO's agents write it; of what a host said, what a label can hold."""
+    labels = {name: value for name, value in said.items() if value and is_label_value(value)}
+    annotations = {
+        marks.FLUO_STATUS: operation.value,
+        marks.FLUO_NEW_VERSION: new_version or _NO_VERSION,
+        marks.FLUO_NEEDED: needed,
+        **({marks.FLUO_CHECKED: checked} if checked else {}),
+    }
+    return Fields({**labels, marks.FLUO_NEEDED: needed}, annotations)
+
+
+def _joined(courtesy: CourtesyPolicy, fluo: Fields, kured: Mapping[str, str]) -> Fields:
+    """What is asked for of the two."""
+    asked = courtesy.annotate_compat
+    of_kured = kured if Compat.KURED in asked else {}
+    return Fields(fluo.labels, {**fluo.annotations, **of_kured}) if Compat.FLUO in asked else Fields({}, of_kured)
+
+
+def _written(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

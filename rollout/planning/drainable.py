@@ -54,20 +54,22 @@ class Drainable:
 
     def planned(self, arrivals: int, pool: str) -> PlannedNode:
         """The node as the plan names it."""
-        update = self.facts.update
+        detection = self.facts.detection
         return PlannedNode(
             name=self.node.name,
             boot_id=self.facts.boot_id,
             node_uid=self.node.uid,
             running_version=self.facts.running_version,
-            staged_version=update.new_version if update.needs_reboot else "",
+            staged_version=detection.version,
             evict=len(having(Action.EVICT, self.verdicts)),
             leave=len(having(Action.LEAVE, self.verdicts)),
             cordoned=self.node.unschedulable,
-            staged=update.needs_reboot,
+            staged=detection.needs_reboot,
             arrivals=arrivals,
             machine_id=self.facts.machine_id,
             pool=pool,
+            detected_by=detection.by,
+            detail=detection.detail,
         )
 
 

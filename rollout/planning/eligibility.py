@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from rollout.model import marks
 from rollout.model.cluster import Node, ReadyState
+from rollout.model.detection import Answer, Detection, Sign, Source
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import misunderstanding
@@ -14,6 +15,7 @@ from rollout.model.own_node import OwnNode
 from rollout.model.pause import why_paused
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
+from rollout.model.reboot_request import annotation_sign
 from rollout.planning.memory import UNJUDGED, Rules, objection
 from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.selector import parse_selector
@@ -27,6 +29,9 @@ _OPERATION_SENTENCES = {
     UpdateOperation.FINALIZING: "an update is being finalized",
     UpdateOperation.REPORTING_ERROR: "update_engine is reporting a failed update",
 }
+
+# In these a reboot disturbs no update that is under way.
+_RESTING = frozenset({UpdateOperation.IDLE, UpdateOperation.NOT_ASKED, UpdateOperation.UNKNOWN})
 
 _REASONS = {
     ProbeFailureKind.WRONG_HOST: ExclusionReason.WRONG_HOST,
@@ -55,6 +60,11 @@ class Candidate:
     def facts(self) -> HostFacts | None:
         """What the host said, if it said anything."""
         return self.observation if isinstance(self.observation, HostFacts) else None
+
+    @property
+    def detection(self) -> Detection:
+        """What says that it needs a reboot, as far as its host said anything."""
+        return self.facts.detection if self.facts else Detection()
 
 
 Objection = tuple[ExclusionReason, str]
@@ -123,22 +133,37 @@ def _paused(candidate: Candidate) -> Objection | None:
 
 
 def _remembered(candidate: Candidate) -> Objection | None:
-    update = candidate.facts.update if candidate.facts else None
-    staged = update.new_version if update and update.needs_reboot else ""
-    return objection(candidate.memory, candidate.node.name, staged, candidate.remembering)
+    return objection(candidate.memory, candidate.node.name, candidate.detection.version, candidate.remembering)
 
 
 def _no_update(candidate: Candidate) -> Objection | None:
-    facts = candidate.facts
-    if facts is None or facts.update.needs_reboot or facts.update.operation is UpdateOperation.UNKNOWN:
+    facts, detection = candidate.facts, candidate.detection
+    if facts is None or detection.needs_reboot or detection.unanswered:
         return None
-    if facts.update.operation is UpdateOperation.IDLE and candidate.policy.reboot_idle:
+    if facts.update.operation in _RESTING and candidate.policy.reboot_idle:
         return None
+    answers = [_sentence(sign, facts) for sign in detection.signs if sign.answer is Answer.NOT_NEEDED]
+    sentence = "; ".join(answers) or "nothing is asked whether it needs a reboot"
+    return ExclusionReason.NO_UPDATE, sentence + _way_to_reboot(candidate)
+
+
+def _sentence(sign: Sign, facts: HostFacts) -> str:
+    """What a source says that asks for no reboot."""
+    if sign.source is not Source.UPDATE_ENGINE:
+        return sign.detail
     sentence = _OPERATION_SENTENCES[facts.update.operation]
-    if facts.update.operation is UpdateOperation.DOWNLOADING:
-        sentence += f" ({facts.update.progress:.0%})"
-    hint = " (--reboot-idle reboots it anyway)" if facts.update.operation is UpdateOperation.IDLE else ""
-    return ExclusionReason.NO_UPDATE, sentence + hint
+    downloading = facts.update.operation is UpdateOperation.DOWNLOADING
+    return f"{sentence} ({facts.update.progress:.0%})" if downloading else sentence
+
+
+def _way_to_reboot(candidate: Candidate) -> str:
+    """How it would be rebooted anyway: by the annotation that stands on it, or just so."""
+    facts = candidate.facts
+    if facts is None or facts.update.operation not in _RESTING:
+        return ""
+    if Source.ANNOTATION not in facts.sources and annotation_sign(candidate.node).is_needed:
+        return f" (its annotation reboot-needed counts with --detect {','.join((*facts.sources, Source.ANNOTATION))})"
+    return " (--reboot-idle reboots it anyway)"
 
 
 def _unreachable(candidate: Candidate) -> Objection | None:
@@ -157,10 +182,8 @@ def reason_of(failure: ProbeFailure) -> ExclusionReason:
 
 
 def _unknown_status(candidate: Candidate) -> Objection | None:
-    facts = candidate.facts
-    if facts is None or facts.update.operation is not UpdateOperation.UNKNOWN:
-        return None
-    return ExclusionReason.UNKNOWN_STATUS, facts.update.message or "update_engine gave no status"
+    silent = candidate.detection.unanswered
+    return (ExclusionReason.UNKNOWN_STATUS, "; ".join(sign.detail for sign in silent)) if silent else None
 
 
 def _no_sudo(candidate: Candidate) -> Objection | None:
@@ -175,6 +198,11 @@ def _inhibited(candidate: Candidate) -> Objection | None:
     if facts is None or not facts.inhibited_by:
         return None
     return ExclusionReason.INHIBITED, f"its shutdown is blocked by {facts.inhibited_by} (see systemd-inhibit --list)"
+
+
+def _locked(candidate: Candidate) -> Objection | None:
+    why = candidate.detection.blocked
+    return (ExclusionReason.INHIBITED, why) if why and not candidate.policy.reboot_command else None
 
 
 def _shutdown_pending(candidate: Candidate) -> Objection | None:
@@ -222,6 +250,7 @@ _RULES: tuple[Callable[[Candidate], Objection | None], ...] = (
     _remembered,
     _no_sudo,
     _inhibited,
+    _locked,
     _shutdown_pending,
     _rival,
     _own,

@@ -1,7 +1,8 @@
 """What other reboot coordinators have left, and what of it may be taken back. Pure.
 
-A cordon is a system's own where its marks say so, or where the API server has written down that whoever wrote these
-marks wrote the cordon, too. Everything else may be a person's, and stays.
+A cordon is a system's own where its marks say so, or where the API server has noted that whoever wrote these marks
+wrote the cordon, too. Everything else may be a person's, and stays; so does a cordon that a person's tool wrote on a
+node whose marks are the system's own writing: they speak of an earlier one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.fleetlock import is_fleetlock_run, zincati_id
 from rollout.model.leftovers import (
     Adoption,
     Cordon,
@@ -23,20 +25,31 @@ from rollout.model.node_marks import is_begun, is_deferred, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.rivals import LockHolder, Workload
 from rollout.model.soft_taint import has_soft_taint
-from rollout.model.zincati import zincati_id
 
 # A pause is a person's word, and rollout heeds it.
 _KEPT = frozenset(marks.RIVAL_PAUSES)
 _KURED_NAMES = frozenset({marks.KURED_IN_PROGRESS, marks.KURED_NEEDED})
-# The field managers of people: of whatever marks say, the cordon that one of them wrote is a person's.
+# The field managers of the coordinators: their programs' names. KRM's requests name no client at all.
+_MANAGERS = {
+    System.FLUO: "update-agent",
+    System.CLUO: "update-agent",
+    System.KURED: "kured",
+    System.KRM: "unknown",
+    System.CRO: "reboot-agent",
+    System.FLEETLOCK: "fleetlock",
+}
+# Names that no other program has: they prove a cordon where no mark is left beside it.
+_ALONE = frozenset({System.KURED, System.FLEETLOCK})
+# The field managers of people.
 _PEOPLE = ("kubectl", "oc", "k9s", "lens", "openlens", "headlamp", "mozilla", "dashboard")
 
 
 @dataclass(frozen=True, slots=True)
 class _Locks:
-    """The locks that are held for one node."""
+    """The locks that are held for one node; `kured_writer` is the field manager that wrote kured's."""
 
     kured: LockHolder | None = None
+    kured_writer: str = ""
     leases: tuple[HeldLease, ...] = ()
 
 
@@ -78,7 +91,8 @@ def _of_rival(written: WrittenNode, system: System, names: Collection[str], lock
     node = written.node
     cordon, because = _cordon(written, system, names, locks)
     has_lock = bool(locks.kured if system is System.KURED else locks.leases if system is System.FLEETLOCK else None)
-    if not names and not (has_lock and node.unschedulable):
+    is_lone_cordon = system in _ALONE and written.cordoned_by == _MANAGERS[system]
+    if not names and not (node.unschedulable and (has_lock or is_lone_cordon)):
         return None
     annotations = tuple(sorted(name for name in names if name in node.annotations))
     labels = tuple(sorted(name for name in names if name in node.labels))
@@ -87,51 +101,68 @@ def _of_rival(written: WrittenNode, system: System, names: Collection[str], lock
 
 def _cordon(written: WrittenNode, system: System, names: Collection[str], locks: _Locks) -> tuple[Cordon, str]:
     """Whose the node's cordon is, and what says so."""
-    node, writer = written.node, written.writer
-    if not node.unschedulable:
+    writer = written.cordoned_by
+    if not written.node.unschedulable:
         return Cordon.NONE, ""
-    if writer and writer.manager.lower().partition("-")[0] in _PEOPLE:
-        return Cordon.KEPT, f"{writer.manager} cordoned it"
-    if verdict := _OWN_WORD.get(system, _no_word)(node, locks):
-        return verdict
-    if writer and (common := sorted(writer.names.intersection(names))):
-        return Cordon.THEIRS, f"{writer.manager} wrote both the cordon and {common[0]}"
-    if system is System.FLEETLOCK and writer and any(writer.manager in lease.managers for lease in locks.leases):
-        return Cordon.THEIRS, f"{writer.manager} wrote both the cordon and the Lease"
+    word = _OWN_WORD.get(system, _no_word)(written, locks)
+    if _is_person(writer) and (word is None or (word.writer and not _is_person(word.writer))):
+        return Cordon.KEPT, f"{writer} cordoned it"
+    if word is not None:
+        return word.cordon, word.because
+    if writer == _MANAGERS.get(system):
+        common = sorted(name for name in names if written.written_by.get(name) == writer)
+        if common or system in _ALONE:
+            return (
+                Cordon.THEIRS,
+                f"{writer} wrote both the cordon and {common[0]}" if common else f"{writer} cordoned it",
+            )
     return Cordon.KEPT, f"nothing proves that {system} cordoned it"
 
 
-_Word = tuple[Cordon, str] | None
+def _is_person(manager: str) -> bool:
+    return manager.lower().partition("-")[0] in _PEOPLE
 
 
-def _agents_word(prefix: str) -> Callable[[Node, _Locks], _Word]:
-    def word(node: Node, _locks: _Locks) -> _Word:
-        if node.annotations.get(prefix + marks.MADE_UNSCHEDULABLE) == "true":
-            return Cordon.THEIRS, f"{marks.MADE_UNSCHEDULABLE} is true"
-        return None
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What a system itself has noted of a cordon, and the field manager that wrote it; empty where that is unknown."""
+
+    cordon: Cordon
+    because: str
+    writer: str = ""
+
+
+def _agents_word(prefix: str) -> Callable[[WrittenNode, _Locks], _Word | None]:
+    name = prefix + marks.MADE_UNSCHEDULABLE
+
+    def word(written: WrittenNode, _locks: _Locks) -> _Word | None:
+        if written.node.annotations.get(name) != "true":
+            return None
+        return _Word(Cordon.THEIRS, f"{marks.MADE_UNSCHEDULABLE} is true", written.written_by.get(name, ""))
 
     return word
 
 
-def _kureds_word(_node: Node, locks: _Locks) -> _Word:
+def _kureds_word(_written: WrittenNode, locks: _Locks) -> _Word | None:
     if locks.kured is None or locks.kured.is_by_hand or locks.kured.was_cordoned is None:
         return None
     if locks.kured.was_cordoned:
-        return Cordon.KEPT, "kured's lock says that it was cordoned before"
-    return Cordon.THEIRS, "kured's lock says that it was not cordoned before"
+        return _Word(Cordon.KEPT, "kured's lock says that it was cordoned before")
+    return _Word(Cordon.THEIRS, "kured's lock says that it was not cordoned before", locks.kured_writer)
 
 
-def _our_word(node: Node, _locks: _Locks) -> _Word:
-    if node.annotations.get(marks.CORDONED_BY_US) == "true":
-        return Cordon.THEIRS, f"{marks.CORDONED_BY_US} is true"
-    return Cordon.KEPT, "it was cordoned before the rollout"
+def _our_word(written: WrittenNode, _locks: _Locks) -> _Word | None:
+    name = marks.CORDONED_BY_US
+    if written.node.annotations.get(name) == "true":
+        return _Word(Cordon.THEIRS, f"{name} is true", written.written_by.get(name, ""))
+    return _Word(Cordon.KEPT, "it was cordoned before the rollout")
 
 
-def _no_word(_node: Node, _locks: _Locks) -> _Word:
+def _no_word(_written: WrittenNode, _locks: _Locks) -> _Word | None:
     return None
 
 
-_OWN_WORD: Mapping[System, Callable[[Node, _Locks], _Word]] = {
+_OWN_WORD: Mapping[System, Callable[[WrittenNode, _Locks], _Word | None]] = {
     System.FLUO: _agents_word(marks.FLUO_PREFIX),
     System.CLUO: _agents_word(marks.CLUO_PREFIX),
     System.KURED: _kureds_word,
@@ -196,6 +227,8 @@ def _our_obstacle(node: Node) -> str:
         return f"{why}: go on with the version of rollout that wrote it"
     if node.annotations.get(marks.PHASE) != Phase.FAILED:
         return "its rollout is unfinished: rollout resume goes on with it, rollout abort undoes it"
+    if is_fleetlock_run(node.annotations[marks.RUN]):
+        return f"the FleetLock server left it: rollout fleetlock release {node.name}, or rollout abort, gives it back"
     return "" if node.is_ready else "a rollout failed on it, and it is not Ready: fix it first"
 
 
@@ -208,11 +241,15 @@ def _hosts(nodes: Iterable[WrittenNode]) -> Mapping[str, str]:
 
 
 def _locks_by_node(standing: Standing, hosts: Mapping[str, str]) -> Mapping[str, _Locks]:
-    kured = {holder.name: holder for workload in standing.workloads for holder in workload.holders}
+    kured = {holder.name: (holder, workload) for workload in standing.workloads for holder in workload.holders}
     leases: dict[str, list[HeldLease]] = {}
     for lease in standing.leases:
         leases.setdefault(hosts.get(lease.holder, ""), []).append(lease)
-    return {name: _Locks(kured.get(name), tuple(leases.get(name, ()))) for name in {*kured, *leases} - {""}}
+    locks = {name: _Locks(holder, workload.lock_writer) for name, (holder, workload) in kured.items()}
+    return {
+        name: replace(locks.get(name, _Locks()), leases=tuple(leases.get(name, ())))
+        for name in {*kured, *leases} - {""}
+    }
 
 
 def _kured_locks(workloads: Iterable[Workload], names: Collection[str]) -> Iterator[LeftLock]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from rollout.model.cluster import Node
+from rollout.model.detection import DEFAULT_SOURCES
 from rollout.model.host import HostFacts, HostObservation, ProbeFailure
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.planning.plan import PlanInputs
@@ -64,11 +65,15 @@ def _fact_changes(planned: PlannedNode, facts: HostFacts) -> Iterator[str]:
         yield f"its host is another machine (machine id {planned.machine_id} then, {facts.machine_id} now)"
     if facts.running_version != planned.running_version:
         yield f"it ran {planned.running_version}, and runs {facts.running_version} now"
-    if facts.update.needs_reboot != planned.staged:
-        yield "an update has been staged since" if not planned.staged else "its staged update is gone"
-    elif planned.staged and facts.update.new_version != planned.staged_version:
-        before, now = (
-            planned.staged_version or "an unknown version",
-            facts.update.new_version or "an unknown version",
-        )
+    detection = facts.detection
+    if detection.needs_reboot != planned.staged:
+        yield "an update has been staged since" if not planned.staged else _gone(planned)
+    elif planned.staged and detection.version != planned.staged_version:
+        before, now = planned.staged_version or "an unknown version", detection.version or "an unknown version"
         yield f"{before} was staged, and {now} is now"
+
+
+def _gone(planned: PlannedNode) -> str:
+    if planned.detected_by in {(), DEFAULT_SOURCES}:
+        return "its staged update is gone"
+    return f"it needs no reboot any more by {', '.join(planned.detected_by)}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from rollout.model.cluster import Node
+from rollout.model.detection import Source
 from rollout.model.host import Host, HostObservation, LoggedInUser, ProbeFailure
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import deferral, is_deferred
@@ -24,7 +25,8 @@ class NodeStatus:
     since it last succeeded, `retry_after` when an unattended rollout tries it again (RFC 3339), empty where at once.
     `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `group` is the
     update group of the host, empty where it is not known, `users` who is logged in there, None where it is not.
-    `under_way` is how far a rollout has come with it: `rebooting, wave 3 of 6`.
+    `detected_by` are the sources that say that it needs a reboot, `detail` is why, in their words. `under_way` is how
+    far a rollout has come with it: `rebooting, wave 3 of 6`.
     """
 
     node: str
@@ -44,6 +46,8 @@ class NodeStatus:
     deferred: str = ""
     group: str = ""
     users: tuple[LoggedInUser, ...] | None = None
+    detected_by: tuple[Source, ...] = ()
+    detail: str = ""
     under_way: str = ""
 
     @property
@@ -86,25 +90,27 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
     node, observation, facts = candidate.node, candidate.observation, candidate.facts
     objection = exclusion(candidate)
     failures = candidate.memory.nodes.get(node.name)
-    staged = facts.update.new_version if facts and facts.update.needs_reboot else ""
+    detection = candidate.detection
     return NodeStatus(
         node=node.name,
         host=host.address if host else "",
         ready=node.is_ready,
         schedulable=not node.unschedulable,
-        needs_reboot=facts is not None and facts.update.needs_reboot,
+        needs_reboot=detection.needs_reboot,
         operation=facts.update.operation.value if facts else "",
         running_version=facts.running_version if facts else "",
-        staged_version=staged,
+        staged_version=detection.version,
         boot_id=facts.boot_id if facts else node.boot_id,
         reason=f"{objection.reason}: {objection.message}" if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,
-        retry_after=resting_until(candidate.memory, node.name, staged, candidate.remembering.now),
+        retry_after=resting_until(candidate.memory, node.name, detection.version, candidate.remembering.now),
         deferred=_deferred(node),
         group=facts.group if facts else "",
         users=facts.users if facts else None,
+        detected_by=detection.by,
+        detail=detection.detail,
     )
 
 

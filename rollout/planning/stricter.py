@@ -18,8 +18,8 @@ T = TypeVar("T")
 def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
     """The rules of `standing`, and those of `today` wherever they allow less; percentages are of so many `nodes`.
 
-    The reboot command is today's: what runs on hosts is this process's own in any case. So are the windows, where it
-    has any.
+    The commands are today's: what runs on hosts is this process's own in any case. So are the windows, where it has
+    any. Of the sources that may ask for a reboot those count that both name.
     """
     excludes = ControlPlaneOrder.EXCLUDE in (standing.control_plane, today.control_plane)
     exclusive = Sharing.EXCLUSIVE in (standing.sharing, today.sharing)
@@ -40,6 +40,8 @@ def stricter(standing: Policy, today: Policy, nodes: int) -> Policy:
         settle_timeout=max(standing.settle_timeout, today.settle_timeout),
         exclude_from_load_balancers=max(standing.exclude_from_load_balancers, today.exclude_from_load_balancers),
         reboot_command=today.reboot_command,
+        detect=tuple(source for source in standing.detect if source in today.detect),
+        detect_command=today.detect_command,
         gates=_gates(standing.gates, today.gates),
         courtesy=_more_courteous(standing.courtesy, today.courtesy),
         pools=tuple(_pool(pool, standing, today, nodes) for pool in standing.pools),

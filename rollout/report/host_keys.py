@@ -4,11 +4,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tabulate import tabulate
-
 from rollout.model.text import counted, or_nothing, printable
+from rollout.report.columns import Column, table_text
 
-_HEADERS = ("NODE", "HOST", "KEY", "FINGERPRINT", "STANDING", "CONFIRMED BY")
+_COLUMNS = (
+    Column("NODE"),
+    Column("HOST", leaves=2),
+    Column("KEY", leaves=1),
+    Column("FINGERPRINT"),
+    Column("STANDING"),
+    Column("CONFIRMED BY", leaves=3),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +31,12 @@ class HostKeyRow:
     error: str
 
 
-def host_keys_text(rows: Sequence[HostKeyRow]) -> str:
-    """A row a host, the keys that others had before, why hosts showed none, and how many there are of each."""
-    table = tabulate(
-        [[or_nothing(printable(cell)) for cell in _cells(row)] for row in rows],
-        headers=_HEADERS,
-        tablefmt="plain",
-        disable_numparse=True,
-    )
+def host_keys_text(rows: Sequence[HostKeyRow], width: int | None = None) -> str:
+    """A row a host, the keys that others had before, why hosts showed none, and how many there are of each.
+
+    `width` in columns, None for no limit.
+    """
+    table = table_text(_COLUMNS, [[or_nothing(printable(cell)) for cell in _cells(row)] for row in rows], width)
     notes = [f"{printable(row.node)}: on file is {', '.join(row.before)}" for row in rows if row.standing == "changed"]
     notes += [printable(row.error) for row in rows if row.error]
     counts = ", ".join(f"{number} {word}" for word, number in Counter(row.standing for row in rows).items())

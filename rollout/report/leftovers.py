@@ -6,10 +6,10 @@ from typing import Annotated, Literal, TypedDict
 from msgspec import Meta
 
 from rollout.execution.rollout.adopt import Adopted
+from rollout.model.fleetlock import zincati_id
 from rollout.model.leftovers import Adoption, Cordon, LeftLock, NodeLeftover, System
 from rollout.model.rivals import Workload
 from rollout.model.text import counted, printable, shortened
-from rollout.model.zincati import zincati_id
 from rollout.report.columns import Column, table_text, wrapped
 
 _COLUMNS = (Column("NODES", wraps=True), Column("LEFT BY"), Column("CORDON"), Column("WHAT", note=True))

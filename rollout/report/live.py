@@ -48,6 +48,7 @@ _OTHER_LINES = 3
 _GAP, _LEAST_DETAIL = 2, 20
 _HELD = "yellow"
 _NARROW = 100
+_LEAST = 60
 _STOPPING = (
     "stopping: no further node is started, those in flight are finished · Ctrl-C again: quit now",
     "stopping after the nodes in flight · Ctrl-C again: quit now",
@@ -159,7 +160,7 @@ class LiveProgress:
                 self._board.held.pop(event.node, None)
             text = self._take(event)
         if text is not None:
-            self._console.print(text, soft_wrap=True)
+            self._console.print(text)
 
     def _take(self, event: StepEvent) -> Text | None:
         match event:
@@ -206,17 +207,16 @@ class LiveProgress:
         rest = f"and {len(left)} more" if left else ""
         widths = (1, max(len(rest), *(len(row.node) for row in shown)) if shown else 0, max(map(len, Phase)), 6)
         for style, width in zip(("", "bold", "", ""), widths, strict=True):
-            table.add_column(
-                style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, self._console.width // 3)
-            )
+            most = self._console.width // (3 if self._console.width >= _LEAST else 6)
+            table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, most), max_width=most)
         # a line that is wider than what is left would not be shortened, but cut, and the other columns with it
         left_over = self._console.width - sum(widths) - _GAP * len(widths)
-        most = left_over if left_over >= _LEAST_DETAIL else None
-        table.add_column(style="dim", no_wrap=True, overflow="ellipsis", max_width=most)
+        whole = left_over >= _LEAST_DETAIL
+        table.add_column(style="dim", no_wrap=whole, overflow="ellipsis", max_width=left_over if whole else None)
         for row in shown:
             self._add(table, row)
         if left:
-            table.add_row("", rest, "", "", Text(phases(left), style="dim"))
+            table.add_row("", rest, "", "", _in_a_line(phases(left), "dim"))
         return table
 
     def _add(self, table: Table, row: InFlight) -> None:
@@ -225,7 +225,7 @@ class LiveProgress:
             printable(row.node),
             Text(row.phase, style=_STYLES[row.phase]),
             Text(elapsed(self._monotonic() - row.started), style="dim"),
-            Text(printable(row.detail)),
+            _in_a_line(printable(row.detail)),
         )
         for line in self._held(row.node):
             table.add_row("", "", "", "", line)
@@ -251,7 +251,7 @@ class LiveProgress:
                 (sentences.blocked(hold.event, waited), *sentences.blocked_briefly(hold.event, waited)), _HELD
             )
         if len(held) > _MOST_HELD:
-            yield Text(f"and {len(held) - _MOST_HELD} more are held back", style=_HELD)
+            yield _in_a_line(f"and {len(held) - _MOST_HELD} more are held back", _HELD)
 
     def _total(self) -> Table:
         board, state = self._board, self._board.state
@@ -276,6 +276,10 @@ class LiveProgress:
     def _waves(self) -> Sequence[str]:
         wave = printable(self._board.wave)
         return (wave, wave.partition(":")[0], wave.partition(",")[0])
+
+
+def _in_a_line(text: str, style: str = "") -> Text:
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _against(took: float, estimate: float) -> str:

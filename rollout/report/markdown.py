@@ -26,16 +26,17 @@ def _parts(plan: RolloutPlan, zones: Mapping[str, str]) -> Iterator[str]:
     yield "## Rollout plan"
     yield "\n\n".join(plan_sum(plan).splitlines())
     if plan.waves:
-        yield _table(*wave_rows(plan, zones))
+        yield table(*wave_rows(plan, zones))
     for heading, sentences in lists_of_findings(plan.blockers, plan.warnings):
         yield f"**{heading}**"
-        yield "\n".join(f"- {_code(sentence)}" for sentence in sentences)
+        yield "\n".join(f"- {code(sentence)}" for sentence in sentences)
     if plan.excluded:
-        yield _table(*left_out_rows(plan))
-    yield f"Plan {_code(plan.plan_id)} for {_code(plan.cluster.server)}, made {_code(plan.created_at)}"
+        yield table(*left_out_rows(plan))
+    yield f"Plan {code(plan.plan_id)} for {code(plan.cluster.server)}, made {code(plan.created_at)}"
 
 
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose cells are spans of code."""
     cells = [[_cell(text) for text in row] for row in rows]
     return tabulate(
         cells, headers=[heading.capitalize() for heading in headers], tablefmt="github", disable_numparse=True
@@ -44,10 +45,10 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _cell(text: str) -> str:
     """A table's own sign ends a cell even within code, unless it is escaped."""
-    return _code(", ".join(text.splitlines())).replace("|", r"\|")
+    return code(", ".join(text.splitlines())).replace("|", r"\|")
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """A span of code; longer marks than any within enclose it, and spaces keep those at its ends from theirs."""
     line = printable(text).strip()
     if line in ("", NOTHING):

@@ -5,6 +5,7 @@ from dataclasses import fields
 from datetime import datetime
 
 from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.detection import DEFAULT_SOURCES
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import Policy
 from rollout.model.text import elapsed, printable
@@ -17,20 +18,20 @@ _LABEL = 10
 
 def rules_text(policy: Policy, now: datetime, *, width: int | None = None) -> str:
     """A line a kind of rule; none for kinds that the operator left alone, but for limits and the reboot."""
-    lines = [
-        _line("limits", _limits(policy)),
-        *(_line("pool", text) for text in _pools(policy)),
-        *(_line("window", text) for text in _windows(policy.gates.windows, now)),
-        *(_line("gate", text) for text in _gates(policy.gates)),
-        *(_line("courtesy", text) for text in _courtesy(policy.courtesy)),
-        _line("reboot", _reboot(policy)),
-        *(_line("! weaker", printable(text)) for text in _weakened(policy)),
-    ]
+    lines = (f"  {label:{_LABEL}}{text}" for label, text in rules(policy, now))
     return "\n".join(("Rules:", *(wrapped(line, width, hang=_LABEL + 2) for line in lines)))
 
 
-def _line(label: str, text: str) -> str:
-    return f"  {label:{_LABEL}}{text}"
+def rules(policy: Policy, now: datetime) -> Iterator[tuple[str, str]]:
+    """The same as pairs: which kind of rule, and what it says."""
+    yield "limits", _limits(policy)
+    yield from (("pool", text) for text in _pools(policy))
+    yield from (("window", text) for text in _windows(policy.gates.windows, now))
+    yield from (("gate", text) for text in _gates(policy.gates))
+    yield from (("needed by", text) for text in _sources(policy))
+    yield from (("courtesy", text) for text in _courtesy(policy.courtesy))
+    yield "reboot", _reboot(policy)
+    yield from (("! weaker", printable(text)) for text in _weakened(policy))
 
 
 def _limits(policy: Policy) -> str:
@@ -87,6 +88,13 @@ def _gates(gates: GatePolicy) -> Iterator[str]:
             yield f"before the {when}: {printable(', '.join(names))}, {gates.hooks.timeout} at most"
     if gates.blocking_pods:
         yield f"no pod of {printable('; '.join(gates.blocking_pods))} on the node"
+
+
+def _sources(policy: Policy) -> Iterator[str]:
+    """What may ask for a reboot, where the operator has chosen that."""
+    if policy.detect != DEFAULT_SOURCES:
+        digest = f" (digest {printable(policy.detect_command[:12])})" if policy.detect_command else ""
+        yield f"{', '.join(policy.detect) or 'nothing'}{digest}"
 
 
 def _courtesy(courtesy: CourtesyPolicy) -> Iterator[str]:

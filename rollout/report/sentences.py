@@ -86,6 +86,7 @@ def blocked_briefly(event: PodBlocked, waited: float) -> Sequence[str]:
         f"{pod} is held back by {budget} · {left}",
         f"{name} held by {budget} · {left}",
         f"held by {budget} · {left}",
+        f"{budget} · {left}",
         left,
     )
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
+from rollout.model.detection import Source
 from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, Wave, kind_of
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
@@ -122,13 +123,16 @@ def _worth_telling(status: NodeStatus) -> str:
     )
     if status.reason and not status.reason.startswith(known):
         return status.reason
-    return f"{ExclusionReason.DEFERRED}: {status.deferred}" if status.deferred else ""
+    if status.deferred:
+        return f"{ExclusionReason.DEFERRED}: {status.deferred}"
+    # update_engine's stands in the columns
+    return status.detail if set(status.detected_by) - {Source.UPDATE_ENGINE} else ""
 
 
 def _status_version(status: NodeStatus) -> str:
     if not status.needs_reboot:
         return or_nothing(status.running_version)
-    return version_step(status.running_version, status.staged_version)
+    return version_step(status.running_version, status.staged_version, status.detected_by)
 
 
 def _yes(value: bool) -> str:  # noqa: FBT001 - it is a formatter of booleans
@@ -231,7 +235,7 @@ def _names(wave: Wave) -> str:
 def _planned_version(node: PlannedNode) -> str:
     if not node.staged:
         return f"{or_nothing(node.running_version)} (reboot only)"
-    return version_step(node.running_version, node.staged_version)
+    return version_step(node.running_version, node.staged_version, node.detected_by)
 
 
 def _distinct(values: Iterable[str]) -> Iterable[str]:
@@ -297,6 +301,11 @@ def saved_note(path: str, *, blocked: bool = False) -> str:
     if blocked:
         return f"Saved to {printable(path)}. Apply refuses it while it is blocked."
     return f"Saved to {printable(path)}. To run exactly this: rollout apply {printable(path)}"
+
+
+def page_note(path: str) -> str:
+    """What a plan's page is for."""
+    return f"Written to {printable(path)}, for people. To run exactly this plan, save it: --out FILE of another ending."
 
 
 UNSAVED_NOTE = (

@@ -96,7 +96,7 @@ def _head(history: RunHistory) -> list[tuple[str, str]]:
     begun = _written(history.started_at, "%a %Y-%m-%d %H:%M:%S %Z")
     rows = [
         ("  begun", f"{begun} by {or_nothing(history.by)}{program}"),
-        ("  rules", _rules(history.policy)),
+        ("  rules", changed_rules(history.policy)),
         ("  nodes", _nodes(history)),
     ]
     moves = moves_text(Moves(history.pods_to_move, history.evictions, history.moved_twice))
@@ -114,17 +114,18 @@ def _nodes(history: RunHistory) -> str:
     return ", ".join(parts) + (f"; left out: {tallied(history.left_out)}" if history.left_out else "")
 
 
-def _rules(policy: Record | None) -> str:
+def changed_rules(policy: Record | None) -> str:
     """The rules that are not all defaults, by the names of the policy's fields."""
-    usual = dict(_flat(policy_document(Policy())))
-    changed = [f"{name} {value}" for name, value in _flat(policy or {}) if usual.get(name) != value]
+    usual = dict(flat_rules(policy_document(Policy())))
+    changed = [f"{name} {value}" for name, value in flat_rules(policy or {}) if usual.get(name) != value]
     return printable(", ".join(changed)) or "all defaults"
 
 
-def _flat(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+def flat_rules(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+    """Names, those within others after a point, and values."""
     for name, value in rules.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{before}{name}.")
+            yield from flat_rules(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", _said(value)
 

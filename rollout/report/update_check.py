@@ -168,7 +168,7 @@ class CheckBars:
         """Take the bar away."""
         if result.node in self._tasks:
             self._bars.remove_task(self._tasks.pop(result.node))
-        self._console.print(result_text(result), soft_wrap=True)
+        self._console.print(result_text(result))
 
 
 def _done(status: UpdateStatus) -> float:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from rollout.errors import InputError
 from rollout.model.text import excerpt
 from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.connections import IDLE_SECONDS, Connections
+from rollout.server.renewal import follow
 from rollout.server.requests import HEADER, Ask, check_request, read_ask
 from rollout.server.settings import Tally
 
@@ -190,21 +191,31 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
             site = web.TCPSite(runner, listening.host or None, listening.port, ssl_context=tls)
             await _started(site, listening)
             ready(_url(runner, secure=tls is not None))
-            async with _watched(front.connections, runner):
+            async with _beside(*_tasks(front.connections, runner, listening, tls)):
                 await _asked_to_end()
             front.stopping = True
         finally:
             await runner.cleanup()
 
 
-@asynccontextmanager
-async def _watched(connections: Connections, runner: web.AppRunner) -> AsyncIterator[None]:
+def _tasks(
+    connections: Connections, runner: web.AppRunner, listening: Listening, tls: ssl.SSLContext | None
+) -> Iterator[Coroutine[object, object, None]]:
+    """What goes on beside the answers."""
     assert runner.server is not None  # noqa: S101 - it is set up
-    watching = asyncio.create_task(connections.watch(runner.server))
+    yield connections.watch(runner.server)
+    if tls is not None and listening.certificate is not None:
+        yield follow((listening.certificate, listening.key), tls, listening.tls)
+
+
+@asynccontextmanager
+async def _beside(*work: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         yield
     finally:
-        watching.cancel()
+        for task in tasks:
+            task.cancel()
 
 
 async def _started(site: web.TCPSite, listening: Listening) -> None:

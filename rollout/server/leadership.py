@@ -17,8 +17,9 @@ _PAUSE = 0.25
 class Leadership:
     """What is known of the Lease. `lock` is this server's own while it holds it. For many threads at once."""
 
-    def __init__(self, api: ClusterApi, clock: Clock, namespace: str) -> None:
+    def __init__(self, api: ClusterApi, clock: Clock, namespace: str, holder: str) -> None:
         self._api = api
+        self._holder = holder
         self._clock = clock
         self._namespace = namespace
         self._watch = LeaseWatch(clock)
@@ -50,11 +51,15 @@ class Leadership:
         return f"{self._seen.holder}, for the rollout {self._seen.run or 'unknown'}"
 
     def check(self) -> None:
-        """Return while a server, this one or another that was seen to renew it, holds the Lease; else `FencedError`."""
-        if (lock := self.lock) is not None:
+        """Return while a server, this one or another that was seen to renew it, holds the Lease; else `FencedError`.
+
+        It is read anew: what was taken by force a moment ago is still ours by the clock.
+        """
+        self.look(age=0.0)
+        lock, is_own = self.lock, self._seen.holder == self._holder
+        if lock is not None and is_own:
             lock.check()
-            return
-        if not (self._sees_it_renewed() and is_fleetlock_run(self._seen.run)):
+        if not is_fleetlock_run(self._seen.run) or not ((lock is not None and is_own) or self._sees_it_renewed()):
             raise FencedError("no FleetLock server is known to hold the Lease")
 
     def _sees_it_renewed(self) -> bool:

@@ -95,7 +95,7 @@ class Machines:
                     if not is_passing(error):
                         self._cluster.notice(error)
                     stop.wait(_AGAIN)
-            before: Mapping[str, Node] = {}
+            before = self.nodes if self._view is not None else {}
             while not stop.wait(_AGAIN):
                 now = self.nodes
                 if moved := unasked(before, now):

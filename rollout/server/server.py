@@ -65,7 +65,7 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
     """A server that works until this is left; then the Lease is given back, and every node is left as it stands."""
     stop, outage = StopRequest(), Once(world.notice)
     book = SlotBook(world.api.within(_PATIENCE), world.clock, settings.namespace)
-    leadership = Leadership(world.api.within(_PATIENCE), world.clock, settings.namespace)
+    leadership = Leadership(world.api.within(_PATIENCE), world.clock, settings.namespace, settings.holder)
     cluster = PatientApi(world.api, world.clock, outage.hear, settings.api_patience)
     machines = Machines(cluster, Unasked(world, book).note)
     worker = Worker(settings, world, book, leadership, stop)

@@ -15,6 +15,7 @@ from rollout.errors import ApiError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.courtesy import delay_reboot, report_replaced
 from rollout.execution.node.failures import GivenUpError, NodeFailure
 from rollout.execution.node.last_look import RefilledError, last_look, look_again
 from rollout.execution.node.marking import claim, give_back, mark_phase
@@ -79,7 +80,8 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     check_node(context, context.cluster.ask(lambda api: read_node(api, context.name)))
     context.gates.before_node(context)
-    claim(context.task, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
+    before = claim(context.task, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
+    report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, marked=True).to(Phase.CORDONED)
 
 
@@ -87,6 +89,8 @@ def _empty(context: NodeContext, progress: Progress) -> Progress:
     """Drained is what may be granted: so the whole last look comes before that is written."""
     for attempt in range(_MOST_DRAINS):
         drain(context.drain)
+        if not (attempt or progress.drains):
+            delay_reboot(context)
         try:
             last_look(context.drain)
         except RefilledError:
@@ -195,7 +199,8 @@ def _finish(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     context.gates.after_reboot(context, progress.boot)
     if progress.version == context.planned.running_version:
         context.report.notice(f"{context.name} runs {progress.version} as before: no update has taken")
-    give_back(context.task, Outcome.SUCCEEDED, progress.version)
+    before = give_back(context.task, Outcome.SUCCEEDED, progress.version)
+    report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
     return progress.to(Phase.DONE)
 
 

@@ -161,9 +161,9 @@ class TurnRunner:
         terms = Terms(plan.plan_id, self._settings.namespace, limit, plan.policy.include_held)
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
-        entry = plan.nodes[0]
+        entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
         context = NodeContext(
-            NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, world.clock.monotonic()),
+            NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
             NodeHost(Host(entry.name, ""), entry, NoShell(), world.clock),
             pools_of(plan.policy).rules(entry.pool),
             PolicyGates(around, world.gates),

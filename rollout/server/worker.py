@@ -114,14 +114,16 @@ class Worker:
         )
         report = Reporter(Observers(()), self._world.clock)
         lock = LeaseLock(self._world.api, self._world.clock, terms, OutageNotice(report), stop=self._stop)
+        tenure = StopRequest()
         with suppress(BlockedError), lock:
             self._leadership.lock = lock
             try:
-                self._lead(lock)
+                self._lead(lock, tenure)
             finally:
+                tenure.request()
                 self._leadership.lock = None
 
-    def _lead(self, lock: LeaseLock) -> None:
+    def _lead(self, lock: LeaseLock, tenure: StopRequest) -> None:
         """Work on every slot while the Lease is ours; leave all as it is where it is not, or this server ends."""
         while not self._stop.requested and (self._open() or self._turns):
             with suppress(ApiError):
@@ -134,16 +136,17 @@ class Worker:
                 break
             for slot in self._open():
                 if slot.run not in self._turns and slot.run not in self._resting():
-                    self._begin(slot, lock)
+                    self._begin(slot, lock, tenure)
             self._pause(_TICK)
+        tenure.request()
         leaving = Deadline(self._world.clock, _LEAVING)
         for running in self._turns.values():
             running.thread.join(leaving.remaining)
         self._turns.clear()
 
-    def _begin(self, slot: Slot, lock: LeaseLock) -> None:
+    def _begin(self, slot: Slot, lock: LeaseLock, tenure: StopRequest) -> None:
         stop = StopRequest(revert=True)
-        guard = _TurnGuard(lock, self._stop, lambda: self._slot_of(slot.run) is not None)
+        guard = _TurnGuard(lock, (self._stop, tenure), lambda: self._slot_of(slot.run) is not None)
         thread = threading.Thread(target=self._turn, args=(slot, guard, stop), name=f"turn-{slot.node}", daemon=True)
         self._turns[slot.run] = _Running(thread, stop)
         thread.start()
@@ -200,16 +203,19 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class _TurnGuard:
-    """A turn may act while the Lease is ours, this server is not about to end, and its slot is there."""
+    """A turn may act while the Lease is ours, its slot is there, and neither this server ends nor its time in charge.
+
+    A lock that was given back says nothing of that: a turn that outlives it is told here.
+    """
 
     lock: LeaseLock
-    stop: StopRequest
+    ends: tuple[StopRequest, ...]
     has_slot: Callable[[], bool]
 
     def check(self) -> None:
         """Return while it may; `FencedError` where it may not."""
-        if self.stop.requested:
-            raise FencedError("this server ends: another goes on with the node")
+        if any(end.requested for end in self.ends):
+            raise FencedError("this server is not in charge any more: whoever is goes on with the node")
         if not self.has_slot():
             raise FencedError("its slot was freed: the node is left as it is")
         self.lock.check()

@@ -67,9 +67,9 @@ def test_each_answer_is_logged_with_its_time(
         shell = logged_shell(ParamikoShell(known_hosts=server.known_hosts(key_file.parent), key_file=key_file))
         dict(shell.run_on_all(hosts, "hello", timeout=60, concurrency=8))
     assert "7 hosts are asked by 3 processes" in caplog.messages
-    lines = [line for line in caplog.messages if ": status 0, " in line]
+    lines = [line for line in caplog.messages if ": status 3, " in line]
     assert {line.partition(" ")[0] for line in lines} == set(hosts)
-    assert re.search(r"7 hosts, 8 at once, in \d+\.\d\ds, last worker-\d$", caplog.messages[-1])
+    assert re.search(r"7 hosts, 7 at once, in \d+\.\d\ds, last worker-\d$", caplog.messages[-1])
 
 
 def test_how_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,6 +176,46 @@ def test_what_fluos_and_kureds_dashboards_read_is_there(lab: Lab, tmp_path: Path
     assert of_kured(metadata(lab, "annotations")) == {"most-recent-reboot-needed"}
 
 
+@pytest.mark.parametrize("way_out", ["abort", "stop"])
+def test_nodes_that_wait_are_told_of_too_and_no_more_once_nothing_comes_of_it(
+    lab: Lab, rollout: Rollout, tmp_path: Path, way_out: str
+) -> None:
+    before = everything(lab)
+    flags = ("--yes", "-o", "json", "--drain-delay", "1h", *BOTH)
+    process = command(lab, tmp_path, "apply", *flags)
+    heard(process, "before its drain")
+    told = everything(lab)
+    assert {of_fluo(labels).get("reboot-needed") for labels, _annotations in told.values()} == {"true"}
+    assert {of_fluo(said)["status"] for _labels, said in told.values()} == {"UPDATE_STATUS_UPDATED_NEED_REBOOT"}
+    marks = [of_kured(said) for _labels, said in told.values()]
+    assert sorted(map(len, marks)) == [1, 1, 2]
+    assert all("most-recent-reboot-needed" in marked for marked in marks)
+    if way_out == "abort":
+        process.kill()
+        process.communicate()
+        assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
+    else:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert everything(lab) == before
+    assert lab.scoreboard().annotations_left == {}
+
+
+def everything(lab: Lab) -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+    """Labels and annotations of every node, but for what the last rollout leaves."""
+    return {
+        node["metadata"]["name"]: (
+            dict(node["metadata"].get("labels") or {}),
+            {
+                name: value
+                for name, value in (node["metadata"].get("annotations") or {}).items()
+                if not name.endswith("/last-result")
+            },
+        )
+        for node in lab.store.items(NODES)
+    }
+
+
 def test_what_we_write_is_no_rival_of_ours_and_what_kured_writes_is(lab: Lab, rollout: Rollout) -> None:
     assert rollout(lab, "apply", *ALONE, *BOTH).code == 0
     again = rollout(lab, "apply", *ALONE, *BOTH, "--reboot-idle")
@@ -207,17 +247,3 @@ def test_what_cannot_be_is_a_usage_error(lab: Lab, rollout: Rollout, flags: tupl
     ended = rollout(lab, "plan", *flags)
     assert ended.code == 64, ended.stdout
     assert complaint in " ".join(ended.stderr.split())
-
-
-def test_names_that_the_rules_do_not_have_are_not_obeyed(lab: Lab, rollout: Rollout, tmp_path: Path) -> None:
-    """A kubelet may write its Node's annotations, and must not choose its labels by them."""
-    process = command(lab, tmp_path, "apply", *ALONE, *WAITING)
-    heard(process, "before its reboot")
-    process.kill()
-    process.communicate()
-    write(lab, "labels", tenant="a")
-    forged = {"labels": {"tenant": ["a", "b"], "role": ["", "admin"]}, "annotations": {}}
-    write(lab, "annotations", **{"node-rollout.dev/replaced": json.dumps(forged)})
-    assert rollout(lab, "abort", "--yes", "--force-unlock", run_of(lab)).code == 0
-    left = metadata(lab, "labels")
-    assert (left["tenant"], "role" in left) == ("a", False)

@@ -20,6 +20,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.rollout.execute import execute
 from rollout.execution.rollout.ports import Ports
+from rollout.gather.hosts.probe_command import USUAL_PROBE
 from rollout.lab.lab import Lab
 from rollout.model.gates import GatePolicy
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
@@ -82,7 +83,7 @@ def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
         *(ssh, PlaybookOptions(), RebootOptions(), LeaseOptions(), LockOptions(), StopOptions(), JournalOptions()),
         NotifyOptions(),
     )
-    gathered = gather(cluster, intent.selection, ssh, process.lease.lease_namespace)
+    gathered = gather(cluster, intent.selection, ssh, process.lease.lease_namespace, USUAL_PROBE)
     run = planned_run(intent, gathered, process, GatePorts(), quiet=True)
     ports = Ports(run.connections.api, run.connections.shell, system_clock(), notices)
     return execute(run.plan, run.hosts, ports, run.options, stop)

@@ -167,6 +167,7 @@ def main(hosts: int, rounds: int, seed_asks: int) -> None:
         asking = Hosts(port, [node["status"]["nodeInfo"]["machineID"] for node in reversed(nodes)])
         server = fleetlock(lab, port)
         try:
+            rest = measured(lab, server.pid, 1, lambda: time.sleep(IDLE_SECONDS))
             asking.await_grant(asking.ids[0])
             idle = measured(lab, server.pid, 1, lambda: time.sleep(IDLE_SECONDS))
             ours = measured(lab, server.pid, rounds * (hosts - 1), lambda: asking.all_ask(rounds))
@@ -174,20 +175,18 @@ def main(hosts: int, rounds: int, seed_asks: int) -> None:
             server.terminate()
             server.wait()
         seed = seed_cost(lab, asking.ids[:seed_asks])
-    report(hosts, idle, ours, seed)
+    report(hosts, (rest, idle), ours, seed)
 
 
-def report(hosts: int, idle: Cost, ours: Cost, seed: Cost) -> None:
+def report(hosts: int, standing: tuple[Cost, Cost], ours: Cost, seed: Cost) -> None:
     print(ours.line("fleetlock"))
     print(seed.line("seed's way"))
     print(f"ratio: {seed.cpu / seed.asks / (ours.cpu / ours.asks):.0f} times the CPU an ask")
-    standing = idle.cpu / IDLE_SECONDS * 100
-    period = ours.cpu / ours.asks * hosts / PERIOD * 100
-    print(f"{hosts} hosts every five minutes: {period:.2f} % of a core for asks, {standing:.2f} % at rest, ", end="")
-    print(
-        f"{idle.requests.total() / IDLE_SECONDS * 60:.1f} requests a minute at rest ({dict(idle.requests)}); ", end=""
-    )
-    print(f"the seed's way: {seed.cpu / seed.asks * hosts / PERIOD * 100:.1f} % for asks")
+    for name, cost in zip(("without a slot held", "with one"), standing, strict=True):
+        share, asked = cost.cpu / IDLE_SECONDS * 100, cost.requests.total() / IDLE_SECONDS * 60
+        print(f"at rest, {name}: {share:.2f} % of a core, {asked:.0f} requests a minute ({dict(cost.requests)})")
+    shares = [cost.cpu / cost.asks * hosts / PERIOD * 100 for cost in (ours, seed)]
+    print(f"{hosts} hosts every five minutes: {shares[0]:.2f} % of a core for asks; the seed's way: {shares[1]:.1f} %")
 
 
 if __name__ == "__main__":

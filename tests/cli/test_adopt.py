@@ -15,7 +15,7 @@ import pytest
 
 from rollout.errors import ExitCode
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, DEPLOYMENTS, LEASES, NODES, Resource
+from rollout.lab.api.resources import CONFIGMAPS, DAEMONSETS, DEPLOYMENTS, LEASES, NODES, Resource
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
@@ -307,6 +307,27 @@ def test_a_failed_node_of_ours_that_is_not_ready_stays_as_it_is(start_lab: Start
     assert "not Ready" in ended.stdout
     assert "Nothing of this may be cleaned now" in ended.stdout
     assert cordoned(lab) == {"worker-1"}
+
+
+def test_a_node_that_a_rollout_failed_on_and_that_came_back_is_given_back_with_its_record(
+    start_lab: StartLab, adopting: Adopt, home: Path
+) -> None:
+    lab = start_lab("slow-return", nodes=4, speed=60)
+    limits = ("--node", "worker-2", "--reboot-timeout", "1s", "--exclude-from-load-balancers", "1s")
+    failed = end_of(start(home, lab.environment, ("apply", "--yes", "-o", "json", *limits)))
+    assert failed.code == ExitCode.PARTIAL, failed.stderr
+    excluded = "node.kubernetes.io/exclude-from-external-load-balancers"
+    assert "worker-2" in cordoned(lab)
+    assert excluded in node(lab, "worker-2")["metadata"]["labels"]
+    wait_until(lambda: lab.scoreboard().reboots["worker-2"] == 1 and is_ready(lab, "worker-2"))
+    ended = adopting(lab, "--yes", "-o", "json")
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert document(ended)["uncordoned"] == ["worker-2"]
+    assert marks(lab) == {"worker-2": {"node-rollout.dev/last-result"}}
+    assert excluded not in node(lab, "worker-2")["metadata"]["labels"]
+    assert "node-rollout" not in objects(lab, CONFIGMAPS)
+    again = end_of(start(home, lab.environment, ("resume", "--yes")))
+    assert "Nothing" in again.stdout
 
 
 def is_ready(lab: Lab, name: str) -> bool:

@@ -14,6 +14,7 @@ OWN_VARIABLES = {
     ("check-update", "--wait"): "ROLLOUT_CHECK_UPDATE_WAIT",
     # nodes that are chosen for all commands are not all to be forgiven
     ("release", "--node"): "ROLLOUT_RELEASE_NODE",
+    ("report", "--format"): "ROLLOUT_REPORT_FORMAT",
 }
 # commands that take no settings: what they start, or print, is no cluster of the operator's
 WITHOUT_SETTINGS = ("demo", "lab up", "metrics rules", "version")

@@ -1,14 +1,17 @@
 """`rollout doctor` on clusters that lack one thing or another."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from rollout.adapters.kube.api import connect
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import apply_rights
+from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DEPLOYMENTS
 from rollout.lab.hostplan import scale
@@ -156,6 +159,31 @@ def test_a_coordinator_in_the_cluster_fails_with_the_way_to_pause_it(start_lab: 
     assert found["check"] == "rival"
     assert found["subject"].endswith("reboot-coordinator/flatcar-linux-update-operator")
     assert "--replicas=0" in found["fix"]
+
+
+def test_every_other_coordinator_and_its_marks_are_seen_by_doctor_and_plan(
+    start_lab: StartLab, command: Command
+) -> None:
+    lab = start_lab("default", nodes=6)
+    for name in ("reboot-manager", "reboot-controller", "fleetlock"):
+        lab.call(partial(lab.store.create, DEPLOYMENTS, with_defaults(DEPLOYMENTS, deployment(name))))
+    api = connect(lab.kubeconfig, None)
+    api.patch(node_path("worker-1"), {"metadata": {"annotations": {"rebootmanager/status": "Rebooting"}}})
+    api.patch(node_path("worker-2"), {"metadata": {"annotations": {"reboot-agent.v1.demo.local/reboot": ""}}})
+    planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)
+    rivals = {blocker["object"].rpartition("/")[2]: blocker["message"] for blocker in planned["blockers"]}
+    assert set(rivals) == {"reboot-manager", "reboot-controller", "fleetlock"}
+    assert all("--ignore-rival" in message for message in rivals.values())
+    left = {entry["node"]: (entry["reason"], entry["message"]) for entry in planned["excluded"]}
+    assert {node: reason for node, (reason, _) in left.items()} == {"worker-1": "rival", "worker-2": "rival"}
+    assert all("rollout adopt" in message for _, message in left.values())
+    _, checks = findings(command, lab)
+    failed = {check["subject"] for check in checks if (check["check"], check["verdict"]) == ("rival", "fail")}
+    assert {"worker-1", "worker-2"} < failed
+    assert len(failed) == 5
+    assert command("apply", "--yes", lab=lab).code == ExitCode.BLOCKED
+    ignored = ("--ignore-rival", "krm", "--ignore-rival", "cro", "--ignore-rival", "fleetlock")
+    assert json.loads(command("plan", "-o", "json", *ignored, lab=lab).stdout)["summary"]["nodes"] == 6
 
 
 def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command, home: Path) -> None:

@@ -16,7 +16,7 @@ from tests.docs import reference
 # Commands of so many options that `--help` shows but the first of them.
 LONG = ("status", "plan", "apply")
 CLIENTS = (
-    *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client"),
+    *("kubernetes", "paramiko", "cryptography", "rich", "pydantic", "urllib3", "prometheus_client", "jinja2"),
     *("ansible", "ansible_runner", "aiohttp", "asyncssh", "jsonpatch"),
 )
 

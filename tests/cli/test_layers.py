@@ -11,6 +11,7 @@ import typer
 from rollout.cli.commands.check_update import CheckOptions
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.courtesy import CourtesyOptions
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.flattening import flattened
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
 from rollout.cli.options.general import GeneralOptions, OutputFormat
@@ -33,6 +34,7 @@ Groups = tuple[
     GateOptions,
     LocalGateOptions,
     RebootOptions,
+    DetectCommandOptions,
     CheckOptions,
     PlaybookOptions,
     CourtesyOptions,
@@ -114,6 +116,13 @@ SAMPLES = [
     sample("ignore-rival", "kured fluo cluo", (["kured"], ["fluo"], ["cluo"])),
     word("gate-command"),
     word("reboot-command"),
+    word("detect-command"),
+    sample(
+        "detect",
+        "annotation annotation,command update-engine,rpm-ostree",
+        (["annotation"], ["annotation,command"], ["update-engine", "rpm-ostree"]),
+        '["update-engine", "rpm-ostree"]',
+    ),
     word("wall-message"),
     stretch("drain-delay"),
     stretch("reboot-delay"),
@@ -175,10 +184,11 @@ def parse(*arguments: str) -> Groups:
         gates: GateOptions,
         local: LocalGateOptions,
         reboot: RebootOptions,
+        detect_command: DetectCommandOptions,
         check: CheckOptions,
         playbooks: PlaybookOptions,
     ) -> None:
-        own = (policy, ssh, lease, general, gates, local, reboot, check, playbooks, policy.courtesy)
+        own = (policy, ssh, lease, general, gates, local, reboot, detect_command, check, playbooks, policy.courtesy)
         got.append((cluster, selection, *own))
 
     app.command()(flattened(probe))
@@ -210,7 +220,7 @@ def settings(text: str) -> Path:
 def test_every_option_is_in_the_table() -> None:
     groups = (
         *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions, CourtesyOptions),
-        *(SshOptions, PlaybookOptions, RebootOptions, CheckOptions, LeaseOptions, GeneralOptions),
+        *(SshOptions, PlaybookOptions, RebootOptions, DetectCommandOptions, CheckOptions, LeaseOptions, GeneralOptions),
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
     every.remove("courtesy")  # a group itself

@@ -334,5 +334,16 @@ def test_a_chart_is_installed_with_other_values(command: Command, known_hosts: P
     )
 
 
+def test_a_chart_with_other_settings_has_other_pods(command: Command, home: Path) -> None:
+    arguments = ("manifests", "fleetlock", *IMAGE)
+    assert command(*arguments, "--format", "helm", "--out", "chart").code == ExitCode.OK
+    (home / "cluster.toml").write_text("[fleetlock]\nslots = 3\n")
+    others = ("--set-file", f"settings={home / 'cluster.toml'}", "--namespace", "node-rollout")
+    made = {item["kind"]: item for item in yaml.safe_load_all(helm("template", "x", str(home / "chart"), *others))}
+    expected = printed(command(*arguments, "--config", "cluster.toml"))
+    assert made["ConfigMap"]["data"] == expected["ConfigMap"]["data"]
+    assert made["Deployment"]["spec"] == expected["Deployment"]["spec"]
+
+
 def _written(document: dict[str, Any]) -> str:
     return json.dumps(document, sort_keys=True)

@@ -37,13 +37,13 @@ _REASONS = {
     ExclusionReason.CORDONED: "an operator cordoned it; `--include-cordoned` reboots it too and leaves it cordoned",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
     ExclusionReason.PAUSED: "`rollout pause`, or an annotation: ours, or a reboot coordinator's `reboot-paused`",
-    ExclusionReason.NO_UPDATE: "nothing is staged; `--reboot-idle` reboots it anyway",
+    ExclusionReason.NO_UPDATE: "no source of `--detect` asks for a reboot; `--reboot-idle` reboots it anyway",
     ExclusionReason.UNREACHABLE: "its host did not answer over SSH, or is not known",
     ExclusionReason.WRONG_HOST: "the host that answers is another machine than the Node's, or stands behind two Nodes",
-    ExclusionReason.UNKNOWN_STATUS: "its host answered, but not what update_engine is doing; or its Node does not "
-    "report this boot of it",
+    ExclusionReason.UNKNOWN_STATUS: "its host answered, but not whether it needs a reboot; or its Node does not report "
+    "this boot of it",
     ExclusionReason.NO_SUDO: "the SSH user may not run `sudo -n systemctl reboot` there",
-    ExclusionReason.INHIBITED: "a systemd inhibitor blocks its host's shutdown",
+    ExclusionReason.INHIBITED: "a systemd inhibitor blocks its host's shutdown, or its staged deployment is locked",
     ExclusionReason.SHUTDOWN_PENDING: "a shutdown of its host is already scheduled",
     ExclusionReason.EXCLUDED: "`--exclude` or `--control-plane exclude` leaves it out",
     ExclusionReason.RIVAL: "another reboot coordinator holds it",
@@ -84,7 +84,8 @@ _OUTCOMES = {
     Outcome.NOT_REBOOTED: "the host kept running its old boot; it is given back",
     Outcome.NOT_BACK: "the host did not come back in time; it stays cordoned",
     Outcome.NOT_READY: "the host is back, its node is not Ready; it stays cordoned",
-    Outcome.ROLLED_BACK: "the host came back on the old version; it works, and is given back",
+    Outcome.ROLLED_BACK: "the host came back on the old version, or another source of `--detect` still asks "
+    "for a reboot; it works, and is given back",
     Outcome.CHECK_FAILED: "its checks did not pass in time: given back before its reboot, left cordoned after it",
     Outcome.FENCED: "the lock was lost: nothing further was done to it",
     Outcome.STRANDED: "started before an interruption; its host is not known now, or its marks are not understood",

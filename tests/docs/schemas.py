@@ -35,6 +35,7 @@ from rollout.report.history import RunHistory
 from rollout.report.host_keys import HostKeyRow
 from rollout.report.leftovers import AdoptReport
 from rollout.report.line_types import JournalLine, RunLine
+from rollout.report.runs.model import RunReport
 from tests.docs import written_types
 from tests.docs.field_meanings import MEANINGS
 from tests.docs.written_types import AllGroup, HostGroup, HostVariables, InventoryMeta, ManifestList
@@ -50,6 +51,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "doctor": DoctorReport,
     "check-update": get_args(CheckLine),
     "history": list[RunHistory] | RunHistory,
+    "report": RunReport,
     "adopt": AdoptReport,
     "pause": PauseReport,
     "unpause": UnpauseReport,
@@ -78,6 +80,7 @@ TITLES: Mapping[str, str] = {
     "inventory": "`rollout inventory --list`",
     "inventory-host": "`rollout inventory --host NAME`",
     "manifests": "`rollout manifests KIND -o json`",
+    "report": "`rollout report --format json`",
     "notification": "a notification, as `--notify` sends it to a webhook",
 }
 """Where the title is not that of the command."""

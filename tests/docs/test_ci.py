@@ -82,6 +82,9 @@ def test_the_plan_that_was_looked_at_is_run(runner: Runner, lab: Lab, kind: str,
     markdown = plan.summary or (runner.store / "plan.md").read_text()
     assert markdown.startswith("## Rollout plan\n\n4 nodes in 4 waves")
     assert "| `worker-1` |" in markdown
+    if kind == "github":
+        assert apply.summary.splitlines()[0].endswith("`: completed: 4 of 4 nodes succeeded")
+        assert "### Where did the time go" in apply.summary
     assert secrets_left(runner) == []
     assert "PRIVATE KEY" not in plan.log + apply.log
     # now nothing waits: with GitHub nobody is asked, with GitLab the job has nothing to do

@@ -163,6 +163,18 @@ class Machine:
         except OSError:
             return ""
 
+    def put(self, path: str, text: str = "") -> None:
+        """Write a file as the running system sees it: one in /run is gone with its boot."""
+        Path(f"/proc/{self._leader()}/root{path}").write_text(text)
+
+    def remove(self, path: str) -> None:
+        """Take such a file away again."""
+        Path(f"/proc/{self._leader()}/root{path}").unlink()
+
+    def has(self, path: str) -> bool:
+        """Whether the running system has it."""
+        return Path(f"/proc/{self._leader()}/root{path}").exists()
+
     def switch_on(self) -> None:
         """Start it, and from now on again after each reboot."""
         self._switched_on.set()

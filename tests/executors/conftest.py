@@ -71,8 +71,9 @@ def with_faults(tmp_path: Path) -> Iterator[StartLab]:
             faults: Mapping[str, HostFaults] | None = None,
             *,
             labels: Mapping[str, Mapping[str, str]] | None = None,
+            scenario_name: str = "default",
         ) -> Lab:
-            scenario = scale(load_scenario("default"), nodes)
+            scenario = scale(load_scenario(scenario_name), nodes)
             overrides = tuple(
                 HostOverride(select=Selection(names=(name,)), faults=fault) for name, fault in (faults or {}).items()
             )

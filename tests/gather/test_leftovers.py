@@ -9,7 +9,7 @@ from rollout.adapters.kube.api import connect
 from rollout.gather.cluster.leftovers import LEASES, read_standing
 from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS
 from rollout.gather.cluster.snapshot import NODES
-from rollout.model.leftovers import CordonWriter, Standing
+from rollout.model.leftovers import Standing
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
@@ -49,22 +49,23 @@ def standing(
 
 
 @pytest.mark.parametrize(
-    ("entries", "writer"),
+    ("entries", "cordoned_by", "written_by"),
     [
-        ((), None),
-        ((("kubelet", {"f:status": {"f:conditions": {}}}),), None),
-        ((("kubectl-cordon", CORDON),), CordonWriter("kubectl-cordon")),
-        ((("php", {**CORDON, **STATUS}),), CordonWriter("php", frozenset({"rebootmanager/status"}))),
-        ((("a", CORDON), ("a", STATUS)), CordonWriter("a", frozenset({"rebootmanager/status"}))),
-        ((("a", CORDON), ("b", STATUS)), CordonWriter("a")),
-        ((("a", CORDON), ("b", CORDON)), None),
+        ((), "", {}),
+        ((("kubelet", {"f:status": {"f:conditions": {}}}),), "", {}),
+        ((("kubectl-cordon", CORDON),), "kubectl-cordon", {}),
+        ((("php", {**CORDON, **STATUS}),), "php", {"rebootmanager/status": "php"}),
+        ((("a", CORDON), ("a", STATUS)), "a", {"rebootmanager/status": "a"}),
+        ((("a", CORDON), ("b", STATUS)), "a", {"rebootmanager/status": "b"}),
+        ((("a", CORDON), ("b", CORDON)), "", {}),
+        ((("a", {"f:metadata": {"f:labels": {"f:x/y": {}}}}),), "", {"x/y": "a"}),
     ],
 )
-def test_the_writer_of_a_cordon_is_read_with_all_that_it_wrote(
-    entries: tuple[tuple[str, Json], ...], writer: CordonWriter | None, tmp_path: Path
+def test_who_wrote_a_cordon_and_the_marks_beside_it_is_read(
+    entries: tuple[tuple[str, Json], ...], cordoned_by: str, written_by: dict[str, str], tmp_path: Path
 ) -> None:
     (written,) = standing(tmp_path, node=managed(*entries)).nodes
-    assert written.writer == writer
+    assert (written.cordoned_by, written.written_by) == (cordoned_by, written_by)
     assert written.node.unschedulable
 
 

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from rollout.gather.hosts.answer import complaint
 from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
-from rollout.gather.hosts.probe_command import MARKER
+from rollout.gather.hosts.probe_command import MARKER, Probe
+from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.host import Host, HostFacts, ProbeFailure
 from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
 FIXTURES = Path(__file__).parent / "fixtures" / "probe"
+EVERYTHING = Probe(tuple(Source), "true")
 HOST = Host("worker-1", "192.0.2.11")
 
 
@@ -46,7 +48,7 @@ def answer(case: Mapping[str, Any]) -> CommandResult:
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.yaml")))
 def test_answer(name: str) -> None:
     case = load(name)
-    observation = parse_probe(HOST, answer(case))
+    observation = parse_probe(HOST, answer(case), Probe(tuple(map(Source, case.get("detect", DEFAULT_SOURCES)))))
     if "failure" in case:
         assert isinstance(observation, ProbeFailure), observation
         assert {key: getattr(observation, key) for key in case["failure"]} == case["failure"]
@@ -56,33 +58,38 @@ def test_answer(name: str) -> None:
     expected = case["expect"]
     update = expected.get("update", {})
     assert {key: got["update"][key] for key in update} == update
-    rest = {key: value for key, value in expected.items() if key != "update"}
+    signs = expected.get("signs", got["signs"])
+    assert [{key: sign[key] for key in wanted} for sign, wanted in zip(got["signs"], signs, strict=True)] == list(signs)
+    rest = {key: value for key, value in expected.items() if key not in {"update", "signs"}}
     assert {key: got[key] for key in rest} == rest
 
 
 def assert_showable(observation: HostFacts | ProbeFailure) -> None:
     texts = [value for value in msgspec.to_builtins(observation).values() if isinstance(value, str)]
-    texts += [observation.update.message, observation.update.new_version] if isinstance(observation, HostFacts) else []
+    if isinstance(observation, HostFacts):
+        texts += [observation.update.message, observation.update.new_version]
+        texts += [sign.detail for sign in observation.signs]
     assert all(text.isprintable() and len(text) < 400 for text in texts)
 
 
 @given(st.binary(max_size=400), st.binary(max_size=200), st.none() | st.integers(0, 255))
 def test_any_bytes_give_an_observation(stdout: bytes, stderr: bytes, status: int | None) -> None:
     result = CommandResult(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
-    assert_showable(parse_probe(HOST, result))
+    assert_showable(parse_probe(HOST, result, EVERYTHING))
 
 
-SECTIONS = tuple(load("healthy")["sections"])
-VALUES = st.text() | st.sampled_from(
-    ["CURRENT_OP=", "CURRENT_OP=(null)", 'xdssx 0 0 "" "" 0', "@@exit 999", "PROGRESS=--", "GROUP='", 'ID="']
-)
+ASKED = ("reboot-required", "reboot-required-packages", "rpm-ostree", "rpm-ostree-lock", "command")
+SECTIONS = (*load("healthy")["sections"], *ASKED)
+DEPLOYMENT = '{"deployments": [{"checksum": "\\u001b[2J", "booted": true, "version": "\\u202e"}]}'
+WORDS = ("CURRENT_OP=", "CURRENT_OP=(null)", 'xdssx 0 0 "" "" 0', "@@exit 999", "PROGRESS=--", "GROUP='", 'ID="')
+VALUES = st.text() | st.sampled_from((*WORDS, "needed", "@@exit 0", DEPLOYMENT))
 
 
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(SECTIONS), st.lists(VALUES).map("\n".join)), st.text())
 def test_any_section_may_be_junk(junk: dict[str, str], stderr: str) -> None:
     case = {"sections": junk}
-    observation = parse_probe(HOST, CommandResult(0, answer(case).stdout, stderr))
+    observation = parse_probe(HOST, CommandResult(0, answer(case).stdout, stderr), EVERYTHING)
     assert_showable(observation)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
+from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
+from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import Host, HostFacts, UpdateOperation
 from rollout.ports import CommandResult
 
@@ -28,7 +30,7 @@ SHELLS = [pytest.param(shell, id=shell) for shell in ("sh", "bash", "dash") if s
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
     """A folder that is the whole PATH: coreutils, and `id` as an ordinary user."""
-    for name in ("cat", "timeout", "sleep"):
+    for name in ("cat", "head", "sh", "sleep", "tail", "timeout"):
         (tmp_path / name).symlink_to(str(shutil.which(name)))
     script(tmp_path, "id", "echo 500")
     script(tmp_path, "systemctl", 'echo "$*" >> "$CALLS"; echo inactive; exit 3')
@@ -49,10 +51,10 @@ def run(shell: str, tools: Path, command: str = PROBE_COMMAND) -> CommandResult:
     return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
-def probe(shell: str, tools: Path) -> HostFacts:
-    result = run(shell, tools)
+def probe(shell: str, tools: Path, question: Probe = USUAL_PROBE) -> HostFacts:
+    result = run(shell, tools, question.command)
     assert result.exit_status == 0
-    facts = parse_probe(Host("worker-1", "192.0.2.11"), result)
+    facts = parse_probe(Host("worker-1", "192.0.2.11"), result, question)
     assert isinstance(facts, HostFacts), facts
     return facts
 
@@ -135,3 +137,64 @@ def test_reboot(shell: str, tools: Path, user: str, through: str) -> None:
     script(tools, "systemctl", 'echo "systemctl $*" >> "$CALLS"')
     assert run(shell, tools, REBOOT_COMMAND).exit_status == 0
     assert (tools / "calls").read_text().strip() == through
+
+
+def sign(shell: str, tools: Path, source: Source, sentinel: str = "") -> Sign:
+    """What a host says that is asked by this source alone."""
+    (only,) = probe(shell, tools, Probe((source,), sentinel)).signs
+    return only
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("sentinel", "answer", "said"),
+    [
+        ("true", Answer.NEEDED, "exited with 0"),
+        ("echo 'a \"quoted\" $HOME word'", Answer.NEEDED, 'exited with 0: a "quoted" $HOME word'),
+        ("exit 1", Answer.NOT_NEEDED, "exited with 1"),
+        ("! true", Answer.NOT_NEEDED, "exited with 1"),
+        ("test -e /nowhere -o -e /no/where", Answer.NOT_NEEDED, "exited with 1"),
+        ("[", Answer.NOT_NEEDED, "exited with"),
+        ("no-such-command", Answer.NONE, "exit status 127"),
+        ("kill -9 $$", Answer.NONE, "exit status 137"),
+        ("if", Answer.NOT_NEEDED, "exited with 2"),
+        # more than is kept: the end of it is shown, and its exit status is
+        ("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; exit 0", Answer.NEEDED, "exited with 0"),
+        ("cat; exit 3", Answer.NOT_NEEDED, "exited with 3"),
+    ],
+)
+def test_an_own_command(shell: str, tools: Path, sentinel: str, answer: Answer, said: str) -> None:
+    got = sign(shell, tools, Source.COMMAND, sentinel)
+    assert (got.answer, said in got.detail) == (answer, True), got
+
+
+def test_an_own_command_that_hangs_or_floods_is_cut_off(tools: Path) -> None:
+    (tools / "timeout").unlink()
+    script(tools, "timeout", f'shift; exec {shutil.which("timeout")} 0.3 "$@"')
+    for sentinel in ("sleep 30", "sleep 30 & sleep 30", "while :; do echo flood; done"):
+        result = run("sh", tools, Probe((Source.COMMAND,), sentinel).command)
+        assert len(result.stdout) < 10_000
+        assert sign("sh", tools, Source.COMMAND, sentinel).answer is Answer.NONE
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_rpm_ostree(shell: str, tools: Path) -> None:
+    assert sign(shell, tools, Source.RPM_OSTREE).answer is Answer.ABSENT
+    staged, booted = "b" * 64, "a" * 64
+    document = f'{{"deployments":[{{"checksum":"{staged}","staged":true}},{{"checksum":"{booted}","booted":true}}]}}'
+    script(tools, "rpm-ostree", f"[ \"$*\" = 'status --json' ] && printf '%s\\n' '{document}'")
+    got = sign(shell, tools, Source.RPM_OSTREE)
+    assert (got.answer, got.target, got.current) == (Answer.NEEDED, staged, booted)
+    script(tools, "rpm-ostree", "echo 'error: no daemon' >&2; exit 1")
+    assert sign(shell, tools, Source.RPM_OSTREE).detail == "rpm-ostree did not answer: error: no daemon"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_source_that_is_not_named_is_not_asked(shell: str, tools: Path) -> None:
+    script(tools, "update_engine_client", 'echo client >> "$CALLS"')
+    script(tools, "rpm-ostree", 'echo ostree >> "$CALLS"')
+    script(tools, "busctl", "exit 1")
+    got = sign(shell, tools, Source.REBOOT_REQUIRED)
+    expected = Answer.NEEDED if Path("/run/reboot-required").exists() else Answer.NOT_NEEDED
+    assert got.answer is expected
+    assert (tools / "calls").read_text() == "is-active locksmithd\n"

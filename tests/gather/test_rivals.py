@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from rollout.adapters.kube.api import connect
-from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators
-from rollout.model.rivals import Coordinator
+from rollout.gather.cluster.rivals import DAEMON_SETS, DEPLOYMENTS, PLANS, read_coordinators, read_workloads
+from rollout.manifests.installation import Access, Files, Installation, Kind, Times
+from rollout.manifests.objects import objects
+from rollout.model.rivals import Coordinator, LockHolder
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
 Json = dict[str, Any]
@@ -86,6 +88,20 @@ def test_operators_are_known_by_name_label_or_image(deployment: Json, rival: str
     assert unseen == ()
 
 
+@pytest.mark.parametrize("name", ["node-rollout-fleetlock", "fleetlock"])
+def test_the_server_that_the_manifests_print_is_no_rival(name: str, tmp_path: Path) -> None:
+    """It shares the lock; of its labels and its arguments either is enough to know it."""
+    image = f"registry.example/ops/{name}:1"
+    installation = Installation(
+        Kind.FLEETLOCK, image, Access(name, serves=True), Files("", "", ""), Times("", "", 0, 0, 60)
+    )
+    (printed,) = (document for document in objects(installation) if document["kind"] == "Deployment")
+    unlabelled = {**printed, "metadata": {**printed["metadata"], "labels": {}}}
+    silent = json.loads(json.dumps(printed).replace('"fleetlock", "serve"', '"serve"'))
+    for deployment in (printed, unlabelled, silent):
+        assert found(tmp_path, deployments=(deployment,)) == ((), ())
+
+
 @pytest.mark.parametrize(("plans", "is_rival"), [(None, False), (0, False), (1, True)])
 def test_the_upgrade_controller_is_one_where_it_has_plans(plans: int | None, *, is_rival: bool, tmp_path: Path) -> None:
     controller = workload("cattle-upgrades", image="rancher/system-upgrade-controller:v0.13.4")
@@ -142,6 +158,20 @@ def test_the_holders_of_kureds_lock_are_read_in_both_its_forms(
 ) -> None:
     ((coordinator,), _unseen) = found(tmp_path, daemon_sets=(locked(lock),))
     assert (coordinator.holders, coordinator.locked) == (holders, for_good)
+
+
+def test_who_wrote_kureds_lock_is_read(tmp_path: Path) -> None:
+    daemon_set = locked(HELD)
+    fields: Json = {"f:metadata": {"f:annotations": {".": {}, f"f:{LOCK}": {}}}}
+    daemon_set["metadata"]["managedFields"] = [{"manager": "kured", "operation": "Update", "fieldsV1": fields}]
+
+    def answer(exchange: Exchange) -> None:
+        exchange.json({"metadata": {}, "items": [daemon_set] if exchange.split.path == DAEMON_SETS else []})
+
+    with scripted(answer) as server:
+        (workload,), _unseen = read_workloads(connect(Kubeconfig(server.url).write(tmp_path / "kubeconfig"), None))
+    assert (workload.lock, workload.lock_writer) == (LOCK, "kured")
+    assert workload.holders == (LockHolder("worker-3", is_by_hand=False, was_cordoned=False),)
 
 
 def test_what_may_not_be_seen_is_told_and_the_rest_is_looked_for(tmp_path: Path) -> None:

@@ -74,7 +74,17 @@ def test_zones_are_wished_for_and_never_demanded() -> None:
 
 def test_autoscalers_may_move_it() -> None:
     """Other than a process in the middle of a node: any replica goes on with what another began."""
-    assert "annotations" not in document("Deployment")["spec"]["template"]["metadata"]
+    annotations = document("Deployment")["spec"]["template"]["metadata"]["annotations"]
+    assert not [name for name in annotations if "autoscaler" in name or "karpenter" in name]
+
+
+def test_other_settings_are_served_by_other_pods() -> None:
+    """A server reads them once."""
+    templates = [
+        document("Deployment", replace(WHOLE, files=Files(text, "", "")))["spec"]["template"]
+        for text in ("slots = 1\n", "slots = 2\n", "slots = 1\n")
+    ]
+    assert templates[0] == templates[2] != templates[1]
 
 
 def test_it_is_told_apart_from_an_operating_deployment() -> None:

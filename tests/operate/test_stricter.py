@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from rollout.model.courtesy import CourtesyPolicy
+from rollout.model.detection import Source
 from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolicy
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
 from rollout.model.quantity import Count, Duration
@@ -21,6 +22,7 @@ LOOSE = Policy(
     settle_timeout=Duration(0),
     max_failures=Count(9),
     gates=GatePolicy(health_checks=1, ignored_rivals=("kured", "fluo")),
+    detect=(Source.UPDATE_ENGINE, Source.ANNOTATION),
 )
 STRICT = Policy(
     max_unavailable=Count(2),
@@ -33,6 +35,8 @@ STRICT = Policy(
     settle_timeout=Duration(900),
     max_failures=Count(1),
     reboot_command="digest",
+    detect=(Source.ANNOTATION,),
+    detect_command="digest",
     ramp=(Count(1), Count(10, percent=True)),
     exclude_from_load_balancers=Duration(30),
     courtesy=CourtesyPolicy(Duration(1), Duration(2), Duration(3), wall=True),
@@ -50,7 +54,7 @@ STRICT = Policy(
 def test_of_loose_and_strict_rules_the_strict_hold_whichever_were_first() -> None:
     assert stricter(LOOSE, STRICT, 20) == STRICT
     # what runs on hosts is today's alone
-    assert stricter(STRICT, LOOSE, 20) == replace(STRICT, reboot_command="")
+    assert stricter(STRICT, LOOSE, 20) == replace(STRICT, reboot_command="", detect_command="")
 
 
 def test_every_rule_was_thought_of() -> None:

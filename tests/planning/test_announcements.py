@@ -7,8 +7,9 @@ import pytest
 
 from rollout.errors import UsageError
 from rollout.model.courtesy import Compat, CourtesyPolicy
+from rollout.model.plan import PlannedNode
 from rollout.model.replaced import Fields
-from rollout.planning.announcements import announced, own_names, settled
+from rollout.planning.announcements import announced, own_names, settled, waiting
 from rollout.planning.node_labels import is_label_value, node_labels
 from tests.planning.builders import NEW, OLD, facts
 
@@ -33,6 +34,23 @@ def test_a_node_without_an_update_is_told_as_update_engine_tells_it() -> None:
     rules = CourtesyPolicy(annotate_compat=(Compat.FLUO,))
     annotations = announced(rules, facts("w-1", staged=False), NOW).annotations
     assert (annotations[FLUO + "status"], annotations[FLUO + "new-version"]) == ("UPDATE_STATUS_IDLE", "0.0.0")
+
+
+def test_a_node_that_waits_is_told_by_what_the_plan_knows() -> None:
+    planned = PlannedNode("w-1", "b", "u", OLD, NEW, 0, 0)
+    both = CourtesyPolicy(pre_reboot_node_labels=("a=b",), annotate_compat=tuple(Compat))
+    assert waiting(both, planned, NOW) == Fields(
+        {FLUO + "version": OLD, FLUO + "reboot-needed": "true"},
+        {
+            FLUO + "status": "UPDATE_STATUS_UPDATED_NEED_REBOOT",
+            FLUO + "new-version": NEW,
+            FLUO + "reboot-needed": "true",
+            "weave.works/kured-most-recent-reboot-needed": "2026-03-04T05:06:07Z",
+        },
+    )
+    idle = waiting(both, replace(planned, staged=False, staged_version=""), NOW).annotations
+    assert (idle[FLUO + "status"], idle[FLUO + "new-version"]) == ("UPDATE_STATUS_IDLE", "0.0.0")
+    assert waiting(CourtesyPolicy(), planned, NOW) == Fields({}, {})
 
 
 def test_every_name_that_is_written_may_be_put_back() -> None:

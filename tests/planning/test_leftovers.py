@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from rollout.model.leftovers import Cordon, CordonWriter, HeldLease, NodeLeftover, Standing, System, WrittenNode
+from rollout.model.fleetlock import zincati_id
+from rollout.model.leftovers import Cordon, HeldLease, NodeLeftover, Standing, System, WrittenNode
 from rollout.model.rivals import Coordinator, LockHolder, Workload
-from rollout.model.zincati import zincati_id
 from rollout.planning.leftovers import adoption
 from tests.planning.builders import node
 
@@ -29,9 +29,9 @@ def kured(*holders: LockHolder, running: bool = False) -> Workload:
 
 
 def rows(
-    *, writer: CordonWriter | None = None, standing: Standing | None = None, **marked: Any
+    *, cordoned_by: str = "", written_by: dict[str, str] | None = None, standing: Standing | None = None, **marked: Any
 ) -> tuple[NodeLeftover, ...]:
-    made = WrittenNode(replace(node("w-1", **marked), machine_id=MACHINE), writer)
+    made = WrittenNode(replace(node("w-1", **marked), machine_id=MACHINE), cordoned_by, written_by or {})
     around = standing or Standing(())
     return adoption(replace(around, nodes=(made,)), {"w-1"}, whole=True).leftovers
 
@@ -88,21 +88,57 @@ def test_kureds_lock_says_whether_the_node_was_cordoned_before(holder: LockHolde
 
 
 @pytest.mark.parametrize(
-    ("system", "annotation"), [(System.KRM, "rebootmanager/status"), (System.CRO, CRO + "reboot-in-progress")]
+    ("system", "annotation", "program"),
+    [
+        (System.FLUO, FLUO + "reboot-ok", "update-agent"),
+        (System.KRM, "rebootmanager/status", "unknown"),
+        (System.CRO, CRO + "reboot-in-progress", "reboot-agent"),
+    ],
 )
-def test_who_wrote_a_systems_mark_and_the_cordon_is_that_system(system: System, annotation: str) -> None:
+def test_a_program_that_wrote_the_mark_and_the_cordon_is_the_system(
+    system: System, annotation: str, program: str
+) -> None:
+    """Only that program: a script that wrote both is none."""
     marked: dict[str, Any] = {"annotations": {annotation: "Rebooting"}}
     assert cordons(**marked) == {system: Cordon.KEPT}
-    assert cordons(**marked, writer=CordonWriter("php", frozenset({annotation}))) == {system: Cordon.THEIRS}
-    assert cordons(**marked, writer=CordonWriter("php", frozenset({"other"}))) == {system: Cordon.KEPT}
-    assert cordons(**marked, writer=CordonWriter("kubectl", frozenset({annotation}))) == {system: Cordon.KEPT}
+    assert cordons(**marked, cordoned_by=program, written_by={annotation: program}) == {system: Cordon.THEIRS}
+    assert cordons(**marked, cordoned_by=program, written_by={annotation: "other"}) == {system: Cordon.KEPT}
+    assert cordons(**marked, cordoned_by=program, written_by={"other": program}) == {system: Cordon.KEPT}
+    for script in ("kubectl", "python"):
+        assert cordons(**marked, cordoned_by=script, written_by={annotation: script}) == {system: Cordon.KEPT}
+
+
+@pytest.mark.parametrize("system", [System.KURED, System.FLEETLOCK])
+def test_a_cordon_of_a_program_with_a_name_of_its_own_is_known_without_any_mark(system: System) -> None:
+    """As where its DaemonSet was deleted with the lock on it."""
+    assert cordons(cordoned_by=system.value) == {system: Cordon.THEIRS}
+    assert cordons(cordoned_by="kubectl") == {}
+    assert rows(cordoned_by=system.value) == ()
 
 
 @pytest.mark.parametrize("manager", ["kubectl-cordon", "kubectl", "kubectl-drain", "k9s", "oc", "Mozilla"])
-def test_a_cordon_that_a_person_wrote_stays_whatever_the_marks_say(manager: str) -> None:
-    said = {FLUO + "agent-made-unschedulable": "true"} | OURS | {"node-rollout.dev/cordoned-by-us": "true"}
-    assert set(cordons(annotations=said, writer=CordonWriter(manager)).values()) == {Cordon.KEPT}
-    assert Cordon.THEIRS in cordons(annotations=said, writer=CordonWriter("octopus")).values()
+@pytest.mark.parametrize(
+    ("mark", "agent"),
+    [(FLUO + "agent-made-unschedulable", "update-agent"), ("node-rollout.dev/cordoned-by-us", "rollout")],
+)
+def test_a_persons_cordon_stays_where_the_system_itself_has_written_its_mark(
+    mark: str, agent: str, manager: str
+) -> None:
+    """The mark speaks of an earlier cordon. Who writes the mark by hand means this one."""
+    marked: dict[str, Any] = {"annotations": (OURS if agent == "rollout" else {}) | {mark: "true"}}
+    assert set(cordons(**marked, cordoned_by=manager, written_by={mark: agent}).values()) == {Cordon.KEPT}
+    assert Cordon.THEIRS in cordons(**marked, cordoned_by=manager, written_by={mark: "kubectl-annotate"}).values()
+    assert Cordon.THEIRS in cordons(**marked, cordoned_by=manager).values()
+    assert Cordon.THEIRS in cordons(**marked, cordoned_by="octopus", written_by={mark: agent}).values()
+
+
+@pytest.mark.parametrize(
+    ("writer", "cordon"), [("kured", Cordon.KEPT), ("kubectl", Cordon.THEIRS), ("", Cordon.THEIRS)]
+)
+def test_so_it_is_with_kureds_lock(writer: str, cordon: Cordon) -> None:
+    locked = replace(kured(LockHolder("w-1", is_by_hand=False, was_cordoned=False)), lock_writer=writer)
+    assert cordons(standing=Standing((), (locked,)), cordoned_by="kubectl-cordon") == {System.KURED: cordon}
+    assert cordons(standing=Standing((), (locked,)), cordoned_by="kured") == {System.KURED: Cordon.THEIRS}
 
 
 def test_one_proof_is_enough() -> None:
@@ -112,14 +148,14 @@ def test_one_proof_is_enough() -> None:
 
 
 def lease(holder: str, name: str = "fleetlock-workers") -> HeldLease:
-    return HeldLease("default", name, "uid", "3", holder, frozenset({"fleetlock"}))
+    return HeldLease("default", name, "uid", "3", holder)
 
 
 def test_a_lease_is_held_for_the_node_whose_machine_zincati_names_so() -> None:
     standing = Standing(
         (), leases=(lease(zincati_id(MACHINE)), lease("", "fleetlock-b"), lease("0" * 32, "fleetlock-c"))
     )
-    assert cordons(standing=standing, writer=CordonWriter("fleetlock")) == {System.FLEETLOCK: Cordon.THEIRS}
+    assert cordons(standing=standing, cordoned_by="fleetlock") == {System.FLEETLOCK: Cordon.THEIRS}
     assert cordons(standing=standing) == {System.FLEETLOCK: Cordon.KEPT}
     made = WrittenNode(replace(node("w-1"), machine_id=MACHINE))
     every = adoption(replace(standing, nodes=(made,)), {"w-1"}, whole=True)
@@ -173,6 +209,7 @@ def test_a_lock_that_is_held_for_other_nodes_too_goes_with_the_last_of_them() ->
         ({"annotations": OURS | {"node-rollout.dev/newer": "x"}}, "unknown to this version"),
         ({"annotations": {"node-rollout.dev/run": "a"}}, "missing"),
         ({"annotations": OURS, "ready": False}, "not Ready"),
+        ({"annotations": OURS | {"node-rollout.dev/run": "fleetlock-0123456789ab"}}, "rollout fleetlock release w-1"),
     ],
 )
 def test_what_is_under_way_or_not_understood_or_not_well_is_not_touched(marked: dict[str, Any], obstacle: str) -> None:

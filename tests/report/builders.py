@@ -38,6 +38,8 @@ STATUS_FIELDS = [
     "deferred",
     "group",
     "users",
+    "detected_by",
+    "detail",
     "under_way",
 ]
 

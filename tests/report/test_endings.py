@@ -68,6 +68,17 @@ def test_a_skipped_node_is_named_once_with_its_reason() -> None:
     assert "Not started, not started: it has been paused: node-4" in summary_text(plan(), result)
 
 
+def test_signs_say_at_a_glance_how_each_ended() -> None:
+    failed = NodeResult("node-2", Outcome.ROLLED_BACK, Phase.FAILED, 3.0, "the old version")
+    result = RunResult((DONE, failed), not_started=(NotStarted("node-3", "stopped"),))
+    table = summary_text(plan(), result, signs=True).split("\n\n")[1].splitlines()[1:]
+    assert [line.split()[:3] for line in table] == [
+        ["node-2", "✘", "rolled-back"],
+        ["node-1", "✔", "succeeded"],
+        ["node-3", "!", "not"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("result", "step"),
     [

@@ -28,6 +28,18 @@ def test_status_has_a_row_a_node() -> None:
     assert total == "1 node of 2 waits for a reboot, 1 unknown."
 
 
+def test_signs_say_at_a_glance_what_waits_and_what_is_in_its_way() -> None:
+    """Where a person looks on; programs get the words alone."""
+    paused = replace(WAITING, node="node-3", reason="paused: by an operator")
+    waiting, silent, held = status_text([WAITING, SILENT, paused], signs=True).splitlines()[1:4]
+    assert waiting.endswith("  ~ yes")
+    assert "  ! ?  " in silent
+    assert not {"~", "!"} & set(held)
+    signed, plain = (plan_text(plan(), zones={}, signs=signs).splitlines() for signs in (True, False))
+    assert [line.replace(" ~ ", "   ") for line in signed] == plain
+    assert sum(" ~ " in line for line in signed) == 2
+
+
 def test_status_as_json_has_exactly_the_fields_of_the_contract() -> None:
     [row] = json.loads(json_document([WAITING]))
     assert list(row) == STATUS_FIELDS

@@ -219,6 +219,8 @@ WEAKER: dict[str, Any] = {
     "settle_timeout": Duration(0),
     "max_failures": Count(100, percent=True),
     "reboot_command": None,
+    "detect": None,
+    "detect_command": None,
     "ramp": None,
     "strategy": None,
     "gates.windows.windows": None,

@@ -32,6 +32,7 @@ SCENARIO = Path(__file__).with_name("rights.yaml")
 Run = Callable[..., Ended]
 QUICK = ("--lease-duration", "3s")
 GATES = ("--exclude-from-load-balancers", "1s", "--blocking-pod-selector", "app=nobody", "--strategy", "rolling")
+COURTESY = ("--annotate-compat", "fluo", "--pre-reboot-node-labels", "a=b", "--wait-for-users", "1s", "--wall")
 # What reboots nothing. A pause of all nodes is written where the memory is.
 QUIET = (
     *(("doctor",), ("status",), ("plan", "--explain", "worker-1"), ("inventory", "--list"), ("check-update",)),
@@ -99,7 +100,7 @@ def test_each_printed_right_is_used_and_no_other(lab: Lab, run: Run, tmp_path: P
     for arguments in QUIET:
         ended = run(*arguments)
         assert ended.code == ExitCode.OK, (arguments, ended.stdout, ended.stderr)
-    kill_once(lab, tmp_path, "draining", "operate", "--once", "-o", "json", *GATES, *QUICK)
+    kill_once(lab, tmp_path, "draining", "operate", "--once", "-o", "json", *GATES, *COURTESY, *QUICK)
     assert run("operate", "--once", *QUICK).code == ExitCode.OK
     assert sum(lab.scoreboard().reboots.values()) == 4
     kill_once(lab, tmp_path, "draining", "apply", "--yes", "-o", "json", "--reboot-idle", *QUICK)
@@ -164,7 +165,7 @@ def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
     commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     played = {arguments[0] for arguments in QUIET} | {"operate", "apply", "adopt"}
-    without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "help", "reboot", "drain"}
+    without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "report", "help", "reboot", "drain"}
     assert commands - played == without_cluster | {"completion"}
 
 

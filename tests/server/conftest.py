@@ -20,19 +20,11 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.model.fleetlock import zincati_id
 from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
+from tests.waiting import wait_until
 
 # One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty times as fast.
 CALM = ("--health-checks", "1", "--lease-duration", "3s")
 SPOKEN = "serving FleetLock at "
-
-
-def wait_for(what: Callable[[], Any], seconds: float = 60) -> Any:
-    """What it gives once it gives something."""
-    deadline = time.monotonic() + seconds
-    while not (reached := what()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return reached
 
 
 @dataclass(frozen=True)
@@ -61,10 +53,10 @@ class Serving:
             thread = threading.Thread(target=self.said.extend, args=(stream,), daemon=True)
             thread.start()
             self.threads.append(thread)
-        wait_for(lambda: self.has_said(SPOKEN) or self.process.poll() is not None)
+        wait_until(lambda: self.has_said(SPOKEN) or self.process.poll() is not None)
         assert self.has_said(SPOKEN), self.said
         self.url = next(line.split(SPOKEN)[1].strip() for line in self.said if SPOKEN in line)
-        wait_for(lambda: self.get("/readyz")[0] == 200 or self.process.poll() is not None)
+        wait_until(lambda: self.get("/readyz")[0] == 200 or self.process.poll() is not None)
 
     def has_said(self, words: str) -> bool:
         return any(words in line for line in self.said)
@@ -150,7 +142,7 @@ class Client:
         """As its Zincati has it reboot once it is granted; returns when its kubelet reports the new boot."""
         before = self.boot_id
         self.lab.call(self.lab.machines[self.node].reboot)
-        wait_for(lambda: self.boot_id != before)
+        wait_until(lambda: self.boot_id != before)
 
 
 def node_of(lab: Lab, name: str) -> Json:

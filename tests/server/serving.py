@@ -4,6 +4,7 @@ import http.client
 import json
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -63,17 +64,22 @@ class Server:
     home: Path
     arguments: tuple[str, ...]
     port: int = field(default_factory=free_port)
+    context: ssl.SSLContext | None = None
     process: "subprocess.Popen[str] | None" = None
     said: list[str] = field(default_factory=list)
     threads: list[threading.Thread] = field(default_factory=list)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
+        return f"{'http' if self.context is None else 'https'}://127.0.0.1:{self.port}/"
 
     def begin(self) -> None:
         words = ("fleetlock", "--listen", f"127.0.0.1:{self.port}", *self.arguments)
-        self.process = start(self.home, self.lab.environment, words)
+        self.hear(start(self.home, self.lab.environment, words))
+
+    def hear(self, process: "subprocess.Popen[str]") -> None:
+        """Take a process that was started as this server, and wait until it is ready."""
+        self.process = process
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             self.threads.append(threading.Thread(target=self.said.extend, args=(stream,), daemon=True))
@@ -108,7 +114,11 @@ class Server:
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        address, secure = ("127.0.0.1", self.port), self.context
+        plain = http.client.HTTPConnection(*address, timeout=PATIENCE)
+        connection = (
+            plain if secure is None else http.client.HTTPSConnection(*address, timeout=PATIENCE, context=secure)
+        )
         try:
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()
@@ -159,9 +169,9 @@ def await_true(
 
 
 @contextmanager
-def serving(lab: Lab, home: Path, *arguments: str) -> Iterator[Server]:
-    """A replica that is ready; killed in the end."""
-    server = Server(lab, home, arguments)
+def serving(lab: Lab, home: Path, *arguments: str, context: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """A replica that is ready; killed in the end. `context` is for one that serves HTTPS."""
+    server = Server(lab, home, arguments, context=context)
     server.begin()
     try:
         yield server

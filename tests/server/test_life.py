@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from rollout.lab.api.resources import EVENTS, NODES
+from rollout.lab.api.resources import CONFIGMAPS, EVENTS, NODES
 from rollout.lab.lab import Lab
 from tests.ended import Ended
 from tests.server.conftest import (
@@ -14,9 +14,9 @@ from tests.server.conftest import (
     marks_of,
     slots_of,
     victim,
-    wait_for,
     workers,
 )
+from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 Rollout = Callable[..., Ended]
@@ -39,8 +39,8 @@ def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(star
     assert client.await_release(server).kind == "released"
     assert not is_cordoned(lab, client.node)
     assert set(marks_of(lab, client.node)) == {"last-result"}
-    wait_for(lambda: not slots_of(lab))
-    wait_for(lambda: not holder_of(lab))
+    wait_until(lambda: not slots_of(lab))
+    wait_until(lambda: not holder_of(lab))
     assert client.report(server).kind == "not_held"
     score = lab.scoreboard()
     assert (score.cordons_left, score.annotations_left, score.rebooted_undrained) == ((), {}, ())
@@ -99,7 +99,7 @@ def test_two_nodes_of_one_machine_id_are_never_granted(started: Start, serve: Se
         lab.store.put(NODES, {**body, "status": {**status, "nodeInfo": cloned}})
 
     lab.call(clone)
-    wait_for(lambda: one.ask(server).kind == "doubled_id")
+    wait_until(lambda: one.ask(server).kind == "doubled_id")
     assert one.ask(server).status == 403
     assert not slots_of(lab)
 
@@ -124,11 +124,11 @@ def test_a_host_that_does_not_wait_for_its_grant_is_given_back_by_proof(started:
     client = Client(lab, victim(lab))
     server = serve(lab)
     assert client.ask(server).kind == "waiting_for_drain"
-    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     client.reboot()
     client.await_release(server)
     assert not is_cordoned(lab, client.node)
-    wait_for(lambda: not slots_of(lab))
+    wait_until(lambda: not slots_of(lab))
 
 
 def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Start, serve: Serve) -> None:
@@ -136,10 +136,10 @@ def test_a_host_that_gives_up_its_wish_gets_its_node_back(started: Start, serve:
     client = Client(lab, victim(lab))
     server = serve(lab)
     client.ask(server)
-    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     client.await_release(server)
     assert not is_cordoned(lab, client.node)
-    wait_for(lambda: not slots_of(lab) and not holder_of(lab))
+    wait_until(lambda: not slots_of(lab) and not holder_of(lab))
 
 
 def test_a_slot_whose_node_is_deleted_is_free(started: Start, serve: Serve) -> None:
@@ -149,7 +149,7 @@ def test_a_slot_whose_node_is_deleted_is_free(started: Start, serve: Serve) -> N
     client.await_grant(server)
     lab.call(lab.machines[client.node].cut_power)
     lab.call(lambda: lab.store.remove(NODES, client.node))
-    wait_for(lambda: not slots_of(lab) and not holder_of(lab))
+    wait_until(lambda: not slots_of(lab) and not holder_of(lab))
 
 
 def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
@@ -161,7 +161,7 @@ def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
     client.await_grant(server)
     assert other.ask(server).kind == "failed_lock_semaphore_full"
     lab.call(lab.machines[client.node].cut_power)
-    wait_for(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
+    wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
     assert marks_of(lab, client.node)["phase"] == "failed"
     assert "did not come back" in rollout(lab, "fleetlock", "status").stdout
     assert client.ask(server).kind == "node_failed"
@@ -172,7 +172,7 @@ def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
     client.await_release(server)
     assert not is_cordoned(lab, client.node)
     assert set(marks_of(lab, client.node)) == {"last-result"}
-    wait_for(lambda: client.node not in [slot["node"] for slot in slots_of(lab)])
+    wait_until(lambda: client.node not in [slot["node"] for slot in slots_of(lab)])
 
 
 def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Start, serve: Serve) -> None:
@@ -180,7 +180,7 @@ def test_a_host_that_forgets_its_grant_is_given_back_in_time(started: Start, ser
     client = Client(lab, workers(lab)[0])
     server = serve(lab, "--slot-timeout", "4s")
     client.await_grant(server)
-    wait_for(lambda: not slots_of(lab))
+    wait_until(lambda: not slots_of(lab))
     assert not is_cordoned(lab, client.node)
     assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "not-rebooted"
     assert client.ask(server).kind == "max_failures"
@@ -197,7 +197,7 @@ def test_slots_are_shown_and_taken_away_by_hand(started: Start, serve: Serve, ro
     )
     assert rollout(lab, "fleetlock", "release", "nobody").code == 1
     client.ask(server)
-    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)
     assert [(slot["group"], slot["node"], slot["phase"]) for slot in shown["held"]] == [
         ("default", client.node, "draining")
@@ -216,7 +216,7 @@ def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve
     client.await_grant(server)
     client.reboot()
     client.await_release(server)
-    wait_for(lambda: not slots_of(lab))
+    wait_until(lambda: not slots_of(lab))
     run = json.loads(marks_of(lab, client.node)["last-result"])["run"]
     history = json.loads(rollout(lab, "history", run, "-o", "json").stdout)
     assert history["outcomes"] == [[client.node, "succeeded"]]
@@ -225,6 +225,36 @@ def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve
     _, text = server.get("/metrics")
     assert 'rollout_fleetlock_requests_total{cluster="' in text
     assert 'outcome="succeeded"' in text
+
+
+def test_a_host_that_reboots_without_asking_is_named(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    server, silent, asking = serve(lab), Client(lab, workers(lab)[0]), Client(lab, workers(lab)[1])
+    silent.reboot()
+    wait_until(lambda: server.has_said(f"rebooted without having asked: {silent.node}"))
+    wait_until(lambda: silent.node in rollout(lab, "fleetlock", "status").stdout)
+    asking.await_grant(server)
+    asking.reboot()
+    asking.await_release(server)
+    wait_until(lambda: not slots_of(lab))
+    shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)
+    assert [reboot["node"] for reboot in shown["unasked"]] == [silent.node]
+    assert "rollout_fleetlock_unasked_reboots" in server.get("/metrics")[1]
+
+
+def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout-fleetlock", "kube-system"))
+    wait_until(lambda: not holder_of(lab))
+    assert client.ask(server).status != 200
+    assert is_cordoned(lab, client.node)
+    client.reboot()
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+    assert set(marks_of(lab, client.node)) == {"last-result"}
+    wait_until(lambda: not slots_of(lab))
 
 
 def cordon(lab: Lab, node: str) -> None:

@@ -19,9 +19,9 @@ from tests.server.conftest import (
     marks_of,
     slots_of,
     victim,
-    wait_for,
     workers,
 )
+from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 
@@ -30,13 +30,13 @@ def test_every_replica_gives_the_same_answers(started: Start, serve: Serve) -> N
     lab = started("default", 4)
     one, two, client = serve(lab), serve(lab), Client(lab, workers(lab)[0])
     client.ask(one)
-    wait_for(lambda: marks_of(lab, client.node).get("phase") == "drained")
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "drained")
     client.await_grant(two)
     assert client.ask(one).kind == "granted"
     assert Client(lab, workers(lab)[1]).ask(two).kind == "failed_lock_semaphore_full"
     client.reboot()
     client.await_release(two)
-    wait_for(lambda: not slots_of(lab))
+    wait_until(lambda: not slots_of(lab))
     assert client.report(one).kind == "not_held"
 
 
@@ -45,12 +45,12 @@ def test_a_replica_that_is_killed_in_a_drain_is_taken_over(started: Start, serve
     client = Client(lab, victim(lab))
     first = serve(lab)
     client.ask(first)
-    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     second = serve(lab)
     holder, run = holder_of(lab), marks_of(lab, client.node)["run"]
     first.end(signal.SIGKILL)
     assert client.ask(second).status != 200
-    wait_for(lambda: holder_of(lab) not in ("", holder))
+    wait_until(lambda: holder_of(lab) not in ("", holder))
     end_stubborn(lab)
     client.await_grant(second)
     assert marks_of(lab, client.node)["run"] == run
@@ -75,7 +75,7 @@ def test_what_is_granted_stays_so_when_all_servers_end(started: Start, serve: Se
     third = serve(lab)
     client.await_release(third)
     assert not is_cordoned(lab, client.node)
-    wait_for(lambda: not slots_of(lab))
+    wait_until(lambda: not slots_of(lab))
 
 
 def test_a_server_that_ends_in_a_drain_hands_it_on(started: Start, serve: Serve) -> None:
@@ -83,12 +83,12 @@ def test_a_server_that_ends_in_a_drain_hands_it_on(started: Start, serve: Serve)
     client = Client(lab, victim(lab))
     first, second = serve(lab), serve(lab)
     client.ask(first)
-    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     holder = holder_of(lab)
     leading, other = (first, second) if str(first.process.pid) in holder.split("/") else (second, first)
     assert leading.end() == 0
     assert is_cordoned(lab, client.node)
-    wait_for(lambda: holder_of(lab) not in ("", holder))
+    wait_until(lambda: holder_of(lab) not in ("", holder))
     assert client.ask(other).kind == "waiting_for_drain"
 
 

@@ -18,9 +18,9 @@ from tests.server.conftest import (
     marks_of,
     slots_of,
     victim,
-    wait_for,
     workers,
 )
+from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 Rollout = Callable[..., Ended]
@@ -41,7 +41,7 @@ def test_apply_is_refused_while_a_server_works_and_names_it(started: Start, serv
     assert f"{client.node}: rebooting" in shown.stdout
     client.reboot()
     client.await_release(server)
-    wait_for(lambda: not holder_of(lab))
+    wait_until(lambda: not holder_of(lab))
     assert rollout(lab, *APPLY).code == 0
 
 
@@ -52,14 +52,14 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
     stuck = victim(lab)
     server, client = serve(lab), Client(lab, next(name for name in workers(lab) if name != stuck))
     process = command(lab, tmp_path, *APPLY, "--node", stuck, "--lease-duration", "3s")
-    wait_for(lambda: marks_of(lab, stuck).get("phase") == "draining")
+    wait_until(lambda: marks_of(lab, stuck).get("phase") == "draining")
     denied = client.ask(server)
     assert (denied.kind, denied.status) == ("locked_by_rollout", 423)
     process.kill()
     process.communicate()
     for _ in range(2):
         assert client.ask(server).kind == "locked_by_rollout"
-    wait_for(lambda: "rollout abort" in client.ask(server).value)
+    wait_until(lambda: "rollout abort" in client.ask(server).value)
     assert not slots_of(lab)
     assert rollout(lab, "abort", "-y", "--lease-duration", "3s").code == 0
     client.await_grant(server)
@@ -69,11 +69,11 @@ def test_pauses_and_windows_hold_for_hosts_that_ask(started: Start, serve: Serve
     lab = started("default", 4)
     server, client = serve(lab), Client(lab, workers(lab)[0])
     rollout(lab, "pause", "--all", "--reason", "sale")
-    wait_for(lambda: client.ask(server).kind == "paused")
+    wait_until(lambda: client.ask(server).kind == "paused")
     assert "sale" in client.ask(server).value
     rollout(lab, "unpause", "--all")
     rollout(lab, "pause", client.node)
-    wait_for(lambda: client.node in client.ask(server).value)
+    wait_until(lambda: client.node in client.ask(server).value)
     assert client.ask(server).kind == "paused"
     rollout(lab, "unpause", client.node)
     shut = serve(lab, "--window", open_now(hours=6))
@@ -81,7 +81,7 @@ def test_pauses_and_windows_hold_for_hosts_that_ask(started: Start, serve: Serve
     assert (denied.kind, "the next opens" in denied.value) == ("outside_window", True)
     assert not slots_of(lab)
     client.await_grant(server)
-    assert client.ask(shut).kind == "granted", "what is begun is finished"
+    client.await_grant(shut)
 
 
 def test_abort_gives_back_what_a_dead_server_had_begun(started: Start, serve: Serve, rollout: Rollout) -> None:
@@ -89,7 +89,7 @@ def test_abort_gives_back_what_a_dead_server_had_begun(started: Start, serve: Se
     client = Client(lab, victim(lab))
     server = serve(lab)
     client.ask(server)
-    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     assert rollout(lab, "abort", "-y").code == 6, "a server that lives holds the lock"
     server.end(signal.SIGKILL)
     aborted = rollout(lab, "abort", "-y")
@@ -107,7 +107,7 @@ def test_a_server_whose_lock_is_taken_by_force_grants_nothing_more(
     client = Client(lab, victim(lab))
     server = serve(lab)
     client.ask(server)
-    wait_for(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
     run = marks_of(lab, client.node)["run"]
     aborted = rollout(lab, "abort", "-y", "--force-unlock", run)
     assert aborted.code == 0, aborted.stderr

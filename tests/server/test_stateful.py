@@ -358,7 +358,7 @@ class Asking(RuleBasedStateMachine):
     def settle(self) -> None:
         for name in NAMES:
             self.cluster.reboot(name)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while self.left():
             for name in NAMES:
                 self.server(0).service.steady_state(self.asked(name, 0))

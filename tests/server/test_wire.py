@@ -1,7 +1,5 @@
 """The protocol on the wire: whatever is no ask of its form is refused, bounded, and never granted."""
 
-import datetime as dt
-import ipaddress
 import json
 import socket
 import ssl
@@ -10,9 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.hostplan import scale
@@ -20,7 +15,9 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.server.http import LARGEST_BODY, MOST_REQUESTS
 from tests.apply.conftest import command
-from tests.server.conftest import Client, Serving, slots_of, wait_for, workers
+from tests.server.certificates import new_certificate
+from tests.server.conftest import Client, Serving, slots_of, workers
+from tests.waiting import wait_until
 
 BODY = b'{"client_params":{"id":"%s","group":"default"}}'
 
@@ -116,13 +113,13 @@ def test_more_requests_than_there_is_room_for_are_put_off(server: Serving, lab: 
     try:
         with ThreadPoolExecutor(2 * MOST_REQUESTS) as pool:
             asks = [pool.submit(server.ask, "steady-state", asked_as, "workers") for _ in range(2 * MOST_REQUESTS)]
-            wait_for(lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks))
+            wait_until(lambda: any(ask.done() and ask.result().kind == "server_busy" for ask in asks))
             assert server.get("/healthz") == (200, "ok\n")
             lab.behave()
             assert {ask.result().status for ask in asks} <= {200, 503}
     finally:
         lab.behave()
-    wait_for(lambda: server.get("/readyz")[0] == 200)
+    wait_until(lambda: server.get("/readyz")[0] == 200)
 
 
 def test_it_says_how_it_is_and_what_it_has_answered(server: Serving) -> None:
@@ -143,7 +140,7 @@ def test_many_asks_at_once_are_all_answered(server: Serving) -> None:
 
 
 def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path) -> None:
-    certificate, key = _certificate(tmp_path)
+    certificate, key = new_certificate(tmp_path)
     process = command(
         lab, tmp_path, "fleetlock", "--listen", "127.0.0.1:0", "--tls-cert", str(certificate), "--tls-key", str(key)
     )
@@ -152,27 +149,6 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
     assert serving.url.startswith("https://")
     assert serving.ask("pre-reboot", "0" * 32).kind == "unknown_id"
     assert serving.end() == 0
-
-
-def _certificate(directory: Path) -> tuple[Path, Path]:
-    """A certificate for this machine's loopback address, which signs itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fleetlock")])
-    now = dt.datetime.now(dt.UTC)
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(names, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = directory / "tls.crt", directory / "tls.key"
-    cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    plain = serialization.NoEncryption()
-    key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
-    return cert_file, key_file
 
 
 @pytest.mark.parametrize(
@@ -186,6 +162,7 @@ def _certificate(directory: Path) -> tuple[Path, Path]:
         (("--group-selector", "workers=a in"), "is not a label selector"),
         (("--interactive",), "nobody watches"),
         (("--force-unlock", "run-1"), "a server waits for the lock"),
+        (("--wall",), "hosts ask this server"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(

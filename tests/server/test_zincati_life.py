@@ -1,23 +1,33 @@
 """Six hosts with Zincati and one server, from the staged update to the last release: nobody else does anything."""
 
+import ssl
 from itertools import groupby
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from rollout.lab.hosts.zincati import PRE_REBOOT, STEADY_STATE
+from rollout.errors import ExitCode
+from rollout.lab.hosts.zincati import ANCHORS, DROP_IN, PRE_REBOOT, STEADY_STATE
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
-from tests.server.serving import await_true, serving
+from tests.ended import end_of, start
+from tests.server.certificates import new_certificate
+from tests.server.serving import Server, await_true, serving
 
 SPEED = 150
+STEADY, ASKED, TOLD_TO_WAIT, EARLY = (
+    (STEADY_STATE, True),
+    (PRE_REBOOT, True),
+    (PRE_REBOOT, False),
+    (STEADY_STATE, False),
+)
 
 
 @pytest.fixture
 def lab(start_lab: StartLab) -> Lab:
-    """Nobody is asked before the server is there: hosts try again every five minutes, of their own time."""
+    """Nobody is asked before the server is there: hosts without settings wait for them."""
     return start_lab(msgspec.structs.replace(load_scenario("zincati"), fleetlock=""), speed=SPEED)
 
 
@@ -27,31 +37,38 @@ def way(lab: Lab, node: str) -> list[tuple[str, bool]]:
     return [answer for answer, _ in groupby(answers)]
 
 
+def give_drop_in(server: Server, *, authority: str) -> None:
+    """What the program prints for hosts becomes a file of each, with the authority of the server's certificate."""
+    ended = end_of(start(server.home, server.lab.environment, ("fleetlock", "zincati", "--url", server.url)))
+    assert ended.code == ExitCode.OK, ended.stderr
+
+    def write() -> None:
+        for name in server.lab.agents:
+            server.lab.machines[name].files |= {f"{ANCHORS}lab.pem": authority, DROP_IN: ended.stdout}
+
+    server.lab.call(write)
+
+
 @pytest.mark.timeout(300)
 def test_all_six_are_updated_one_after_the_other(lab: Lab, tmp_path: Path) -> None:
-    with serving(lab, tmp_path) as server:
-        lab.use_fleetlock(server.url)
+    certificate, key = new_certificate(tmp_path)
+    tls = ("--tls-cert", str(certificate), "--tls-key", str(key))
+    with serving(lab, tmp_path, *tls, context=ssl.create_default_context(cafile=str(certificate))) as server:
+        give_drop_in(server, authority=certificate.read_text())
 
         def done() -> bool:
-            return all(lab.machines[name].reboots and way(lab, name)[-1] == (STEADY_STATE, True) for name in lab.agents)
+            return all(lab.machines[name].reboots and way(lab, name)[-1] == STEADY for name in lab.agents)
 
-        await_true(
-            done, "every host is back and steady", seconds=240, said=lambda: str({n: way(lab, n) for n in lab.agents})
-        )
+        ways = lambda: str({name: way(lab, name) for name in lab.agents})  # noqa: E731
+        await_true(done, "every host is back and steady", seconds=240, said=ways)
     score = lab.scoreboard()
     assert set(score.reboots.values()) == {1}
     assert all(version.now == "4152.2.0" for version in score.versions.values())
     assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ())
-    assert score.cordons_left == ()
-    assert score.annotations_left == {}
-    assert score.most_unavailable == 1
+    assert (score.cordons_left, score.annotations_left, score.most_unavailable) == ((), {}, 1)
     for name in lab.agents:
         steps = way(lab, name)
-        assert (PRE_REBOOT, True) in steps
-        begun = steps.index((PRE_REBOOT, True))
-        # a drain takes longer than an answer: each was told to come again
-        assert steps[:begun] in (
-            [(STEADY_STATE, True), (PRE_REBOOT, False)],
-            [(STEADY_STATE, False), (STEADY_STATE, True), (PRE_REBOOT, False)],
-        )
-        assert steps[begun + 1 :] in ([(STEADY_STATE, True)], [(STEADY_STATE, False), (STEADY_STATE, True)])
+        begun = steps.index(ASKED)
+        # a drain takes longer than an answer, and a kubelet longer than Zincati: each was told to come again
+        assert steps[:begun] == [STEADY, TOLD_TO_WAIT]
+        assert steps[begun + 1 :] in ([STEADY], [EARLY, STEADY])

@@ -94,12 +94,12 @@ class _Lane:
                 deliver(self._destination, note)
             except DeliveryError as error:
                 trouble = str(error)
+                _LOG.debug("%s to %s: %s", type(note).__name__, self._destination.name, trouble)
                 if error.final:
                     break
             else:
                 _LOG.debug("%s was sent to %s", type(note).__name__, self._destination.name)
                 return
-            _LOG.debug("%s to %s: %s", type(note).__name__, self._destination.name, trouble)
         self._complain(trouble)
 
     def _ended(self) -> None:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, closing
 from rollout.errors import SshError
 from rollout.gather.doctor.command import DOCTOR_COMMAND
 from rollout.gather.hosts.boot import BOOT_COMMAND
-from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND, is_probe
 from rollout.gather.updates.command import CHECK_COMMAND
 from rollout.model.host import Host
 from rollout.model.text import counted, shortened
@@ -20,7 +20,6 @@ from rollout.ports import CommandResult, HostExecutor
 
 _LOG = logging.getLogger("rollout.ssh")
 _NAMES: Mapping[str, str] = {
-    PROBE_COMMAND: "probe",
     BOOT_COMMAND: "boot id",
     REBOOT_COMMAND: "reboot",
     DOCTOR_COMMAND: "doctor",
@@ -82,7 +81,8 @@ class LoggedShell:
                 yield node, answer
         if last:
             of_failed = f", {len(failed)} failed ({shortened(failed, _MOST_NAMES)})" if failed else ""
-            figures = f"{counted(len(hosts), 'host')}, {concurrency} at once, in {time.monotonic() - begun:.2f}s"
+            at_once = min(concurrency, len(hosts))
+            figures = f"{counted(len(hosts), 'host')}, {at_once} at once, in {time.monotonic() - begun:.2f}s"
             _LOG.info("%s: %s%s, last %s", name, figures, of_failed, last)
 
     def attending(self, hosts: Iterable[Host]) -> AbstractContextManager[None]:
@@ -91,7 +91,7 @@ class LoggedShell:
 
 
 def _name(command: str) -> str:
-    return _NAMES.get(command, _OWN)
+    return "probe" if is_probe(command) else _NAMES.get(command, _OWN)
 
 
 def _tell(host: Host, name: str, answer: Answer | None, begun: float) -> None:

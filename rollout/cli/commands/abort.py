@@ -93,12 +93,11 @@ def _undo(
 
 def _show_undone(aborted: "Aborted", general: GeneralOptions) -> None:
     """Tell what came of it."""
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_line
-    from rollout.report.columns import wrapped
     from rollout.report.unfinished import abort_document, aborted_text
 
     if general.as_json:
         show_bytes(json_line(abort_document(aborted)))
     else:
-        show(wrapped(aborted_text(aborted), general.width))
+        show_lines(aborted_text(aborted))

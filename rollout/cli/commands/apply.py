@@ -14,7 +14,6 @@ from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.options.nodes import IgnoreOption, RequireAllOption, SelectionOptions
 from rollout.cli.options.policy import PolicyOptions
-from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import ProcessOptions, YesOption
 from rollout.errors import UsageError
 
@@ -71,8 +70,9 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
+    rules = rules if file else process.detect.added_to(rules)
     intent = plan.load_intent(file, selection.selection, rules)
-    refuse_rules_beside_plan(call, intent, process.reboot, gates.prometheus_url)
+    refuse_rules_beside_plan(call, intent, process, gates.prometheus_url)
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
     connections = gather.connect(cluster, intent.selection, process.ssh)
@@ -107,11 +107,12 @@ def _ask(run: "Run", cluster: ClusterOptions) -> None:
         consent.ask("Mark the node under this process for the next run")
 
 
-def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", reboot: RebootOptions, own_url: str) -> None:
+def refuse_rules_beside_plan(call: typer.Context, intent: "Intent", process: ProcessOptions, own_url: str) -> None:
     """`UsageError` for a rule given on the command line beside a saved plan, which has its rules in it."""
     if intent.saved is None:
         return
-    reboot.refuse_another(intent.policy)
+    process.reboot.refuse_another(intent.policy)
+    process.detect.refuse_another(intent.policy)
     rules = [name for name in _PLANNED if is_flag_given(call, name)]
     if rules:
         flags = ", ".join("--" + name.replace("_", "-") for name in rules)

@@ -70,7 +70,7 @@ def check_update(
       rollout check-update --wait && rollout plan
     """
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
-    from rollout.cli.terminal import show
+    from rollout.cli.terminal import show_lines
     from rollout.report.update_check import CheckJsonLines, summary_text
 
     connections = connect(cluster, selection.selection, ssh)
@@ -80,7 +80,7 @@ def check_update(
         if isinstance(report, CheckJsonLines):
             report.summary(results)
     if not general.as_json:
-        show(summary_text(results))
+        show_lines(summary_text(results))
     if not all(result.settled for result in results):
         raise typer.Exit(ExitCode.PARTIAL)
 

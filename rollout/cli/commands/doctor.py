@@ -9,6 +9,7 @@ import typer
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import NOTIFICATIONS, Flag
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.notify import NotifyOptions
@@ -20,6 +21,7 @@ from rollout.errors import ExitCode, RolloutError
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections, Targets
     from rollout.gather.doctor.checks import Check
+    from rollout.gather.hosts.probe_command import Probe
     from rollout.model.cluster import Node
     from rollout.model.policy import Policy
 
@@ -33,6 +35,7 @@ def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
     policy: PolicyOptions,
     ssh: SshOptions,
     reboot: RebootOptions,
+    detect_command: DetectCommandOptions,
     lease: LeaseOptions,
     notify: NotifyOptions,
     general: GeneralOptions,
@@ -49,9 +52,10 @@ def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.gather.doctor.checks import Verdict, ordered
     from rollout.report.doctor import doctor_document, doctor_text
 
-    rules = reboot.added_to(policy.with_pools(pools.given(call)))
+    rules = detect_command.added_to(reboot.added_to(policy.with_pools(pools.given(call))))
+    probe = detect_command.probe(rules.detect)
     notified = _notifications(notify, cluster.context or "", test=notify_test)
-    checks = ordered((*notified, *_examined(cluster, selection, rules, ssh, lease)))
+    checks = ordered((*notified, *_examined(cluster, selection, rules, ssh, lease, probe)))
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
@@ -90,6 +94,7 @@ def _examined(
     policy: "Policy",
     ssh: SshOptions,
     lease: LeaseOptions,
+    probe: "Probe",
 ) -> Iterator["Check"]:
     """Check after check, until one stands in the way of all that follow."""
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
@@ -106,7 +111,7 @@ def _examined(
         yield _lock(connections, lease.lease_namespace)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(connections)
-        targets = ask_hosts(nodes, connections, selection.selection, ssh)
+        targets = ask_hosts(nodes, connections, selection.selection, ssh, probe)
         yield from _remembered(connections, [node for node in nodes if node.name in targets.selected], lease)
         yield passed(CheckName.NODES, subject, f"{len(targets.selected)} of {len(nodes)} nodes are selected")
         yield from _pools([node for node in nodes if node.name in targets.selected], policy)

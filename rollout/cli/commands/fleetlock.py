@@ -7,6 +7,7 @@ import typer
 from rollout.cli.help import DefaultCommandGroup, SectionedCommand
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.flattening import flattened
 from rollout.cli.options.fleetlock import ServerOptions
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
@@ -52,6 +53,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
     """
     server.check()
     _refuse_what_persons_decide(local, lock)
+    _refuse_what_takes_ssh(policy.courtesy)
     from rollout.cli.stages import fleetlock
 
     fleetlock.serve(
@@ -78,6 +80,14 @@ def _refuse_what_persons_decide(local: LocalGateOptions, lock: LockOptions) -> N
         raise UsageError(
             "--force-unlock is a person's decision, and a server waits for the lock",
             hint="Drop it; or undo that run: rollout abort --force-unlock RUN.",
+        )
+
+
+def _refuse_what_takes_ssh(courtesy: CourtesyOptions) -> None:
+    if courtesy.wall or courtesy.wait_for_users:
+        raise UsageError(
+            "--wall and --wait-for-users ask hosts over SSH, and a FleetLock server uses none",
+            hint="Drop them here: Zincati itself tells logged-in users, and waits for them.",
         )
 
 

@@ -28,7 +28,7 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
       rollout history 3f9a
       rollout history 3f9a -v
     """
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show, show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.report.timeline import history_text, timeline_text
 
@@ -36,12 +36,10 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
     chosen = _chosen(histories, run) if run else None
     if general.as_json:
         show_bytes(json_document(chosen or histories))
+    elif chosen:
+        show_lines(timeline_text(chosen, details=bool(general.verbose)))
     else:
-        show(
-            timeline_text(chosen, details=bool(general.verbose))
-            if chosen
-            else history_text(histories, width=general.width)
-        )
+        show(history_text(histories, width=general.width))
 
 
 def _histories(file: Path | None) -> "list[RunHistory]":

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.options.cluster import ClusterOptions
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.nodes import DetectOption, SelectionOptions
 from rollout.cli.options.ssh import SshOptions
+from rollout.cli.options.values import parsed_sources
 from rollout.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -30,9 +32,11 @@ def inventory(
     cluster: ClusterOptions,
     selection: SelectionOptions,
     ssh: SshOptions,
+    command: DetectCommandOptions,
     general: GeneralOptions,  # noqa: ARG001 - for its settings; the answer is JSON in any case
     list: ListOption = False,  # noqa: A002 - the flag's name is Ansible's
     host: HostOption = None,
+    detect: DetectOption = None,
 ) -> None:
     """Print the Nodes as an Ansible inventory, in JSON: groups by role, zone, version, and need of a reboot.
 
@@ -51,9 +55,10 @@ def inventory(
     if list and host:
         raise UsageError("--list and --host exclude each other", hint="Drop one of them.")
     narrowed = replace(selection.selection, nodes=(host,)) if host else selection.selection
+    probe = command.probe(parsed_sources(detect))
     connections = connect(cluster, narrowed, ssh)
     nodes = read_nodes(connections)
-    targets = ask_hosts(nodes, connections, narrowed, ssh)
+    targets = ask_hosts(nodes, connections, narrowed, ssh, probe)
     chosen = [node for node in nodes if node.name in targets.selected and not excluded_by_name(node.name, narrowed)]
     reached = _connection(ssh)
     if host and not chosen:

@@ -71,7 +71,7 @@ def known_hosts(
     hosts = _hosts(cluster, selection.selection, ssh)
     trust = host_keys.Trust(authority, host_keys.read_fingerprints(fingerprints, hosts) if fingerprints else {})
     scanned = host_keys.scan(hosts, file, trust, timeout=ssh.probe_timeout, concurrency=ssh.probe_concurrency)
-    _show(scanned, as_json=general.as_json, is_data=file is not None)
+    _show(scanned, general, is_data=file is not None)
     taken = _taken(scanned, yes=yes, as_json=general.as_json)
     _write(file, host_keys.written(before, taken, authority), len(taken), as_json=general.as_json)
     left = [entry for entry in scanned if entry not in taken and entry.standing is not host_keys.Standing.KNOWN]
@@ -91,19 +91,19 @@ def _hosts(cluster: ClusterOptions, selection: "Selection", ssh: SshOptions) -> 
     return find_hosts(nodes, api, selection, ssh)[1]
 
 
-def _show(scanned: "Sequence[ScannedHost]", *, as_json: bool, is_data: bool) -> None:
+def _show(scanned: "Sequence[ScannedHost]", general: GeneralOptions, *, is_data: bool) -> None:
     """What was seen: as data, or, where the file itself is the data, beside it."""
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.report.host_keys import host_keys_text
 
     rows = [_row(entry) for entry in scanned]
-    if as_json:
+    if general.as_json:
         show_bytes(json_document(rows))
     elif is_data:
-        show(host_keys_text(rows))
+        show(host_keys_text(rows, general.width))
     else:
-        sys.stderr.write(f"{host_keys_text(rows)}\n")
+        sys.stderr.write(f"{host_keys_text(rows, general.width)}\n")
 
 
 def _row(entry: "ScannedHost") -> "HostKeyRow":

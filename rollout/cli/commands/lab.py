@@ -80,6 +80,8 @@ def up(
             say(line)
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
+    if loaded.fleetlock:
+        say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock listens there.")
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
     show(f"\nWhat happened in the cluster:\n\n{scoreboard_text(scores)}")
 

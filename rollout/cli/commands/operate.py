@@ -73,6 +73,7 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
     skips = policy.skip_blocked if _is_given(call, "skip_blocked") else not ignore_blockers
     leftover = LeftoverOptions(require_all=require_all, skip_blocked=skips, ignore_blockers=ignore_blockers)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
+    rules = process.detect.added_to(rules)
     from rollout.cli.stages.metrics import metered
     from rollout.cli.stages.operating import PassSettings
 

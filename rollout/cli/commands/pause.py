@@ -120,7 +120,7 @@ def _named(cluster: ClusterOptions, given: list[str] | None, everything: bool) -
 
 
 def _show(names: Sequence[str], standing: "Pause", *, everything: bool, as_json: bool) -> None:
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.model.text import printable, shortened
     from rollout.report.document_types import PauseReport
@@ -132,13 +132,13 @@ def _show(names: Sequence[str], standing: "Pause", *, everything: bool, as_json:
         show_bytes(json_document(of_nodes))
         return
     flag = "--all" if everything else " ".join(names)
-    show(
+    show_lines(
         f"{'All nodes' if everything else shortened(names)}: {printable(str(standing))}. End it: rollout unpause {flag}"
     )
 
 
 def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | None", *, as_json: bool) -> None:
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.model.text import printable, shortened
     from rollout.report.document_types import UnpauseReport
@@ -154,7 +154,7 @@ def _show_ended(ended: Sequence[str], names: Sequence[str], before: "Memory | No
         lines.append("Unattended passes may begin again.")
     not_paused = [name for name in names if name not in ended]
     lines += [f"Not paused by rollout: {shortened(not_paused)}."] if not_paused else []
-    show("\n".join(lines or ["Nothing to end: no pause of all nodes stands here."]))
+    show_lines("\n".join(lines or ["Nothing to end: no pause of all nodes stands here."]))
 
 
 def _written(at: datetime) -> str:

@@ -8,6 +8,7 @@ import typer
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.general import ListingOptions
 from rollout.cli.options.nodes import RequireAllOption, SelectionOptions
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from rollout.cli.stages.plan import Intent
     from rollout.model.plan import RolloutPlan
 
-OutOption = Annotated[Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`.", "FILE")]
+PAGES = (".html", ".htm")
+OutOption = Annotated[
+    Path | None, Flag(OWN, "Save the plan, for `rollout apply FILE`; FILE.html: as a page, for people.", "FILE")
+]
 MarkdownOption = Annotated[
     Path | None, Flag(OWN, "Write the plan as Markdown, too: for a merge request, or a job's summary.", "FILE")
 ]
@@ -45,6 +49,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     gates: GateOptions,
     ssh: SshOptions,
     reboot: RebootOptions,
+    detect_command: DetectCommandOptions,
     lease: LeaseOptions,
     general: ListingOptions,
     out: OutOption = None,
@@ -67,15 +72,16 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.stages.plan import Intent, decide
     from rollout.cli.terminal import say
     from rollout.errors import UsageError
-    from rollout.report.tables import UNSAVED_NOTE, saved_note
 
     if explain is not None and general.as_names:
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
-    intent = Intent(selection.selection, reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
+    rules = detect_command.added_to(reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
+    intent = Intent(selection.selection, rules)
     check_target(out)
     check_target(markdown)
-    gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace)
+    probe = detect_command.probe(rules.detect)
+    gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace, probe)
     if explain is not None:
         _show_explanation(explain, intent, gathered, general)
         return
@@ -85,7 +91,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         refusals.refuse_excluded(planned)
     _write(planned, gathered, out, markdown)
     if planned.waves and (out or not planned.blockers):
-        say(saved_note(str(out), blocked=bool(planned.blockers)) if out else UNSAVED_NOTE)
+        say(_note(out, planned))
     if detailed_exitcode:
         raise typer.Exit(_detailed(planned))
 
@@ -93,13 +99,35 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
 def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
     from rollout.cli.files import write_whole
     from rollout.cli.stages.plan import zones
-    from rollout.planning.document import encode_plan
     from rollout.report.markdown import plan_markdown
 
     if out is not None:
-        write_whole(out, encode_plan(planned))
+        write_whole(out, _document(out, planned, gathered))
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
+
+
+def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:
+    """The plan as the file's ending has it: a page, or what apply takes."""
+    from rollout.cli import wiring
+    from rollout.cli.stages.plan import zones
+    from rollout.planning.document import encode_plan
+
+    if out.suffix.lower() not in PAGES:
+        return encode_plan(planned)
+    from rollout.report.runs.plan_page import plan_page
+
+    return plan_page(planned, zones=zones(gathered.snapshot), now=wiring.system_clock().now()).encode()
+
+
+def _note(out: Path | None, planned: "RolloutPlan") -> str:
+    from rollout.report.tables import UNSAVED_NOTE, page_note, saved_note
+
+    if out is None:
+        return UNSAVED_NOTE
+    if out.suffix.lower() in PAGES:
+        return page_note(str(out))
+    return saved_note(str(out), blocked=bool(planned.blockers))
 
 
 def _show(planned: "RolloutPlan", gathered: "Gathered", general: ListingOptions) -> None:
@@ -119,7 +147,7 @@ def _show(planned: "RolloutPlan", gathered: "Gathered", general: ListingOptions)
 def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general: ListingOptions) -> None:
     """Tell why a node is where it would be in a new plan."""
     from rollout.cli.stages.plan import inputs_of
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.model.json_text import json_document
     from rollout.planning.explanation import explain
     from rollout.planning.plan import decide
@@ -129,7 +157,7 @@ def _show_explanation(node: str, intent: "Intent", gathered: "Gathered", general
     if general.is_document:
         show_bytes(general.document(json_document(explanation)))
     else:
-        show(explanation_text(explanation))
+        show_lines(explanation_text(explanation))
 
 
 def _detailed(planned: "RolloutPlan") -> ExitCode:

@@ -41,7 +41,7 @@ def release(
       rollout release --node worker-2
     """
     from rollout.cli.stages.remembering import change_memory
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show_bytes, show_lines
     from rollout.errors import UsageError
     from rollout.model.json_text import json_document
     from rollout.planning.memory import released
@@ -59,7 +59,7 @@ def release(
     if general.as_json:
         show_bytes(json_document(ReleaseReport(versions=gone, nodes=forgotten, unknown=unknown)))
     else:
-        show(_text(gone, forgotten, unknown))
+        show_lines(_text(gone, forgotten, unknown))
 
 
 def _text(versions: list[str], nodes: list[str], unknown: list[str]) -> str:

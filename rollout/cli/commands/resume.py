@@ -39,6 +39,7 @@ def resume(
     from rollout.cli.stages.metrics import metered
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
+    from rollout.model.text import counted
 
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     connections = gather.connect(cluster, Selection(), process.ssh)
@@ -59,7 +60,8 @@ def resume(
         )
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:
-            consent.ask(f"Resume this rollout of {consent.place(api.server, wiring.context_of(cluster))}")
+            nodes = counted(run.plan.summary.nodes, "node")
+            consent.ask(f"Resume this rollout on {nodes} of {consent.place(api.server, wiring.context_of(cluster))}")
         run = replace(run, observers=meter.observers, width=general.width)
         code = execute.execute(run, as_json=general.as_json)
         _tell_standing_record(unfinished)
@@ -74,6 +76,7 @@ def _refuse_others(
 
     if unfinished.record.plan is not None:
         process.reboot.refuse_another(rules_of(unfinished))
+        process.detect.refuse_another(rules_of(unfinished))
         refuse_another_address(call, alerts.prometheus_url, rules_of(unfinished))
 
 
@@ -87,12 +90,12 @@ def _tell_standing_record(unfinished: "Unfinished") -> None:
 
 def _tell_nothing(unfinished: "Unfinished | None", *, as_json: bool) -> None:
     from rollout.cli.stages.execute import tell_nothing
-    from rollout.cli.terminal import show
+    from rollout.cli.terminal import show_lines
 
     if as_json:
         tell_nothing()
     else:
-        show(_nothing(unfinished))
+        show_lines(_nothing(unfinished))
 
 
 def _nothing(unfinished: "Unfinished | None") -> str:

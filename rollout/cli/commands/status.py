@@ -10,9 +10,11 @@ import typer
 from rollout.cli.options import pools
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
 from rollout.cli.options.declaration import OWN, Flag
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.general import ListingOptions, OutputFormat
-from rollout.cli.options.nodes import SelectionOptions
+from rollout.cli.options.nodes import DetectOption, SelectionOptions
 from rollout.cli.options.ssh import SshOptions
+from rollout.cli.options.values import parsed_sources
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,11 +38,13 @@ def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
     cluster: ClusterOptions,
     selection: SelectionOptions,
     ssh: SshOptions,
+    command: DetectCommandOptions,
     lease: LeaseOptions,
     general: ListingOptions,
     run: RunOption = False,
     watch: WatchOption = False,
     pending: PendingOption = False,
+    detect: DetectOption = None,
 ) -> None:
     """Show which nodes wait for a reboot, what keeps the others, and a rollout that is under way or was interrupted.
 
@@ -55,7 +59,7 @@ def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.stages.remembering import remembered
     from rollout.cli.terminal import say
 
-    own_rules = pools.given(call)
+    own_rules, probe = pools.given(call), command.probe(parsed_sources(detect))
     connections = connect(cluster, selection.selection, ssh)
     if watch:
         _watch_run(connections, lease.lease_namespace, general)
@@ -64,7 +68,7 @@ def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
         _show_run(connections, lease.lease_namespace, general)
         return
     nodes = read_nodes(connections)
-    targets = ask_hosts(nodes, connections, selection.selection, ssh)
+    targets = ask_hosts(nodes, connections, selection.selection, ssh, probe)
     memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
     sentence, rollout = _rollout_beside(connections, nodes, lease.lease_namespace)
     statuses = _statuses(nodes, targets, selection, own_rules, (memory, now), rollout)

@@ -19,6 +19,17 @@ RequireAllOption = Annotated[
     bool,
     Flag(NODES, "Start nothing (exit code 4) if a requested node cannot be reached, judged or rebooted."),
 ]
+DetectOption = Annotated[
+    list[str] | None,
+    Flag(
+        NODES,
+        "What says that a node needs a reboot: update-engine (the default), annotation (reboot-needed on the Node), "
+        "reboot-required (the file in /run), rpm-ostree (a staged deployment), command (--detect-command). "
+        "Repeatable, or with commas; any of them will do.",
+        "SOURCE",
+        read=values.sources,
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

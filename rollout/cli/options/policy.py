@@ -6,7 +6,7 @@ from typing import Annotated
 from rollout.cli.options import values
 from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.declaration import DRAIN, NODES, PATIENCE, WAVES, Flag
-from rollout.cli.options.nodes import IncludeHeldOption, SkipBlockedOption
+from rollout.cli.options.nodes import DetectOption, IncludeHeldOption, SkipBlockedOption
 from rollout.model.policy import ControlPlaneOrder, DrainPolicy, Policy, Pool, Sharing, Strategy
 from rollout.model.quantity import LONGEST, Count, Duration
 
@@ -134,6 +134,7 @@ class PolicyOptions:
             read=values.duration,
         ),
     ] = _POLICY.settle_timeout
+    detect: DetectOption = None
     courtesy: CourtesyOptions = field(default_factory=CourtesyOptions)
 
     def with_pools(self, pools: tuple[Pool, ...]) -> Policy:
@@ -162,6 +163,7 @@ class PolicyOptions:
             settle_timeout=self.settle_timeout,
             max_failures=self.max_failures,
             strategy=self.strategy,
+            detect=values.parsed_sources(self.detect),
             courtesy=self.courtesy.policy,
         )
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
+from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.options.nodes import IgnoreOption, IncludeHeldOption, RequireAllOption, SkipBlockedOption
 from rollout.cli.options.notify import NotifyOptions
@@ -56,6 +57,7 @@ class ProcessOptions:
     journal: JournalOptions
     notify: NotifyOptions
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
+    detect: DetectCommandOptions = field(default_factory=DetectCommandOptions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TypeVar
 import typer
 
 from rollout.errors import UsageError
+from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
 from rollout.planning import node_labels as labels
@@ -95,6 +96,20 @@ def windows(value: list[str] | None) -> list[str]:
             # a callback, which sees all of them at once, has no other way to name its flag
             raise typer.BadParameter(f"{error.message}. {error.hint}") from error
     return written
+
+
+def sources(value: str) -> str:
+    """Sources, separated by commas, that are all known; as they were written."""
+    parsed_sources([value])
+    return value
+
+
+def parsed_sources(value: list[str] | None) -> tuple[Source, ...]:
+    """The same, each once, in order; the default where nothing is written."""
+    names = [name.strip() for text in value or DEFAULT_SOURCES for name in text.split(",")]
+    if unknown := [name for name in names if name not in set(Source)]:
+        raise ValueError(f"{unknown[0]!r} is not a known source. Known: {', '.join(Source)}.")
+    return tuple(dict.fromkeys(map(Source, names)))
 
 
 def command_words(value: str) -> str:

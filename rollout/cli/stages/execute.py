@@ -84,8 +84,12 @@ def run_options(
     lock: LockOptions,
     reboot: RebootOptions = _REBOOT,
     pods: frozenset[str] = frozenset(),
+    sentinel: str = "",
 ) -> RunOptions:
-    """How this process runs; percentages are of the `selected` nodes, `pods` are the UIDs of those on planned ones."""
+    """How this process runs; percentages are of the `selected` nodes, `pods` are the UIDs of those on planned ones.
+
+    `sentinel` is the operator's `--detect-command`.
+    """
     return RunOptions(
         selected=selected,
         holder=wiring.lease_holder(),
@@ -96,6 +100,7 @@ def run_options(
         reboot_command=reboot.command,
         wall_command=reboot.wall_command,
         pods=pods,
+        sentinel=sentinel,
     )
 
 

@@ -12,6 +12,7 @@ from rollout.cli.options.ssh import SshOptions
 from rollout.cli.stages.selection import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
 from rollout.errors import ApiError
+from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import Host, HostObservation, ProbeFailure
 from rollout.model.memory import Memory
@@ -76,11 +77,13 @@ def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> C
     return connections
 
 
-def gather(cluster: ClusterOptions, selection: Selection, ssh: SshOptions, lease_namespace: str) -> Gathered:
-    """Everything that a plan is made of, of the selected nodes' hosts."""
+def gather(
+    cluster: ClusterOptions, selection: Selection, ssh: SshOptions, lease_namespace: str, probe: Probe
+) -> Gathered:
+    """Everything that a plan is made of, of the selected nodes' hosts, which are asked with this probe."""
     connections = connect(cluster, selection, ssh)
     snapshot = read_cluster(connections, lease_namespace)
-    return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, ssh))
+    return Gathered(connections, snapshot, ask_hosts(snapshot.nodes, connections, selection, ssh, probe))
 
 
 def read_cluster(connections: Connections, lease_namespace: str) -> ClusterSnapshot:
@@ -178,10 +181,13 @@ def with_patience(action: Callable[[], T]) -> T:
     return patiently(action, Deadline(wiring.system_clock(), _START_PATIENCE), notice, passing=has_answered)
 
 
-def ask_hosts(nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions) -> Targets:
+def ask_hosts(
+    nodes: Sequence[Node], connections: Connections, selection: Selection, ssh: SshOptions, probe: Probe = USUAL_PROBE
+) -> Targets:
     """Choose nodes, find their hosts, and ask each host what it is up to."""
     selected, hosts = find_hosts(nodes, connections.api, selection, ssh)
-    return Targets(selected, hosts, _observed(nodes, hosts, connections.shell, ssh), _own_node(nodes, connections))
+    observations = _observed(nodes, hosts, connections.shell, ssh, probe)
+    return Targets(selected, hosts, observations, _own_node(nodes, connections))
 
 
 def find_hosts(
@@ -196,12 +202,18 @@ def find_hosts(
     return selected, wiring.as_ssh_config_says(questioned, ssh)
 
 
-def ask_named(nodes: Sequence[Node], requested: Container[str], connections: Connections, ssh: SshOptions) -> Targets:
+def ask_named(
+    nodes: Sequence[Node],
+    requested: Container[str],
+    connections: Connections,
+    ssh: SshOptions,
+    probe: Probe = USUAL_PROBE,
+) -> Targets:
     """Find the hosts of all nodes, and ask those that are named; no name is not all, but none."""
     names = tuple(node.name for node in nodes)
     hosts = wiring.as_ssh_config_says(_hosts(nodes, names, ssh), ssh)
     questioned = {name: host for name, host in hosts.items() if name in requested}
-    observations = _observed(nodes, questioned, connections.shell, ssh) if questioned else {}
+    observations = _observed(nodes, questioned, connections.shell, ssh, probe) if questioned else {}
     return Targets(names, hosts, observations, _own_node(nodes, connections))
 
 
@@ -263,15 +275,18 @@ def _hosts(nodes: Sequence[Node], selected: Sequence[str], ssh: SshOptions) -> M
 
 
 def _observed(
-    nodes: Sequence[Node], hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions
+    nodes: Sequence[Node], hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions, probe: Probe
 ) -> Mapping[str, HostObservation]:
-    """What the hosts say, where they are the machines of their Nodes."""
+    """What the hosts say, where they are the machines of their Nodes; and what stands on these, where asked for."""
     from rollout.gather.hosts.identity import identified
+    from rollout.gather.hosts.signs import annotated
 
-    return identified(nodes, _poll(hosts, shell, ssh))
+    return annotated(nodes, identified(nodes, _poll(hosts, shell, ssh, probe)))
 
 
-def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Mapping[str, HostObservation]:
+def _poll(
+    hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions, probe: Probe
+) -> Mapping[str, HostObservation]:
     from rollout.gather.hosts.polling import poll
     from rollout.report.asking import asking_progress
 
@@ -280,6 +295,7 @@ def _poll(hosts: Mapping[str, Host], shell: HostExecutor, ssh: SshOptions) -> Ma
         observations = poll(
             hosts,
             shell,
+            probe=probe,
             timeout=ssh.probe_timeout,
             concurrency=ssh.probe_concurrency,
             on_result=answered,

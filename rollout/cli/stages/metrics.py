@@ -42,7 +42,7 @@ class Meter:
         """What the hosts have said, by Node; one that did not answer is not known to need a reboot, nor not to."""
         if self.metrics:
             facts = {name: seen for name, seen in observations.items() if isinstance(seen, HostFacts)}
-            waiting = {name: seen.update.needs_reboot for name, seen in facts.items()}
+            waiting = {name: seen.detection.needs_reboot for name, seen in facts.items()}
             self.metrics.observe_nodes(waiting, among_others=among_others)
 
     def skip_pass(self) -> None:

@@ -22,7 +22,8 @@ def gathered_by(connections: Connections, intent: Intent, process: ProcessOption
     refusals.refuse_without_rights(connections, intent.policy.drain, namespace)
     snapshot = gather.read_cluster(connections, namespace)
     refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
-    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh)
+    probe = process.detect.probe(intent.policy.detect)
+    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh, probe)
     return Gathered(connections, snapshot, targets)
 
 
@@ -45,7 +46,9 @@ def planned_run(
         plan=decided,
         targets=gathered.targets,
         connections=gathered.connections,
-        options=execute.run_options(selected, process.ssh, process.lease, process.lock, process.reboot, pods),
+        options=execute.run_options(
+            selected, process.ssh, process.lease, process.lock, process.reboot, pods, process.detect.detect_command
+        ),
         gates=gates,
         stop=process.stop.stop,
         journal=process.journal.journal,

@@ -8,13 +8,12 @@ from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.terminal import is_terminal, say, show
+from rollout.cli.terminal import is_terminal, say, show, show_lines
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
 from rollout.execution.rollout.lock_holder import Glance
 from rollout.planning.continuation import without_accepted_blockers
-from rollout.report.columns import wrapped
 from rollout.report.tables import plan_text
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
@@ -35,7 +34,8 @@ def planned_rest(
     snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
     refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
     pending = pending_nodes(unfinished, retry_failed=retry)
-    targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh)
+    probe = process.detect.probe(rules.detect)
+    targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh, probe)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
     situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
@@ -60,6 +60,7 @@ def planned_rest(
             process.lock,
             process.reboot,
             execute.pods_on(remainder.plan, snapshot.pods),
+            process.detect.detect_command,
         ),
         gates=gates,
         stop=process.stop.stop,
@@ -85,5 +86,5 @@ def _show(
             say(f"warning: {line}")
         return
     failures, stranded = remainder.inherited.failures, remainder.inherited.stranded
-    show(wrapped(resume_text(unfinished, lock, remainder.retried, failures, stranded), width))
+    show_lines(resume_text(unfinished, lock, remainder.retried, failures, stranded))
     show("\n" + plan_text(remainder.plan, zones=zones, width=width, signs=is_terminal()))

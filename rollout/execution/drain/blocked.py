@@ -118,6 +118,11 @@ class HeldPods:
         hold = self._holds.get(pod.uid)
         return f"held back by {hold.reason}" if hold else ""
 
+    def budget_of(self, pod: Pod) -> str:
+        """The one budget that holds it back, as namespace/name; empty where none does, or several."""
+        hold = self._holds.get(pod.uid)
+        return hold.reason.budget if hold and "," not in hold.reason.budget else ""
+
     def tell(self) -> None:
         """Tell of every hold that is new, has changed, or was not told of for a while."""
         now = self._task.cluster.clock.monotonic()

@@ -200,6 +200,12 @@ class _Waiting:
         why = self.held.why(pod) or self.evictor.last_word(pod)
         return f"{pod.key}: {why}" if why else f"{pod.key} was not evicted yet"
 
+    def look_at(self, pod: Pod) -> str:
+        """The command that shows what keeps it: its budget where that alone does."""
+        budget = "" if pod.terminating else self.held.budget_of(pod)
+        kind, (namespace, _, name) = ("pdb", budget.partition("/")) if budget else ("pod", pod.key.partition("/"))
+        return f"kubectl describe {kind} -n {namespace} {name}"
+
 
 def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: ReturningPods) -> None:
     """`DrainError` with what is left; nothing is said where a last fresh look finds the node empty."""
@@ -214,7 +220,8 @@ def _give_up(task: DrainTask, owners: _Owners, waiting: _Waiting, returning: Ret
     if remaining:
         reasons = listed([waiting.why_left(pod) for pod in remaining], _NAMED)
         raise DrainError(
-            f"{_pods(len(remaining))} left after --drain-timeout {task.policy.timeout}: {reasons}{kubelet}"
+            f"{_pods(len(remaining))} left after --drain-timeout {task.policy.timeout}: {reasons}{kubelet}",
+            hint=f"See: {waiting.look_at(remaining[0])}",
         )
 
 

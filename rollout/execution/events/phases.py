@@ -14,6 +14,7 @@ from rollout.execution.events.writer import EventWriter, NodeNote
 from rollout.model.plan import PlannedNode, RolloutPlan
 from rollout.model.progress import NodeFinished, NodeResult, NodeStep, Outcome, Phase, StepEvent
 from rollout.model.quantity import Duration
+from rollout.model.text import version_step
 from rollout.ports import ClusterApi
 
 CLOSING_SECONDS = 3.0
@@ -124,7 +125,7 @@ def _sentence(phase: Phase, node: PlannedNode) -> str:
 def _versions(node: PlannedNode) -> str:
     if not node.staged:
         return f"{node.running_version or 'an unknown version'}, nothing staged"
-    return f"{node.running_version or '?'} -> {node.staged_version or '?'}"
+    return version_step(node.running_version, node.staged_version, node.detected_by).replace("→", "->")
 
 
 def _kept(node: PlannedNode) -> str:

@@ -84,7 +84,8 @@ def _await_users(context: NodeContext) -> None:
     while (users or unknown) and courtesy.wait_for_users:
         names = shortened([str(user) for user in users], _NAMED)
         if deadline.expired:
-            _report(context, f"going on: {names or unknown} after --wait-for-users {courtesy.wait_for_users}")
+            state = f"{names} still logged in" if users else unknown
+            _report(context, f"going on after --wait-for-users {courtesy.wait_for_users}: {state}")
             break
         waiting = f"waiting for {names} to log out, {courtesy.wait_for_users} at most" if users else unknown
         if waiting != waited:

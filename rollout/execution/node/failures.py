@@ -1,7 +1,9 @@
 """A node's failure with its outcome: what decides whether the node is given back or left cordoned."""
 
+from dataclasses import replace
+
 from rollout.errors import ApiError, DrainError, FencedError, RebootError, RolloutError, StepError
-from rollout.model.plan import ExclusionReason
+from rollout.model.plan import ExclusionReason, PlannedNode
 from rollout.model.progress import Outcome, Phase
 
 # After these the node works as it did before, or better: it is uncordoned, and reported.
@@ -48,3 +50,9 @@ def outcome_of(error: RolloutError) -> Outcome:
 def may_be_given_back(outcome: Outcome, phase: Phase, before_reboot: frozenset[Phase]) -> bool:
     """Whether the node is in service again once our cordon is gone."""
     return outcome in _WORKS or (phase in before_reboot and outcome is not Outcome.FENCED)
+
+
+def blamed(planned: PlannedNode, outcome: Outcome, version: str) -> PlannedNode:
+    """The node as its end is remembered: a staged `version` that it runs is not what failed, whatever else did."""
+    is_taken = outcome is Outcome.ROLLED_BACK and version == planned.staged_version
+    return replace(planned, staged_version="") if is_taken else planned

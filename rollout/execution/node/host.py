@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rollout.gather.hosts.probe_command import REBOOT_COMMAND
+from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
@@ -11,7 +11,7 @@ from rollout.ports import Clock, CommandResult, HostShell
 
 @dataclass(frozen=True, slots=True)
 class NodeHost:
-    """A host, and the node that it has to be. `probe_timeout` in seconds."""
+    """A host, and the node that it has to be. `probe_timeout` in seconds; `probe` is what it is asked."""
 
     host: Host
     planned: PlannedNode
@@ -19,6 +19,7 @@ class NodeHost:
     clock: Clock
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND
+    probe: Probe = USUAL_PROBE
     wall_command: str = wall_command(WALL_MESSAGE)
 
     def run(self, command: str, *, timeout: float) -> CommandResult:

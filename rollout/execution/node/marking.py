@@ -15,6 +15,7 @@ from rollout.execution.node.task import NodeTask
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.detection import Source, read_targets
 from rollout.model.host import HostFacts
 from rollout.model.node_marks import last_result, misunderstanding
 from rollout.model.plan import ExclusionReason
@@ -22,7 +23,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on, replacing
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.announcements import LASTING, announced, own_names, settled
+from rollout.planning.announcements import announced, own_names, settled
 from rollout.ports import ClusterApi
 
 _ATTEMPTS = 10
@@ -34,8 +35,12 @@ class MarksGoneError(StepError):
     """Our marks, which alone say what of a Node is ours to undo, do not stand on it any more."""
 
 
-def claim(task: NodeTask, staged_version: str, facts: HostFacts | None, *, exclude: bool = False) -> Node:
+def claim(
+    task: NodeTask, staged_version: str, facts: HostFacts | None, *, detected: str = "", exclude: bool = False
+) -> Node:
     """Annotate and cordon, in one write, which takes the soft taint away: the node waits no longer.
+
+    `detected` is the mark of what asked for the reboot.
 
     A node that was cordoned before stays marked as not ours to uncordon. `exclude` has load balancers leave it out
     from now on; one that they left out before stays marked as not ours to give back to them. `facts` are what others
@@ -52,9 +57,11 @@ def claim(task: NodeTask, staged_version: str, facts: HostFacts | None, *, exclu
             marks.BOOT_ID_BEFORE: task.planned.boot_id,
             marks.MACHINE_ID: task.planned.machine_id,
             marks.STAGED_VERSION: staged_version or None,
+            marks.DETECTED: detected or None,
             marks.CORDONED_BY_US: "true" if _ours_to_undo(node) else None,
             marks.EXCLUDED_BY_US: "true" if excludes or _is_excluded_by_us(node) else None,
             marks.REPLACED: replacing(node, fields),
+            marks.ANNOUNCED: None,
             **fields.annotations,
         }
         labels = {**({marks.EXCLUDED_FROM_BALANCERS: ""} if excludes else {}), **fields.labels}
@@ -116,7 +123,8 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         labels, annotations = _for_others(task, node, outcome, version)
-        body = _annotations(_ours(task, node), _TAKEN_AWAY | _result(task, outcome, version))
+        taken = _TAKEN_AWAY | _result(task, outcome, version) | _fulfilled(node, outcome)
+        body = _annotations(_ours(task, node), taken)
         body["metadata"]["annotations"] |= annotations
         body["metadata"]["labels"] = {**labels, **_hook_label(node), **_balancers_label(node), **_deferral(node)}
         uncordoned = {"unschedulable": None} if node.annotations.get(marks.CORDONED_BY_US) == "true" else {}
@@ -125,12 +133,19 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
     return _write(task, change)
 
 
+def _fulfilled(node: Node, outcome: Outcome) -> dict[str, str | None]:
+    """The annotation by which a person asked for this reboot, taken away; others' are theirs to change."""
+    targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
+    is_done = outcome is Outcome.SUCCEEDED and Source.ANNOTATION in targets
+    return {marks.REBOOT_NEEDED: None} if is_done else {}
+
+
 def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> tuple[Values, Values]:
     """The labels and annotations of others' as they are to be after the node's turn."""
     names = own_names(task.courtesy)
     if outcome is not Outcome.SUCCEEDED:
         return replaced_on(node).restoring(node, names)
-    labels, annotations = replaced_on(node).restoring(node, names - LASTING)
+    labels, annotations = replaced_on(node).restoring(node, names - marks.COMPAT_LASTING)
     fields = settled(task.courtesy, version)
     return {**labels, **fields.labels}, {**annotations, **fields.annotations}
 

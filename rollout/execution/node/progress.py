@@ -1,9 +1,11 @@
 """Where one node's run stands."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from rollout.execution.node.transitions import advance
 from rollout.gather.hosts.boot import BootFacts
+from rollout.model.detection import Source
 from rollout.model.progress import Phase
 
 
@@ -12,7 +14,8 @@ class Progress:
     """The phase, and what the run has learnt on the way.
 
     `marked`: our marks stand on the Node. `in_doubt`: an earlier process may or may not have asked for the reboot.
-    `drains`: how often it went back to draining, as pods had come again.
+    `drains`: how often it went back to draining, as pods had come again. `targets` are what the sources that asked for
+    the reboot have to be shown after it.
     """
 
     phase: Phase = Phase.PENDING
@@ -21,6 +24,7 @@ class Progress:
     marked: bool = False
     in_doubt: bool = False
     drains: int = 0
+    targets: Mapping[Source, str] = field(default_factory=dict)
 
     def to(self, phase: Phase) -> "Progress":
         """The same, one phase on."""

@@ -16,6 +16,7 @@ from rollout.execution.node.transitions import AFTER_REBOOT
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.detection import read_targets
 from rollout.model.node_marks import UNCLEAR_HINT, misunderstanding
 from rollout.model.progress import Outcome, Phase
 
@@ -28,7 +29,11 @@ def take_up(context: NodeContext) -> Progress:
         raise NodeFailure(Outcome.SKIPPED, "its marks are gone: another process finished it, or they were removed")
     if why := misunderstanding(node):
         raise NodeFailure(Outcome.STRANDED, f"{why}: nothing was done to it", hint=UNCLEAR_HINT.format(name=node.name))
-    marked = Progress(staged_version=node.annotations.get(marks.STAGED_VERSION, ""), marked=True)
+    marked = Progress(
+        staged_version=node.annotations.get(marks.STAGED_VERSION, ""),
+        marked=True,
+        targets=read_targets(node.annotations.get(marks.DETECTED, "{}")) or {},
+    )
     phase = Phase(node.annotations[marks.PHASE])
     if context.own is not None and phase in AFTER_REBOOT and node.boot_id == context.planned.boot_id:
         message = f"its reboot may have been requested, and {context.own.presence}: its cordon and its marks stay"

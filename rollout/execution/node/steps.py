@@ -10,7 +10,7 @@ from rollout.execution.drain.drain import drain
 from rollout.execution.node.balancers import await_exclusion
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.courtesy import delay_drain, delay_reboot, report_replaced
-from rollout.execution.node.failures import NodeFailure, may_be_given_back, outcome_of
+from rollout.execution.node.failures import NodeFailure, blamed, may_be_given_back, outcome_of
 from rollout.execution.node.last_look import RefilledError, last_look
 from rollout.execution.node.marking import (
     MarksGoneError,
@@ -22,7 +22,8 @@ from rollout.execution.node.marking import (
     stays_cordoned,
 )
 from rollout.execution.node.progress import Progress
-from rollout.execution.node.readiness import await_ready, check_version
+from rollout.execution.node.proof import prove_detected
+from rollout.execution.node.readiness import await_ready
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
 from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.resume import take_up
@@ -33,9 +34,11 @@ from rollout.gather.cluster.snapshot import read_node
 from rollout.gather.hosts.boot import BootFacts
 from rollout.gather.hosts.identity import identified
 from rollout.gather.hosts.polling import observe
+from rollout.gather.hosts.signs import annotated
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.host import HostFacts, ProbeFailure, UpdateOperation
+from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
+from rollout.model.host import HostFacts, ProbeFailure
 from rollout.model.pause import why_paused
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
@@ -76,19 +79,21 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     if context.own is not None:
         raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
     host = context.host
-    observation = observe(host.host, host.shell, timeout=host.probe_timeout)
+    observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
     node = context.cluster.ask(lambda api: read_node(api, context.name))
-    facts = identified((node,), {node.name: observation})[node.name]
+    facts = annotated((node,), identified((node,), {node.name: observation}))[node.name]
     if isinstance(facts, ProbeFailure):
         message = f"not started: {facts.message}"
         raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
     _check_host(context, facts)
     check_node(context, node)
     context.gates.before_node(context)
-    staged_version = facts.update.new_version if context.planned.staged else ""
-    before = claim(context.task, staged_version, facts, exclude=bool(context.policy.exclude_from_load_balancers))
+    detection = facts.detection if context.planned.staged else Detection()
+    staged_version, targets = detection.version, detection.targets
+    exclude = bool(context.policy.exclude_from_load_balancers)
+    before = claim(context.task, staged_version, facts, detected=targets_text(targets), exclude=exclude)
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
-    return replace(progress, staged_version=staged_version, marked=True).to(Phase.CORDONED)
+    return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
 
 
 def _check_host(context: NodeContext, facts: HostFacts) -> None:
@@ -97,10 +102,11 @@ def _check_host(context: NodeContext, facts: HostFacts) -> None:
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.WRONG_HOST)
     if facts.boot_id != context.planned.boot_id:
         raise NodeFailure(Outcome.SKIPPED, "not started: the host has rebooted since it was planned")
-    if context.planned.staged and not facts.update.needs_reboot:
+    if context.planned.staged and not facts.detection.needs_reboot:
         raise _without_update(facts)
-    if facts.inhibited_by:
-        message = f"not started: its shutdown is blocked by {facts.inhibited_by}"
+    locked = "" if context.policy.reboot_command else facts.detection.blocked
+    if facts.inhibited_by or locked:
+        message = f"not started: {locked or f'its shutdown is blocked by {facts.inhibited_by}'}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.INHIBITED)
     if facts.shutdown_pending:
         message = f"not started: {facts.shutdown_pending}"
@@ -124,11 +130,13 @@ def check_node(context: NodeContext, node: Node) -> None:
 
 
 def _without_update(facts: HostFacts) -> NodeFailure:
-    """An engine that no longer says what it is doing has not said that nothing waits."""
-    if facts.update.operation is UpdateOperation.UNKNOWN:
-        message = f"not started: {facts.update.message or 'update_engine gave no status'}"
+    """A source that no longer says what it sees has not said that nothing waits."""
+    if silent := facts.detection.unanswered:
+        message = f"not started: {'; '.join(sign.detail for sign in silent)}"
         return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_STATUS)
-    return NodeFailure(Outcome.SKIPPED, "not started: its staged update is gone", reason=ExclusionReason.NO_UPDATE)
+    by_engine = facts.sources == DEFAULT_SOURCES
+    gone = "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
+    return NodeFailure(Outcome.SKIPPED, f"not started: {gone}", reason=ExclusionReason.NO_UPDATE)
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
@@ -188,7 +196,7 @@ def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
 
 def _finish(context: NodeContext, progress: Progress) -> Progress:
     boot = _boot(progress)
-    check_version(context.planned, progress.staged_version, boot)
+    prove_detected(context, progress, boot)
     context.gates.after_reboot(context, boot)
     before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
     report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
@@ -214,7 +222,7 @@ _STEPS: Mapping[Phase, Step] = {
 
 def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> NodeResult:
     outcome = outcome_of(error)
-    context.remember(context.planned, outcome, progress.phase)
+    context.remember(blamed(context.planned, outcome, progress.version), outcome, progress.phase)
     message, left_cordoned = error.message, False
     if outcome is not Outcome.FENCED and _carries_marks(context, progress, outcome):
         try:

@@ -12,6 +12,7 @@ from rollout.execution.record.record import StandingRecord, read_record
 from rollout.gather.cluster.snapshot import read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
+from rollout.model.detection import read_targets
 from rollout.model.node_marks import is_begun, is_deferred, last_result, misunderstanding
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
@@ -145,7 +146,9 @@ def _outcome(node: Node, run: str) -> str:
 def _begun(node: Node, planned: PlannedNode | None) -> Begun:
     """The node as its marks describe it, which are younger than any plan, and are understood."""
     staged_version = node.annotations.get(marks.STAGED_VERSION, "")
-    base = planned or PlannedNode(node.name, "", "", "", "", 0, 0, staged=bool(staged_version))
+    targets = read_targets(node.annotations.get(marks.DETECTED, "{}")) or {}
+    is_staged = bool(staged_version or targets)
+    base = planned or PlannedNode(node.name, "", "", "", "", 0, 0, staged=is_staged, detected_by=tuple(targets))
     marked = replace(
         base,
         boot_id=node.annotations[marks.BOOT_ID_BEFORE],

@@ -84,7 +84,8 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         attended = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
         with events, ports.shell.attending(attended):
             results = [*_report_stranded(unfinished, report), *undoing.all(nodes)]
-        left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if unfinished.tainted else {}
+        is_told = bool(unfinished.tainted or courtesy.annotate_compat)
+        left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if is_told else {}
         RunRecord(cluster, options.lease_namespace).end(complete=True)
         if not unfinished.is_only_taints:
             _remember(unfinished.run, ports, options, report)

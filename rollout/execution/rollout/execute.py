@@ -18,6 +18,7 @@ from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lock import LeaseLock, LeaseTerms
 from rollout.execution.node.context import NodeContext
+from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
@@ -32,9 +33,11 @@ from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner
 from rollout.gather.cluster.snapshot import read_nodes
+from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
 from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
+from rollout.planning.announcements import waiting
 from rollout.planning.pools import pools_of
 
 
@@ -96,6 +99,7 @@ def execute(
         moved, left = MovedPods(options.pods), inherited or Inheritance()
         run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)
         with _soft_taints(run) as kept:
+            _announce(run)
             ledger = _run_waves(run)
             kept.update(_deferred(run, ledger))
         if not ledger.fenced and _may_act(lock):
@@ -133,6 +137,14 @@ def _soft_taints(run: _Run) -> AbstractContextManager[set[str]]:
         return run.tainting.standing((), planned | left.keys())
     deferred = {name for name, reason in left.items() if reason is ExclusionReason.DEFERRED}
     return run.tainting.standing((planned - run.inherited.begun.keys()) | deferred, left)
+
+
+def _announce(run: _Run) -> None:
+    """Tell others of the nodes that wait, where the rules ask for it; what ends the soft taint ends that, too."""
+    courtesy, now = run.plan.policy.courtesy, run.report.now
+    nodes = (node for node in run.plan.nodes if node.name not in run.inherited.begun)
+    if courtesy.annotate_compat:
+        run.tainting.announce({node.name: waiting(courtesy, node, now) for node in nodes})
 
 
 def _deferred(run: _Run, ledger: Ledger) -> set[str]:
@@ -297,7 +309,7 @@ def _run_one(run: _Run, planned: PlannedNode) -> NodeResult:
     waits_no_more = result.outcome is Outcome.SKIPPED and result.reason is not ExclusionReason.DEFERRED
     if waits_no_more and run.plan.policy.prefer_no_schedule_taint:
         run.tainting.clear((planned.name,))
-    run.memory.note(planned, result.outcome, result.phase)
+    run.memory.note(blamed(planned, result.outcome, result.version), result.outcome, result.phase)
     run.report.node_finished(result)
     run.memory.report_held()
     return result
@@ -308,10 +320,18 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
     rollout = begun.get(planned.name, run.plan.plan_id)
     courtesy, started = run.plan.policy.courtesy, ports.clock.monotonic()
     host, own = run.hosts[planned.name], options.own_node
+    probe = Probe(run.plan.policy.detect, options.sentinel)
     return NodeContext(
         NodeTask(planned, rollout, run.cluster, run.guard, run.report, started, courtesy),
         NodeHost(
-            host, planned, ports.shell, ports.clock, options.probe_timeout, options.reboot_command, options.wall_command
+            host,
+            planned,
+            ports.shell,
+            ports.clock,
+            options.probe_timeout,
+            options.reboot_command,
+            probe,
+            options.wall_command,
         ),
         pools_of(run.plan.policy).rules(planned.pool),
         run.gates,

@@ -1,7 +1,5 @@
 """Reading what other reboot coordinators have left: Nodes with the writers of their cordons, workloads, Leases."""
 
-from collections.abc import Iterator
-
 import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
@@ -10,7 +8,7 @@ from rollout.gather.cluster.listing import read_list
 from rollout.gather.cluster.rivals import read_workloads
 from rollout.gather.cluster.snapshot import NODES, node_path
 from rollout.model import marks
-from rollout.model.leftovers import CordonWriter, HeldLease, Standing, WrittenNode
+from rollout.model.leftovers import HeldLease, Standing, WrittenNode
 from rollout.ports import ClusterApi
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
@@ -18,30 +16,9 @@ LEASES = "/apis/coordination.k8s.io/v1/leases"
 _WITHOUT_NODES = {"fieldSelector": "metadata.namespace!=kube-node-lease"}
 _FORBIDDEN = 403
 
-_Names = dict[str, msgspec.Raw]
-
-
-class _MetaFields(msgspec.Struct, frozen=True, gc=False):
-    annotations: _Names = msgspec.field(name="f:annotations", default_factory=dict)
-    labels: _Names = msgspec.field(name="f:labels", default_factory=dict)
-
-
-class _Fields(msgspec.Struct, frozen=True, gc=False):
-    metadata: _MetaFields = msgspec.field(name="f:metadata", default=_MetaFields())
-    spec: _Names = msgspec.field(name="f:spec", default_factory=dict)
-
-
-class _Managed(msgspec.Struct, frozen=True, gc=False):
-    manager: str = ""
-    fields: _Fields = msgspec.field(name="fieldsV1", default=_Fields())
-
-
-class _Meta(wire.Meta, frozen=True, gc=False, rename="camel"):
-    managed_fields: tuple[_Managed, ...] | None = None
-
 
 class _Node(wire.WireNode, frozen=True, gc=False):
-    metadata: _Meta
+    metadata: wire.ManagedMeta
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -50,16 +27,8 @@ class _LeaseSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     renew_time: str | None = None
 
 
-class _Manager(msgspec.Struct, frozen=True, gc=False):
-    manager: str = ""
-
-
-class _LeaseMeta(wire.Meta, frozen=True, gc=False, rename="camel"):
-    managed_fields: tuple[_Manager, ...] | None = None
-
-
 class _Lease(msgspec.Struct, frozen=True, gc=False):
-    metadata: _LeaseMeta
+    metadata: wire.Meta
     spec: _LeaseSpec | None = None
 
 
@@ -85,21 +54,9 @@ def read_written_node(api: ClusterApi, name: str) -> WrittenNode:
 
 
 def _written(read: _Node) -> WrittenNode:
-    return WrittenNode(decode.node(read), _cordon_writer(read.metadata.managed_fields or ()))
-
-
-def _cordon_writer(entries: tuple[_Managed, ...]) -> CordonWriter | None:
-    managers = {entry.manager for entry in entries if "f:unschedulable" in entry.fields.spec}
-    if len(managers) != 1:
-        return None
-    (manager,) = managers
-    return CordonWriter(manager, frozenset(_names(entry for entry in entries if entry.manager == manager)))
-
-
-def _names(entries: Iterator[_Managed]) -> Iterator[str]:
-    for entry in entries:
-        for names in (entry.fields.metadata.annotations, entry.fields.metadata.labels):
-            yield from (name.removeprefix("f:") for name in names if name.startswith("f:"))
+    meta = read.metadata
+    managers = {entry.manager for entry in meta.managed_fields or () if "f:unschedulable" in entry.fields.spec}
+    return WrittenNode(decode.node(read), managers.pop() if len(managers) == 1 else "", meta.written_by)
 
 
 def _held(read: _Lease) -> HeldLease | None:
@@ -115,5 +72,4 @@ def _held(read: _Lease) -> HeldLease | None:
         meta.uid or "",
         meta.resource_version or "",
         spec.holder_identity or "",
-        frozenset(entry.manager for entry in meta.managed_fields or ()),
     )

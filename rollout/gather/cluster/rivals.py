@@ -70,7 +70,7 @@ class _Status(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     desired_number_scheduled: int | None = None
 
 
-class _Meta(wire.Meta, frozen=True, gc=False, rename="camel"):
+class _Meta(wire.ManagedMeta, frozen=True, gc=False, rename="camel"):
     generation: int | None = None
 
 
@@ -148,6 +148,7 @@ def _daemon_set(item: _Item, rival: str, lock: str) -> Workload:
         running=not _runs_nowhere(item),
         agent=rival != _KURED,
         lock=lock,
+        lock_writer=meta.written_by.get(lock, ""),
         holders=held,
         resource_version=meta.resource_version or "",
     )

@@ -43,6 +43,40 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     owner_references: tuple[OwnerReference, ...] | None = None
 
 
+class _MetaFields(msgspec.Struct, frozen=True, gc=False):
+    annotations: dict[str, msgspec.Raw] = msgspec.field(name="f:annotations", default_factory=dict)
+    labels: dict[str, msgspec.Raw] = msgspec.field(name="f:labels", default_factory=dict)
+
+
+class _Fields(msgspec.Struct, frozen=True, gc=False):
+    metadata: _MetaFields = msgspec.field(name="f:metadata", default=_MetaFields())
+    spec: dict[str, msgspec.Raw] = msgspec.field(name="f:spec", default_factory=dict)
+
+
+class Managed(msgspec.Struct, frozen=True, gc=False):
+    """What one field manager has written of an object, as far as it is used."""
+
+    manager: str = ""
+    fields: _Fields = msgspec.field(name="fieldsV1", default=_Fields())
+
+
+class ManagedMeta(Meta, frozen=True, gc=False, rename="camel"):
+    """Metadata with the field managers, which take most of its room."""
+
+    managed_fields: tuple[Managed, ...] | None = None
+
+    @property
+    def written_by(self) -> dict[str, str]:
+        """The field managers of annotations and labels, by their names."""
+        return {
+            name.removeprefix("f:"): entry.manager
+            for entry in self.managed_fields or ()
+            for names in (entry.fields.metadata.annotations, entry.fields.metadata.labels)
+            for name in names
+            if name.startswith("f:")
+        }
+
+
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     type: str = ""
     status: str = ""

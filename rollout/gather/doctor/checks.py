@@ -35,6 +35,7 @@ class CheckName(StrEnum):
     OPERATING_SYSTEM = "operating-system"
     UPDATE_ENGINE = "update-engine"
     UPDATE_STATUS = "update-status"
+    DETECT = "detect"
     LOCKSMITHD = "locksmithd"
     ZINCATI = "zincati"
     CLOCK = "clock"

@@ -6,10 +6,19 @@ from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warne
 from rollout.gather.doctor.command import UnitState
 from rollout.gather.doctor.doctor import Examination
 from rollout.gather.hosts.sudo import sudo_fix
-from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind, UpdateOperation
+from rollout.model import marks
+from rollout.model.detection import DEFAULT_SOURCES, Answer, Source
+from rollout.model.host import FLATCAR_FAMILY, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
 
 SKEW_SECONDS = 30.0
-_FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
+_ANSWERS = frozenset({Answer.NEEDED, Answer.NOT_NEEDED})
+_FIXES = {
+    Source.UPDATE_ENGINE: "Its bus admits root and core only: connect as core, or allow sudo -n update_engine_client.",
+    Source.ANNOTATION: f"Set it to true, or remove it: kubectl annotate node NAME {marks.REBOOT_NEEDED}-",
+    Source.REBOOT_REQUIRED: "Try on the host: ls -l /run/reboot-required",
+    Source.RPM_OSTREE: "Try on the host: rpm-ostree status --json. Where it is none of that kind, drop the source.",
+    Source.COMMAND: "Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.",
+}
 
 
 def host_checks(
@@ -35,7 +44,7 @@ def host_checks(
         yield _unasked(node, observation)
     else:
         yield from _answered(node, observation, keys_checked=keys_checked, own_command=own_command)
-        yield from _examined(node, observation.host, examined)
+        yield from _examined(node, observation, examined)
 
 
 def _unasked(node: str, failure: ProbeFailure) -> Check:
@@ -68,7 +77,7 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
     if facts.zincati:
         yield _zincati(node, facts)
     yield _operating_system(node, facts)
-    yield _update_status(node, facts)
+    yield from _sources(node, facts, own_command=own_command)
 
 
 def _sudo(node: str, facts: HostFacts, *, own_command: bool) -> Check:
@@ -90,38 +99,50 @@ def _shutdown(node: str, facts: HostFacts) -> Check:
 
 
 def _operating_system(node: str, facts: HostFacts) -> Check:
-    if facts.os_id in _FLATCAR_FAMILY:
+    if facts.os_id in FLATCAR_FAMILY or facts.sources != DEFAULT_SOURCES:
         return passed(CheckName.OPERATING_SYSTEM, node, f"{facts.os_id} {facts.running_version}")
     return warned(
         CheckName.OPERATING_SYSTEM,
         node,
         f"the host runs {facts.os_id or 'an unknown system'}, neither Flatcar nor CoreOS",
-        "Leave it out with --exclude; only --reboot-idle would reboot it.",
+        "Name what says that it needs a reboot (--detect), or leave it out with --exclude.",
     )
 
 
-def _update_status(node: str, facts: HostFacts) -> Check:
-    operation = facts.update.operation
-    if operation is not UpdateOperation.UNKNOWN:
-        return passed(CheckName.UPDATE_STATUS, node, f"update_engine answers {operation}")
-    return failed(
-        CheckName.UPDATE_STATUS,
-        node,
-        facts.update.message,
-        "Its bus admits root and core only: connect as core, or allow sudo -n update_engine_client.",
-    )
+def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
+    """One verdict for each source that is asked, update_engine's first."""
+    is_judged = not facts.detection.unanswered
+    for sign in facts.detection.signs:
+        name = CheckName.UPDATE_STATUS if sign.source is Source.UPDATE_ENGINE else CheckName.DETECT
+        message = f"{sign.source}: {sign.detail or sign.answer}"
+        if sign.source is Source.UPDATE_ENGINE and sign.answer in _ANSWERS:
+            message = f"update_engine answers {facts.update.operation}"
+        if sign.blocked and not own_command:
+            yield warned(name, node, f"{sign.source}: {sign.blocked}", "Until then the node is left out.")
+        elif sign.answer in _ANSWERS or (sign.answer is Answer.ABSENT and is_judged):
+            yield passed(name, node, message)
+        else:
+            yield failed(name, node, sign.detail, _FIXES[sign.source])
 
 
-def _examined(node: str, host: Host, examined: Examination | None) -> Iterator[Check]:
+def _examined(node: str, facts: HostFacts, examined: Examination | None) -> Iterator[Check]:
+    host = facts.host
     if examined is None or not examined.health.update_engine.known:
         problem = examined.health.problem if examined else "it was not asked"
         message = f"systemd reported nothing about its units: {problem or 'no reason given'}"
         yield warned(CheckName.UPDATE_ENGINE, node, message, f"Try: ssh {host.address} systemctl status update-engine")
     else:
-        yield _update_engine(node, examined.health.update_engine)
+        if _may_have_engine(facts):
+            yield _update_engine(node, examined.health.update_engine)
         yield _locksmithd(node, examined.health.locksmithd)
     if examined is not None and examined.off_by is not None:
         yield _clock(node, examined.off_by, examined.margin)
+
+
+def _may_have_engine(facts: HostFacts) -> bool:
+    """Whether update_engine is asked, and nothing says that the host is of another kind."""
+    signs = facts.detection.signs
+    return any(sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs)
 
 
 def _update_engine(node: str, unit: UnitState) -> Check:

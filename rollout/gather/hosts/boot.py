@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 from rollout.gather.hosts.answer import assignments, sections
-from rollout.gather.hosts.engine_status import version
 from rollout.gather.hosts.probe_command import MARKER
+from rollout.gather.hosts.release import running_version
 from rollout.ports import CommandResult
 
 # What stands before the first marker is a login shell's: it may print an id of its own, which a reboot would be
@@ -42,7 +42,7 @@ def parse_boot(result: CommandResult) -> BootFacts | None:
     return BootFacts(
         boot_id[0],
         machine_id(answers.get("machine", "")),
-        version(release.get("VERSION", "")) or version(release.get("VERSION_ID", "")),
+        running_version(release),
     )
 
 

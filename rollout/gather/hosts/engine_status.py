@@ -21,6 +21,7 @@ _INTEGER = re.compile(r"\d{1,18}")
 _BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
 _BUS_REPLY = re.compile(rf"xdssx (\S+) (\S+) {_BUS_STRING} {_BUS_STRING} (\S+)")
 _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
+_OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
 _CUT_OFF = 124
 _NOT_FOUND = 127
 
@@ -31,7 +32,8 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
         status = _from_client(stdout.get(source, "")) or _from_bus(stdout.get(source, ""))
         if status is not None:
             return status
-    return UpdateStatus(UpdateOperation.UNKNOWN, message=_why_unknown(stdout, stderr))
+    is_missing = _exit_code(stdout.get("client", "")) == _NOT_FOUND
+    return UpdateStatus(UpdateOperation.UNKNOWN, message=_why_unknown(stdout, stderr), is_missing=is_missing)
 
 
 def version(text: str) -> str:
@@ -75,10 +77,8 @@ def _status(operation: str, new_version: str, *, progress: str, last_checked: st
 
 
 def _operation(word: str) -> UpdateOperation:
-    try:
-        return UpdateOperation(word)
-    except ValueError:
-        return UpdateOperation.UNKNOWN
+    """The operation of this name, as far as it is one of update_engine's own."""
+    return UpdateOperation(word) if word in _OPERATIONS else UpdateOperation.UNKNOWN
 
 
 def _integer(text: str) -> int:

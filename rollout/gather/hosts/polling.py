@@ -11,7 +11,8 @@ from rollout.errors import (
     SshTimeoutError,
     SshUnreachableError,
 )
-from rollout.gather.hosts.probe import PROBE_COMMAND, parse_probe
+from rollout.gather.hosts.probe import parse_probe
+from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
 from rollout.model.host import Host, HostObservation, ProbeFailure, ProbeFailureKind
 from rollout.ports import HostExecutor, HostShell
 
@@ -28,12 +29,14 @@ _KINDS: tuple[tuple[type[SshError], ProbeFailureKind], ...] = (
 )
 
 
-def observe(host: Host, shell: HostShell, *, timeout: float = PROBE_TIMEOUT) -> HostObservation:
+def observe(
+    host: Host, shell: HostShell, *, probe: Probe = USUAL_PROBE, timeout: float = PROBE_TIMEOUT
+) -> HostObservation:
     """One host's facts, or why there are none, after at most `timeout` seconds. Never raises."""
     if not host.address:
         return _no_address(host)
     try:
-        return parse_probe(host, shell.run(host, PROBE_COMMAND, timeout=timeout))
+        return parse_probe(host, shell.run(host, probe.command, timeout=timeout), probe)
     except SshError as error:
         return _failure(host, error)
 
@@ -42,6 +45,7 @@ def poll(
     hosts: Mapping[str, Host],
     executor: HostExecutor,
     *,
+    probe: Probe = USUAL_PROBE,
     timeout: float = PROBE_TIMEOUT,
     concurrency: int = CONCURRENCY,
     on_result: Callable[[str, HostObservation], None] | None = None,
@@ -53,7 +57,7 @@ def poll(
     """
     by_name: dict[str, HostObservation] = {}
     reached = {name: host for name, host in hosts.items() if host.address}
-    with closing(_answers(reached, executor, timeout, concurrency)) as answers:
+    with closing(_answers(reached, executor, probe, timeout, concurrency)) as answers:
         for name, observation in chain(_without_address(hosts), answers):
             by_name[name] = observation
             if on_result is not None:
@@ -66,12 +70,12 @@ def _without_address(hosts: Mapping[str, Host]) -> Iterator[tuple[str, HostObser
 
 
 def _answers(
-    hosts: Mapping[str, Host], executor: HostExecutor, timeout: float, concurrency: int
+    hosts: Mapping[str, Host], executor: HostExecutor, probe: Probe, timeout: float, concurrency: int
 ) -> Generator[tuple[str, HostObservation]]:
-    with closing(executor.run_on_all(hosts, PROBE_COMMAND, timeout=timeout, concurrency=concurrency)) as results:
+    with closing(executor.run_on_all(hosts, probe.command, timeout=timeout, concurrency=concurrency)) as results:
         for name, answer in results:
             host = hosts[name]
-            yield name, _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer)
+            yield name, _failure(host, answer) if isinstance(answer, SshError) else parse_probe(host, answer, probe)
 
 
 def _no_address(host: Host) -> ProbeFailure:

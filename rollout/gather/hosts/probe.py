@@ -8,14 +8,25 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.answer import assignments, complaint, sections
 from rollout.gather.hosts.boot import machine_id
-from rollout.gather.hosts.engine_status import parse_update_status, version
-from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND
+from rollout.gather.hosts.engine_status import parse_update_status
+from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, USUAL_PROBE, Probe
+from rollout.gather.hosts.release import running_version
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
+from rollout.gather.hosts.signs import host_signs
 from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
 from rollout.gather.hosts.sudo_rules import wants_password
 from rollout.gather.hosts.users import logged_in
 from rollout.gather.hosts.zincati import zincati_strategy
-from rollout.model.host import Host, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
+from rollout.model.detection import Source
+from rollout.model.host import (
+    Host,
+    HostFacts,
+    HostObservation,
+    ProbeFailure,
+    ProbeFailureKind,
+    UpdateOperation,
+    UpdateStatus,
+)
 from rollout.model.text import excerpt
 from rollout.ports import CommandResult
 
@@ -26,11 +37,12 @@ _WORD = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 _RUNNING_UNIT = frozenset({"active", "activating", "reloading"})
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
+_NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
 _SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh {} true"
 
 
-def parse_probe(host: Host, result: CommandResult) -> HostObservation:
-    """Facts, or why there are none. Never raises, whatever the host printed."""
+def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
+    """Facts in the answer to this probe, or why there are none. Never raises, whatever the host printed."""
     answers, complaints = sections(result.stdout), sections(result.stderr)
     if "end" not in answers:
         return _incomplete(host, result, answers)
@@ -42,9 +54,9 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
     may_reboot = answers.get("may-reboot", "") in _PERMITTED and not wants_a_password
     return HostFacts(
         host=host,
-        update=parse_update_status(answers, complaints),
+        update=parse_update_status(answers, complaints) if Source.UPDATE_ENGINE in probe.sources else _NOT_ASKED,
         os_id=_word(os_release.get("ID", "")),
-        running_version=version(os_release.get("VERSION", "")) or version(os_release.get("VERSION_ID", "")),
+        running_version=running_version(os_release),
         group=_word(assignments(answers.get("update-conf", "")).get("GROUP", "")),
         boot_id=boot_id,
         machine_id=machine_id(answers.get("machine-id", "")),
@@ -54,6 +66,8 @@ def parse_probe(host: Host, result: CommandResult) -> HostObservation:
         reboot_refusal="" if may_reboot else _refusal(host, answers, complaints, wants_a_password=wants_a_password),
         inhibited_by=inhibition(answers.get("inhibitors", "")),
         shutdown_pending=pending_shutdown(answers.get("shutdown", "")),
+        sources=probe.sources,
+        signs=host_signs(answers, complaints, probe.sources),
         users=logged_in(answers.get("users", "")),
     )
 

@@ -1,7 +1,8 @@
-"""The two constant commands that run on hosts.
+"""The constant commands that run on hosts.
 
 They live apart from the parser because a simulated host, a sudoers rule or an auditor needs exactly these
-texts. Nothing that came from a cluster, an inventory or a host is ever part of them.
+texts. Nothing that came from a cluster, an inventory or a host is ever part of them. The probe has a part for each
+source that `--detect` names; in that of `command` stands the operator's own command, and nothing else of anybody's.
 
 Both are plain POSIX sh: they run under whatever login shell of that family the user has. Each section of the
 probe begins with a marker line on stdout and the same line on stderr, so that what a tool complained about
@@ -9,6 +10,11 @@ can be told from what it answered; every section may fail without spoiling the o
 update_engine, comes last and bounds itself: where the bus is absent the real client tries four times, ten
 seconds apart, before it gives up.
 """
+
+import shlex
+from dataclasses import dataclass
+
+from rollout.model.detection import DEFAULT_SOURCES, Source
 
 MARKER = "@@rollout-probe"
 EXIT_MARKER = "@@exit"
@@ -19,6 +25,7 @@ _CLIENT_CALL = "update_engine_client -status"
 _INHIBITORS_CALL = (
     "busctl --system call org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager ListInhibitors"
 )
+_RPM_OSTREE_CALL = "rpm-ostree status --json"
 
 # Who is logged in, and the terminal of the one who asks; nothing where there is no `who` to tell.
 USERS_SECTION = f"""
@@ -31,7 +38,7 @@ if command -v who >/dev/null 2>&1; then printf 'TTY=%s\\n' "$(tty)"; who; echo "
 # A scheduled shutdown comes with the host's own time: its distance is measured on one clock.
 # Status 124 is that of a command that was cut off: there is nobody to answer root either.
 # Where /etc overrides /usr both are printed, the overriding file last.
-PROBE_COMMAND = rf"""
+_BEGINNING = rf"""
 mark() {{ printf '\n{MARKER} %s\n' "$1"; printf '\n{MARKER} %s\n' "$1" >&2; }}
 run() {{
   if command -v timeout >/dev/null 2>&1; then timeout "$@" </dev/null; else shift; "$@" </dev/null; fi
@@ -70,13 +77,70 @@ mark shutdown
 if [ -r /run/systemd/shutdown/scheduled ]; then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
 mark users
 {USERS_SECTION}
+""".strip()
+
+_ENGINE = rf"""
 ask client 12 {_CLIENT_CALL}; client=$code
 if [ -z "$answered" ]; then ask bus 5 {_BUS_CALL}; fi
 if [ -z "$answered" ] && [ "$code" != 124 ]; then ask sudo-bus 5 sudo -n {_BUS_CALL}; fi
 if [ -z "$answered" ] && [ "$client" != 124 ]; then ask sudo-client 12 sudo -n {_CLIENT_CALL}; fi
+""".strip()
+
+# /var/run is a link to /run, but on systems that are older than that.
+_MARKER_FILE = r"""
+mark reboot-required
+if [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ]; then echo needed; else echo not-needed; fi
+mark reboot-required-packages
+for file in /var/run/reboot-required.pkgs /run/reboot-required.pkgs
+do if [ -r "$file" ]; then head -c 4000 "$file"; echo; fi; done
+""".strip()
+
+# A staged deployment that is locked is not booted by a plain reboot; older versions say so by a file alone.
+_RPM_OSTREE = rf"""
+ask rpm-ostree 8 {_RPM_OSTREE_CALL}
+mark rpm-ostree-lock
+if [ -e /run/ostree/staged-deployment-locked ]; then echo locked; fi
+""".strip()
+
+# What it prints is shown, so it is bounded; its exit status comes last, whatever of the rest is cut off.
+_SENTINEL = rf"""
+mark command
+{{{{ run 15 sh -c {{command}}; printf '\n{EXIT_MARKER} %s\n' "$?"; }}}} 2>&1 | tail -c 2000
+""".strip()
+
+_END = """
 mark end
 exit 0
 """.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What a host is asked: by which sources a reboot may be needed, and the operator's own command for the last."""
+
+    sources: tuple[Source, ...] = DEFAULT_SOURCES
+    sentinel: str = ""
+
+    @property
+    def command(self) -> str:
+        """The same as what the host runs."""
+        parts = {
+            Source.REBOOT_REQUIRED: _MARKER_FILE,
+            Source.RPM_OSTREE: _RPM_OSTREE,
+            Source.COMMAND: _SENTINEL.format(command=shlex.quote(self.sentinel)),
+            Source.UPDATE_ENGINE: _ENGINE,
+        }
+        asked = (text for source, text in parts.items() if source in self.sources)
+        return "\n".join((_BEGINNING, *asked, _END))
+
+
+def is_probe(command: str) -> bool:
+    """Whether a command is a probe, by whatever sources."""
+    return command.startswith(_BEGINNING)
+
+
+USUAL_PROBE = Probe()
+PROBE_COMMAND = USUAL_PROBE.command
 
 # `systemctl` asks logind over the bus and ends with logind's answer, which comes when the shutdown is queued: sshd and
 # its sessions are stopped only by that shutdown, so that the exit status is on its way before the connection goes.

@@ -124,11 +124,13 @@ def _about(node: Node) -> Variables:
 def _facts(observation: HostObservation | None) -> Variables:
     if not isinstance(observation, HostFacts):
         return {}
+    detection = observation.detection
     return {
-        "rollout_needs_reboot": observation.update.needs_reboot,
+        "rollout_needs_reboot": detection.needs_reboot,
+        "rollout_detected_by": list(detection.by),
         "rollout_operation": observation.update.operation.value,
         "rollout_running_version": observation.running_version,
-        "rollout_staged_version": observation.update.new_version if observation.update.needs_reboot else "",
+        "rollout_staged_version": detection.version,
         "rollout_boot_id": observation.boot_id,
     }
 
@@ -154,7 +156,7 @@ def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
     if version:
         yield _group("os_version", version)
     if isinstance(observation, HostFacts):
-        yield "needs_reboot" if observation.update.needs_reboot else "needs_no_reboot"
+        yield "needs_reboot" if observation.detection.needs_reboot else "needs_no_reboot"
     if node.unschedulable:
         yield "cordoned"
 

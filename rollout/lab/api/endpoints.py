@@ -48,6 +48,12 @@ class Call:
     accept: str = ""
     content_type: str = JSON
     payload: bytes = b""
+    user_agent: str = ""
+
+    @property
+    def manager(self) -> str:
+        """The field manager: as the client says, else by its name."""
+        return self.query.get("fieldManager") or self.user_agent.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +149,15 @@ class Endpoints:
     def _update(self, call: Call, resource: Resource) -> Answer:
         body = _body(call, resource.kind)
         status = _CREATED if self._writer.is_made_by_update(call.target, resource) else _OK
-        obj = self._writer.update(call.target, resource, body, dry_run=dry_run_asked(call.query))
+        dry_run = dry_run_asked(call.query)
+        obj = self._writer.update(call.target, resource, body, dry_run=dry_run, manager=call.manager)
         return self._object(call, resource, obj, status)
 
     def _patch(self, call: Call, resource: Resource) -> Answer:
         patch = _decoded(call.payload)
         dry_run = dry_run_asked(call.query)
-        obj = self._writer.patch(call.target, resource, call.content_type, patch, dry_run=dry_run)
+        media_type, manager = call.content_type, call.manager
+        obj = self._writer.patch(call.target, resource, media_type, patch, dry_run=dry_run, manager=manager)
         return self._object(call, resource, obj)
 
     def _delete(self, call: Call, resource: Resource) -> Answer:

@@ -155,6 +155,7 @@ class ApiServer:
             accept=request.headers.get("Accept", ""),
             content_type=request.content_type if payload else "",
             payload=payload,
+            user_agent=request.headers.get("User-Agent", ""),
         )
         try:
             answer = await self._answer(request, call)

@@ -12,9 +12,10 @@ from uuid import uuid4
 
 from rollout.lab.api.defaulting import has_generation, with_defaults
 from rollout.lab.api.deletion import Propagation, deleted_form, is_due, settle
+from rollout.lab.api.managers import with_managers
 from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, PODS, Resource
+from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
 from rollout.lab.api.selectors import Selection
 from rollout.lab.api.shapes import check_patched_shape, check_shape
 from rollout.lab.api.statuses import (
@@ -152,7 +153,9 @@ class Writer:
             # A generated name that was taken: as rare here as on a real server, and answered alike.
             raise already_exists(resource, str(error)) from error
 
-    def update(self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False) -> Json:
+    def update(
+        self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False, manager: str = ""
+    ) -> Json:
         """Replace an object, or make it where its kind allows that (PUT)."""
         check_kind(resource, body)
         check_shape(resource, body)
@@ -176,7 +179,7 @@ class Writer:
                 field="metadata.resourceVersion",
             )
             raise invalid(resource, target.name, [cause])
-        return self.replace(resource, current, body, scope=_scope(target), dry_run=dry_run)
+        return self.replace(resource, current, body, scope=_scope(target), dry_run=dry_run, manager=manager)
 
     def _made(self, target: Target, resource: Resource, body: Json, *, dry_run: bool) -> Json:
         """What an update makes: whatever version it names is not looked at, only whom it means."""
@@ -190,7 +193,16 @@ class Writer:
         """Whether there is no such object, and an update would make it."""
         return resource in _MADE_BY_UPDATE and self._store.get(resource, target.name, target.namespace) is None
 
-    def patch(self, target: Target, resource: Resource, media_type: str, patch: Any, *, dry_run: bool = False) -> Json:
+    def patch(
+        self,
+        target: Target,
+        resource: Resource,
+        media_type: str,
+        patch: Any,
+        *,
+        dry_run: bool = False,
+        manager: str = "",
+    ) -> Json:
         """Patch an object."""
         current = self._store.get(resource, target.name, target.namespace if resource.namespaced else "")
         base = current if current is not None else {"metadata": {}}
@@ -200,13 +212,17 @@ class Writer:
         check_patched_shape(resource, patched)
         if (patched.get("metadata") or {}).get("name") != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
-        return self.replace(resource, current, patched, scope=_scope(target), dry_run=dry_run)
+        return self.replace(resource, current, patched, scope=_scope(target), dry_run=dry_run, manager=manager)
 
-    def replace(self, resource: Resource, current: Json, wanted: Json, *, scope: Scope, dry_run: bool) -> Json:
+    def replace(
+        self, resource: Resource, current: Json, wanted: Json, *, scope: Scope, dry_run: bool, manager: str = ""
+    ) -> Json:
         """Bring an object to its wanted form, as far as the scope reaches; 409 if it was based on another version."""
         _check_identity(resource, current, wanted.get("metadata") or {})
         obj = with_defaults(resource, _within(resource, current, wanted, scope), creating=False)
         check_update(resource, obj, current)
+        if resource is NODES:
+            obj = with_managers(current, obj, manager)
         if dry_run:
             version = current["metadata"]["resourceVersion"]
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.release import System
 from rollout.lab.hosts.units import LOCKSMITHD
 
 MARKER: Final = "/run/update_engine_autoupdate_completed"
@@ -19,7 +20,12 @@ PROGRAMS: Final = ("/usr/bin/", "/bin/", "/usr/sbin/", "/sbin/")
 
 
 def _reboot_required(machine: Machine) -> str | None:
-    return "" if machine.engine.marked else None
+    return "" if machine.engine.marked and machine.system is System.FLATCAR else None
+
+
+def _on_flatcar(line: str) -> Callable[[Machine], str | None]:
+    """An update.conf with this line."""
+    return lambda machine: f"GROUP={machine.group}\n{line}\n" if machine.system is System.FLATCAR else None
 
 
 def _coordinator(machine: Machine) -> str | None:
@@ -48,8 +54,8 @@ _COMPUTED: Final[Mapping[str, Callable[[Machine], str | None]]] = MappingProxyTy
         "/usr/lib/os-release": lambda machine: machine.release.os_release,
         "/etc/hostname": lambda machine: f"{machine.name}\n",
         "/etc/machine-id": lambda machine: f"{machine.machine_id}\n",
-        "/usr/share/flatcar/update.conf": lambda machine: f"GROUP={machine.group}\nSERVER={_UPDATE_SERVER}\n",
-        "/etc/flatcar/update.conf": lambda machine: f"GROUP={machine.group}\nREBOOT_STRATEGY=off\n",
+        "/usr/share/flatcar/update.conf": _on_flatcar(f"SERVER={_UPDATE_SERVER}"),
+        "/etc/flatcar/update.conf": _on_flatcar("REBOOT_STRATEGY=off"),
         "/proc/sys/kernel/random/boot_id": lambda machine: f"{machine.boot_id}\n",
         "/proc/sys/kernel/hostname": lambda machine: f"{machine.name}\n",
         "/proc/sys/kernel/osrelease": lambda machine: f"{machine.kernel_version}\n",

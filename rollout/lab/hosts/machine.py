@@ -7,8 +7,9 @@ observers, who close ports, drop connections and stop kubelets. All of it runs i
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
@@ -16,9 +17,10 @@ import msgspec
 from rollout.lab.clock import LabClock
 from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, HostFaults, RebootFault, UpdateFault
-from rollout.lab.hosts.release import Release, release_of
+from rollout.lab.hosts.release import Release, System, release_of
 from rollout.lab.hosts.units import Units
 
+STAGED_LOCK: Final = "/run/ostree/staged-deployment-locked"
 _VOLATILE: Final = ("/run/", "/tmp/", "/var/run/", "/dev/shm/")  # noqa: S108 - paths of the simulated host
 
 
@@ -62,7 +64,7 @@ class Machine:
 
     `machine_id` (32 hex digits) stays for life, `boot_id` (a UUID) for one boot. `observers` are told of
     changes in order; `faults` may be replaced at any time. `sessions` are logins over SSH with a terminal, as the users
-    of the faults are written; `told` is what `wall` has shown to all.
+    of the faults are written; `told` is what `wall` has shown to all. `boot_files` are put on it by every boot.
     """
 
     def __init__(
@@ -78,6 +80,9 @@ class Machine:
         timings: HostTimings | None = None,
         group: str = "stable",
         locksmithd: bool = False,
+        system: System = System.FLATCAR,
+        files: Mapping[str, str] = MappingProxyType({}),
+        boot_files: Mapping[str, str] = MappingProxyType({}),
         zincati: bool = False,
     ) -> None:
         self.name = name
@@ -90,12 +95,14 @@ class Machine:
         self.power = Power.RUNNING
         self.reboots = 0
         self.observers: list[MachineObserver] = []
-        self.files: dict[str, str] = {}
+        self.system = system
+        self.files: dict[str, str] = {**files, **boot_files}
+        self.boot_files = boot_files
         self.journal: list[str] = []
-        self.units = Units(locksmithd=locksmithd, zincati=zincati)
+        self.units = Units(locksmithd=locksmithd, flatcar=system is System.FLATCAR, zincati=zincati)
         self.sessions: list[str] = []
         self.told: list[str] = []
-        self.release: Release = release_of(version)
+        self.release: Release = release_of(version, system)
         self._rng = rng
         self._timers: set[asyncio.TimerHandle] = set()
         self.background: set[asyncio.Task[object]] = set()
@@ -182,11 +189,13 @@ class Machine:
         self.power = Power.RUNNING
         self.reboots += 1
         self.boot_id, self.booted_at = self._new_boot_id(), self.clock.now()
-        if self.engine.staged is not None and self.faults.reboot is not RebootFault.ROLLS_BACK:
-            self.release = release_of(self.engine.staged)
+        holds = self.faults.reboot is not RebootFault.ROLLS_BACK and STAGED_LOCK not in self.files
+        if self.engine.staged is not None and holds:
+            self.release = release_of(self.engine.staged, self.system)
         self.engine.boot(self.os_version)
         self.units.boot()
-        self.files = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
+        kept = {path: text for path, text in self.files.items() if not path.startswith(_VOLATILE)}
+        self.files = {**kept, **self.boot_files}
         for observer in self.observers:
             observer.machine_up(self)
 

@@ -12,10 +12,12 @@ from typing import Final, Protocol, TypeAlias
 from rollout.lab.hosts.faults import SudoFault
 from rollout.lab.hosts.files import PROGRAMS
 from rollout.lab.hosts.machine import Machine
+from rollout.lab.hosts.release import System
 
 Program: TypeAlias = "Callable[[Process], Awaitable[int]]"
 
 NOT_FOUND: Final = 127
+_ONLY_ON: Final = {"update_engine_client": System.FLATCAR, "rpm-ostree": System.FEDORA_COREOS}
 
 
 class Sink(Protocol):
@@ -127,6 +129,8 @@ def program_path(process: Process, name: str) -> str | None:
         return None
     faults = process.machine.faults
     if base in faults.missing or (base == "update_engine_client" and faults.client_missing):
+        return None
+    if base in _ONLY_ON and process.machine.system is not _ONLY_ON[base]:
         return None
     if base == "sudo" and faults.sudo is SudoFault.MISSING:
         return None

@@ -44,11 +44,11 @@ class Unit:
 class Units:
     """The units of one host, by full name."""
 
-    def __init__(self, *, locksmithd: bool, zincati: bool = False) -> None:
-        running = (UPDATE_ENGINE, *_ALWAYS_ON, *([ZINCATI] if zincati else []))
+    def __init__(self, *, locksmithd: bool, flatcar: bool = True, zincati: bool = False) -> None:
+        running = (*([UPDATE_ENGINE] if flatcar else []), *_ALWAYS_ON, *([ZINCATI] if zincati else []))
         self._units = {name: Unit(name, active=True, enabled=True) for name in running}
-        locksmith = Unit(LOCKSMITHD, active=locksmithd, enabled=locksmithd, masked=not locksmithd)
-        self._units[LOCKSMITHD] = locksmith
+        if flatcar:
+            self._units[LOCKSMITHD] = Unit(LOCKSMITHD, active=locksmithd, enabled=locksmithd, masked=not locksmithd)
 
     def find(self, name: str) -> Unit | None:
         """The unit of this name; a name without a suffix means a service."""

@@ -29,7 +29,9 @@ _DIRECTORIES: Final = ("/usr/lib/zincati/config.d", "/etc/zincati/config.d", "/r
 _APPLICATION: Final = bytes.fromhex("de35106b6ec24688b63afddaa156679b")
 _STRATEGY: Final = "fleet_lock"
 _REFRESH_SECONDS: Final = 300
+# A reboot is put off while somebody is logged in, but not for ever.
 _POSTPONED_SECONDS: Final = 60
+_POSTPONEMENTS: Final = 10
 _HTTP_SECONDS: Final = 30 * 60
 _SUCCESS: Final = range(200, 300)
 # systemd starts a unit anew that has failed.
@@ -107,15 +109,13 @@ def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 class Zincati:
     """The agent of one host; it starts with the host and ends with it.
 
-    `answers` has every request of all its lives. `postponements`: how often somebody who is logged in puts the reboot
-    off once it is granted, by a minute each time.
+    `answers` has every request of all its lives.
     """
 
-    def __init__(self, machine: Machine, *, rng: random.Random, postponements: int = 0) -> None:
+    def __init__(self, machine: Machine, *, rng: random.Random) -> None:
         self.answers: list[Answer] = []
         self._machine = machine
         self._rng = rng
-        self._postponements = postponements
         machine.observers.append(self)
 
     def start(self) -> None:
@@ -144,16 +144,28 @@ class Zincati:
             while self._machine.engine.staged is None:
                 self._machine.attempt_update()
                 await self._pause((await self._settings()).interval)
-            for _ in range(self._postponements):
-                await self._ask_until_granted(session, PRE_REBOOT)
-                await self._sleep(_POSTPONED_SECONDS)
-            await self._ask_until_granted(session, PRE_REBOOT)
+            await self._await_reboot(session)
         self._machine.log("zincati", f"update finalized: {self._machine.engine.staged}")
         self._machine.reboot()
 
     async def _ask_until_granted(self, session: aiohttp.ClientSession, path: str) -> None:
         while (await self._ask(session, path)).kind:
             await self._pause(_REFRESH_SECONDS)
+
+    async def _await_reboot(self, session: aiohttp.ClientSession) -> None:
+        """Ask until granted; whoever is logged in then has some minutes, each of which the slot is asked for again."""
+        left = _POSTPONEMENTS
+        while True:
+            if (await self._ask(session, PRE_REBOOT)).kind:
+                left = _POSTPONEMENTS
+                await self._pause(_REFRESH_SECONDS)
+                continue
+            if not (left and self._machine.users):
+                return
+            if left in (_POSTPONEMENTS, 1):
+                self._machine.told.append(f"zincati: rebooting in {left} min")
+            left -= 1
+            await self._sleep(_POSTPONED_SECONDS)
 
     async def _ask(self, session: aiohttp.ClientSession, path: str) -> Answer:
         settings = await self._settings()

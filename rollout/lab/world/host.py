@@ -47,7 +47,9 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `capacity` holds quantities by resource name; `flaps` lists (seconds after the kubelet became ready,
     Ready from then on), played after every boot but the first. `address` is what it reports as the host's InternalIP,
-    which a kubelet may set to anything; empty: the true one. `cordoned_by` is the field manager of the cordon.
+    which a kubelet may set to anything; empty: the true one. `cordoned_by` and `marked_by` are the field managers of
+    the cordon and of the annotations. `agent`: FLUO's agent runs on the node, and takes its word that a reboot is
+    needed back once the node is ready again.
     """
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -55,6 +57,7 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     taints: tuple[Mapping[str, Any], ...] = ()
     unschedulable: bool = False
     cordoned_by: str = ""
+    marked_by: str = ""
     capacity: Mapping[str, str] = msgspec.field(
         default_factory=lambda: {"cpu": "8", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
     )
@@ -62,3 +65,4 @@ class NodeSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     container_runtime: str = "containerd://2.1.4"
     flaps: tuple[tuple[float, bool], ...] = ()
     address: str = ""
+    agent: bool = False

@@ -27,6 +27,8 @@ from rollout.lab.world.objects import (
 )
 
 _NEVER = "never"
+_REQUEST = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
+_AGENT_SECONDS = 5.0
 
 
 class Kubelet:
@@ -127,6 +129,15 @@ class Kubelet:
         self._turn_ready(ready=True)
         for seconds, ready in self._setting.flaps:
             self._after(seconds, self._turn_ready, ready)
+        if self._setting.agent:
+            self._after(_AGENT_SECONDS, self._take_request_back)
+
+    def _take_request_back(self) -> None:
+        """What FLUO's agent does when it starts after a reboot."""
+        node = self._node()
+        metadata = node["metadata"]
+        annotations = {**(metadata.get("annotations") or {}), _REQUEST: "false"}
+        self._put_node({**node, "metadata": {**metadata, "annotations": annotations}})
 
     def _turn_ready(self, ready: bool) -> None:  # noqa: FBT001 - called by timers, which pass positions
         self.set_ready(ready=ready)

@@ -3,6 +3,7 @@
 from datetime import datetime
 from uuid import UUID
 
+from rollout.lab.api.managers import field_managers
 from rollout.lab.api.store import Json, timestamp
 from rollout.lab.world.host import HostState, NodeSetting
 from rollout.lab.world.objects import labels_of, status_of, with_condition, with_status
@@ -32,19 +33,9 @@ def new_node(host: HostState, setting: NodeSetting) -> Json:
     metadata: Json = {"name": host.name, "labels": labels}
     if setting.annotations:
         metadata["annotations"] = dict(setting.annotations)
-    if setting.cordoned_by:
-        metadata["managedFields"] = [_written_by(setting)]
+    if managers := field_managers(setting.cordoned_by, setting.marked_by, setting.annotations):
+        metadata["managedFields"] = managers
     return {"metadata": metadata, "spec": spec, "status": {}}
-
-
-def _written_by(setting: NodeSetting) -> Json:
-    """What an API server keeps on who wrote which fields."""
-    annotations = () if setting.cordoned_by.startswith("kubectl") else setting.annotations
-    fields: Json = {"f:spec": {"f:unschedulable": {}}}
-    if annotations:
-        fields["f:metadata"] = {"f:annotations": {".": {}, **{f"f:{name}": {} for name in annotations}}}
-    entry = {"manager": setting.cordoned_by, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
-    return {**entry, "fieldsV1": fields}
 
 
 def registered(node: Json, host: HostState, setting: NodeSetting) -> Json:

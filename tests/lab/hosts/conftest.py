@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +13,7 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HEALTHY, HostFaults
 from rollout.lab.hosts.machine import Machine
 from rollout.lab.hosts.process import Buffer, Input, Process, Streams
+from rollout.lab.hosts.release import System
 from rollout.lab.hosts.shell import Shell
 
 CHECKED = 1_700_000_000
@@ -38,16 +39,23 @@ def make_machine() -> MachineFactory:
         faults: HostFaults = HEALTHY,
         speed: float = 1000,
         locksmithd: bool = False,
+        version: str = "4081.2.0",
+        system: System = System.FLATCAR,
+        files: Mapping[str, str] | None = None,
+        boot_files: Mapping[str, str] | None = None,
     ) -> Machine:
         return Machine(
             "worker-1",
             "127.0.0.2",
-            version="4081.2.0",
+            version=version,
             clock=LabClock(speed),
             rng=random.Random(1),  # noqa: S311 - repeatable on purpose
             engine=engine or UpdateEngine.with_staged("4152.2.0", checked=CHECKED),
             faults=faults,
             locksmithd=locksmithd,
+            system=system,
+            files=files or {},
+            boot_files=boot_files or {},
         )
 
     return make

@@ -290,6 +290,7 @@ def test_sudo(
         ("printf 'a+b\\n' | grep 'a+b'; echo aab | grep -E 'a+b'; echo 'a+b' | grep -F a+b", "a+b\naab\na+b\n"),
         ("echo abc=1 | grep -o '[a-z]*='", "abc=\n"),
         ("printf '1\\n2\\n3\\n' | head -n 1; printf '1\\n2\\n3\\n' | tail -2", "1\n2\n3\n"),
+        ("printf abcdef | head -c 2; printf abcdef | tail -c 3; printf ab | tail -c 9", "abdefab"),
         ("echo hello | tr a-z A-Z; echo a:b | tr -d :", "HELLO\nab\n"),
         ("echo a=b=c | cut -d= -f2; echo plain | cut -d= -f2", "b\nplain\n"),
         ("printf 'a\\nb\\n' | wc -l", "2\n"),

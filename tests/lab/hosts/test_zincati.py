@@ -82,12 +82,12 @@ async def until(condition: Callable[[], object]) -> None:
 Act = Callable[[Machine, Zincati, Server], Awaitable[None]]
 
 
-def live(act: Act, server: Server, *, url: str = "", postponements: int = 0, **settings: object) -> Sequence[Answer]:
+def live(act: Act, server: Server, *, url: str = "", **settings: object) -> Sequence[Answer]:
     """One host's life until `act` has seen enough; what its agent asked."""
 
     async def lived() -> Sequence[Answer]:
         machine = machine_with(LabClock(SPEED), **settings)
-        agent = Zincati(machine, rng=random.Random(2), postponements=postponements)  # noqa: S311
+        agent = Zincati(machine, rng=random.Random(2))  # noqa: S311
         async with serving(server):
             machine.files[DROP_IN] = drop_in(url or server.url, "workers")
             agent.start()
@@ -187,9 +187,35 @@ def test_nobody_there_is_a_failed_request_that_is_tried_again() -> None:
 
 
 def test_who_is_logged_in_has_the_holder_ask_again_each_minute() -> None:
-    answers = live(rebooted, Server(), postponements=3)
-    assert [answer.path for answer in answers] == [STEADY_STATE, *[PRE_REBOOT] * 4, STEADY_STATE]
+    """For ten minutes at most; what they are told stands on their terminals."""
+    told: list[str] = []
+
+    async def seen(machine: Machine, agent: Zincati, server: Server) -> None:
+        await rebooted(machine, agent, server)
+        told.extend(machine.told)
+
+    answers = live(seen, Server(), faults=HostFaults(users=("core pts/0",)))
+    assert [answer.path for answer in answers] == [STEADY_STATE, *[PRE_REBOOT] * 11, STEADY_STATE]
     assert answers[2].at - answers[1].at >= 60
+    assert told == ["zincati: rebooting in 10 min", "zincati: rebooting in 1 min"]
+
+
+def test_a_denial_gives_who_is_logged_in_their_time_again() -> None:
+    server = Server({PRE_REBOOT: [200, 200, 423]})
+    answers = live(rebooted, server, faults=HostFaults(users=("core pts/0",)))
+    assert [answer.kind for answer in answers[1:5]] == ["", "", "full", ""]
+    assert sum(answer.path == PRE_REBOOT for answer in answers) == 2 + 1 + 11
+
+
+def test_who_logs_out_lets_the_reboot_begin() -> None:
+    async def left(machine: Machine, agent: Zincati, server: Server) -> None:
+        machine.sessions.append("core pts/0")
+        await until(lambda: len(agent.answers) > 2)
+        machine.sessions.clear()
+        await rebooted(machine, agent, server)
+
+    answers = live(left, Server())
+    assert 3 <= sum(answer.path == PRE_REBOOT for answer in answers) < 11
 
 
 def test_a_host_looks_for_an_update_itself() -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from rollout.lab.hosts.commands import basic, condition, text, users
 from rollout.lab.hosts.commands.busctl import busctl
+from rollout.lab.hosts.commands.rpm_ostree import rpm_ostree
 from rollout.lab.hosts.commands.sudo import sudo
 from rollout.lab.hosts.commands.systemctl import systemctl
 from rollout.lab.hosts.commands.update_engine import update_engine_client
@@ -32,6 +33,7 @@ HOST_PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "printf": text.printf,
         "reboot": basic.reboot,
         "rm": basic.remove,
+        "rpm-ostree": rpm_ostree,
         "sh": sh,
         "shutdown": basic.reboot,
         "sleep": basic.sleep,

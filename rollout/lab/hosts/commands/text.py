@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -118,24 +118,28 @@ def _swapped(match: re.Match[str]) -> str:
 
 
 async def head(process: Process) -> int:
-    """`head [-n N] [files]`."""
+    """`head [-n N] [-c N] [files]`."""
     count, text = await _counted(process)
-    process.streams.out.write("".join(text.splitlines(keepends=True)[:count]))
+    process.streams.out.write("".join(text[:count]))
     return 0
 
 
 async def tail(process: Process) -> int:
-    """`tail [-n N] [files]`."""
+    """`tail [-n N] [-c N] [files]`."""
     count, text = await _counted(process)
-    process.streams.out.write("".join(text.splitlines(keepends=True)[-count:] if count else []))
+    process.streams.out.write("".join(text[-count:] if count else []))
     return 0
 
 
-async def _counted(process: Process) -> tuple[int, str]:
+async def _counted(process: Process) -> tuple[int, Sequence[str]]:
+    """How many lines are wanted, or characters where the option says so, and all there are."""
     arguments = tuple(f"-n{word[1:]}" if re.fullmatch(r"-\d+", word) else word for word in process.arguments)
-    options, words = _options(arguments, valued=("-n",))
+    options, words = _options(arguments, valued=("-n", "-c"))
     texts = [await _text_of(process, name) for name in words or ["-"]]
-    return int(options.get("-n", "10")), "".join(text for text in texts if text is not None)
+    text = "".join(text for text in texts if text is not None)
+    if "-c" in options:
+        return int(options["-c"]), text
+    return int(options.get("-n", "10")), text.splitlines(keepends=True)
 
 
 async def wc(process: Process) -> int:

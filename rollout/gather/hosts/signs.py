@@ -1,0 +1,137 @@
+"""Whether a reboot is needed, by the sources other than update_engine: out of the probe's sections, and of the Node.
+
+What a host prints is not trusted: whatever is not understood is no answer, never one that nothing is needed.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+import msgspec
+
+from rollout.gather.hosts.answer import complaint
+from rollout.gather.hosts.engine_status import version
+from rollout.gather.hosts.probe_command import EXIT_MARKER
+from rollout.model.cluster import Node
+from rollout.model.detection import Answer, Sign, Source
+from rollout.model.host import HostFacts, HostObservation
+from rollout.model.reboot_request import annotation_sign
+from rollout.model.text import excerpt, shortened
+
+Sections = Mapping[str, str]
+
+_MOST_PACKAGES = 3
+_LONGEST_WORD = 60
+_EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
+_CUT_OFF, _NOT_RUN, _NOT_FOUND, _BY_SIGNAL = 124, 126, 127, 128
+FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
+_LOCKED = (
+    "its staged deployment is locked, and a plain reboot does not boot it: Zincati does, or "
+    f"--reboot-command '{FINALIZE}'"
+)
+
+
+class _Deployment(msgspec.Struct, frozen=True):
+    """One of rpm-ostree's; `version` is the origin's, absent where that names none."""
+
+    checksum: str
+    booted: bool = False
+    staged: bool = False
+    version: str | None = None
+    is_locked: bool = msgspec.field(default=False, name="finalization-locked")
+
+
+class _Status(msgspec.Struct, frozen=True):
+    deployments: tuple[_Deployment, ...]
+
+
+def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) -> tuple[Sign, ...]:
+    """What those of the sources say that a host answers for."""
+    return tuple(_READERS[source](stdout, stderr) for source in sources if source in _READERS)
+
+
+def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:
+    source, answer = Source.REBOOT_REQUIRED, stdout.get("reboot-required", "")
+    if answer not in {Answer.NEEDED, Answer.NOT_NEEDED}:
+        why = complaint(stderr.get("reboot-required", "")) or "no answer"
+        return Sign(source, Answer.NONE, f"whether /run/reboot-required exists is not known: {why}")
+    if answer == Answer.NOT_NEEDED:
+        return Sign(source, Answer.NOT_NEEDED, "no /run/reboot-required")
+    lines = dict.fromkeys(stdout.get("reboot-required-packages", "").split("\n"))
+    packages = [excerpt(line, _LONGEST_WORD) for line in lines if line.strip()]
+    because = f" for {shortened(packages, _MOST_PACKAGES)}" if packages else ""
+    return Sign(source, Answer.NEEDED, f"/run/reboot-required{because}")
+
+
+def _rpm_ostree(stdout: Sections, stderr: Sections) -> Sign:
+    source, section = Source.RPM_OSTREE, stdout.get("rpm-ostree", "")
+    if _exit_status(section) == _NOT_FOUND:
+        return Sign(source, Answer.ABSENT, "rpm-ostree is not on this host")
+    try:
+        status = msgspec.json.decode(section.rpartition(f"\n{EXIT_MARKER}")[0], type=_Status)
+    except (msgspec.MsgspecError, RecursionError):
+        why = complaint(stderr.get("rpm-ostree", "")) or "no status in its answer"
+        return Sign(source, Answer.NONE, f"rpm-ostree did not answer: {why}")
+    return _of_deployments(status.deployments, is_locked=stdout.get("rpm-ostree-lock", "") == "locked")
+
+
+def _of_deployments(deployments: Sequence[_Deployment], *, is_locked: bool) -> Sign:
+    source = Source.RPM_OSTREE
+    booted = next((item.checksum for item in deployments if item.booted and _CHECKSUM.fullmatch(item.checksum)), "")
+    if not booted:
+        return Sign(source, Answer.NONE, "rpm-ostree names no booted deployment")
+    staged = next((item for item in deployments if item.staged and not item.booted), None)
+    if staged is None:
+        return Sign(source, Answer.NOT_NEEDED, "no deployment is staged", current=booted)
+    if not _CHECKSUM.fullmatch(staged.checksum):
+        return Sign(source, Answer.NONE, "rpm-ostree's staged deployment has no checksum", current=booted)
+    name = version(staged.version or "")
+    return Sign(
+        source,
+        Answer.NEEDED,
+        f"deployment {name or staged.checksum[:12]} is staged",
+        name,
+        target=staged.checksum,
+        current=booted,
+        blocked=_LOCKED if is_locked or staged.is_locked else "",
+    )
+
+
+def _command(stdout: Sections, _stderr: Sections) -> Sign:
+    """By its exit status: 0 is needed, and any other not, but for those by which a shell says that it did not run."""
+    source, section = Source.COMMAND, stdout.get("command", "")
+    status = _exit_status(section)
+    said = excerpt(section.rpartition(f"{EXIT_MARKER} ")[0].strip(), _LONGEST_WORD)
+    tail = f": {said}" if said else ""
+    if status is None or status == _CUT_OFF:
+        return Sign(source, Answer.NONE, f"the --detect-command did not end in time{tail}")
+    if status in {_NOT_RUN, _NOT_FOUND} or status >= _BY_SIGNAL:
+        return Sign(source, Answer.NONE, f"the --detect-command did not run: exit status {status}{tail}")
+    if status:
+        return Sign(source, Answer.NOT_NEEDED, f"the --detect-command exited with {status}")
+    return Sign(source, Answer.NEEDED, f"the --detect-command exited with 0{tail}")
+
+
+def _exit_status(section: str) -> int | None:
+    """The last one in it: what came before may be the command's own."""
+    statuses = _EXIT.findall(section)
+    return int(statuses[-1]) if statuses else None
+
+
+_READERS: Mapping[Source, Callable[[Sections, Sections], Sign]] = MappingProxyType(
+    {Source.REBOOT_REQUIRED: _reboot_required, Source.RPM_OSTREE: _rpm_ostree, Source.COMMAND: _command}
+)
+
+
+def annotated(nodes: Sequence[Node], observations: Mapping[str, HostObservation]) -> Mapping[str, HostObservation]:
+    """The observations, by Node name, with what stands on the Nodes, where that is asked for."""
+    by_name = {node.name: node for node in nodes}
+    return {name: _annotated(by_name.get(name), observation) for name, observation in observations.items()}
+
+
+def _annotated(node: Node | None, observation: HostObservation) -> HostObservation:
+    if node is None or not isinstance(observation, HostFacts) or Source.ANNOTATION not in observation.sources:
+        return observation
+    return replace(observation, signs=(*observation.signs, annotation_sign(node)))

@@ -1,0 +1,308 @@
+"""The timeline's geometry: where bars, marks and ticks stand, in percent of its width. Nothing here draws.
+
+A long stretch in which no node is in flight is drawn short: a run that waited a day for its window stays readable.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby, pairwise
+
+from rollout.model.text import counted, elapsed
+from rollout.report.runs.model import PART_OF, HoldReport, NodeReport, Part, RunReport, Stretch
+from rollout.report.runs.tables import is_success, said_outcome
+
+MOST_ROWS = 60
+_IN_GROUP, _BINS = 50, 120
+# Of the whole: from which part on a pause is cut short, and to how much.
+_LONG, _SHORT = 0.2, 0.03
+_LEAST = 0.25
+_MINUTE, _HOUR, _DAY, _WEEK = 60, 3600, 86400, 604800
+_STEPS = (
+    *(1, 2, 5, 10, 15, 30, _MINUTE, 2 * _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE),
+    *(_HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 2 * _DAY, _WEEK, 2 * _WEEK, 8 * _WEEK),
+)
+_TICKS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Something that lasts: from `x` on, `width` long, both in percent."""
+
+    x: float
+    width: float
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A time on the axis."""
+
+    x: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A node, or a group of them, on the timeline."""
+
+    label: str
+    remark: str
+    took: str
+    bars: tuple[Bar, ...]
+    holds: tuple[Bar, ...] = ()
+    mark: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Rows that belong together; the title is empty where the chart's says it all."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Rows on one axis. `shades` are open windows, `cuts` pauses that are drawn short."""
+
+    title: str
+    span: str
+    ticks: tuple[Tick, ...]
+    shades: tuple[Bar, ...]
+    cuts: tuple[Bar, ...]
+    sections: tuple[Section, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The whole: where there are many nodes, `groups` are rows of the first chart, and `charts` their nodes."""
+
+    charts: tuple[Chart, ...]
+    overview: Chart | None = None
+
+
+class Scale:
+    """Where a moment stands, in percent."""
+
+    def __init__(self, whole: Stretch, pauses: Iterable[Stretch] = ()) -> None:
+        total = max(whole.seconds, 0.001)
+        long = tuple(pause for pause in pauses if pause.seconds > _LONG * total)
+        # where nothing but pauses is left there is nothing to cut them short for
+        self.cuts = long if sum(pause.seconds for pause in long) < whole.seconds else ()
+        drawn = total - sum(cut.seconds for cut in self.cuts)
+        self._rate = 100 * (1 - _SHORT * len(self.cuts)) / drawn
+        self.whole, self._moments, self._places = whole, [whole.begin], [0.0]
+        for cut in self.cuts:
+            begin = self._places[-1] + (cut.begin - self._moments[-1]).total_seconds() * self._rate
+            self._moments += [cut.begin, cut.end]
+            self._places += [begin, begin + 100 * _SHORT]
+
+    def at(self, moment: datetime) -> float:
+        """Its place."""
+        inside = min(max(moment, self.whole.begin), self.whole.end)
+        known = bisect_right(self._moments, inside) - 1
+        if known % 2:
+            begin, end = self._moments[known : known + 2]
+            return self._places[known] + 100 * _SHORT * (inside - begin) / (end - begin)
+        return self._places[known] + (inside - self._moments[known]).total_seconds() * self._rate
+
+    def bar(self, stretch: Stretch, kind: str) -> Bar:
+        """A stretch as a bar that can be seen."""
+        begin, end = self.at(stretch.begin), self.at(stretch.end)
+        return Bar(round(begin, 2), round(max(_LEAST, end - begin), 2), kind)
+
+    def ticks(self) -> tuple[Tick, ...]:
+        """Round times, a few of them; none within a pause that is cut short."""
+        seconds = self.whole.seconds - sum(cut.seconds for cut in self.cuts)
+        step = round_step(seconds)
+        return tuple(
+            _apart(Tick(round(self.at(at), 2), f"{at.astimezone():{self._form(step)}}") for at in self._round(step))
+        )
+
+    def _form(self, step: int) -> str:
+        """Times of the day, with the day where there are several; dates of what takes weeks."""
+        if self.whole.seconds > _WEEK:
+            return "%m-%d"
+        return "%H:%M:%S" if step < _MINUTE else "%H:%M" if self.whole.seconds < _DAY else "%a %H:%M"
+
+    def _round(self, step: int) -> Iterator[datetime]:
+        for first, last in self._drawn():
+            local = first.astimezone()
+            midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+            at = midnight + timedelta(seconds=step * -(-(local - midnight).total_seconds() // step))
+            while at < last:
+                yield at
+                at += timedelta(seconds=step)
+
+    def _drawn(self) -> Iterator[tuple[datetime, datetime]]:
+        edges = [self.whole.begin, *(edge for cut in self.cuts for edge in (cut.begin, cut.end)), self.whole.end]
+        return ((edges[place], edges[place + 1]) for place in range(0, len(edges), 2))
+
+
+def round_step(seconds: float) -> int:
+    """From one tick to the next, where so many seconds are to have a few."""
+    return next((step for step in _STEPS if seconds / step <= _TICKS), _STEPS[-1])
+
+
+def _apart(ticks: Iterable[Tick]) -> Iterator[Tick]:
+    """Labels that do not lie on one another."""
+    last = -100.0
+    for tick in ticks:
+        if tick.x - last >= 100 / (2 * _TICKS) and tick.x < 100 - 100 / (2 * _TICKS):
+            last = tick.x
+            yield tick
+
+
+def timeline(report: RunReport) -> Timeline:
+    """A row a node where they are few; else a row a group of nodes, and a chart for each group."""
+    begun = [node for node in report.nodes if node.phases]
+    whole = Stretch(report.begun_at, report.heard_at)
+    scale = Scale(whole, _pauses(whole, begun))
+    holds: dict[str, list[HoldReport]] = {}
+    for hold in report.holds:
+        holds.setdefault(hold.node, []).append(hold)
+    if len(begun) <= MOST_ROWS:
+        sections = [Section(title, _rows(scale, nodes, holds)) for title, nodes in _by_wave(report, begun)]
+        return Timeline((_framed(report, scale, counted(len(begun), "node"), sections),))
+    groups = _groups(report, begun)
+    overview = _framed(report, scale, "All", [Section("", tuple(_group_row(scale, *group) for group in groups))])
+    return Timeline(tuple(_chart(report, title, nodes, holds) for title, nodes in groups), overview)
+
+
+def _pauses(whole: Stretch, nodes: Iterable[NodeReport]) -> Iterator[Stretch]:
+    """When no node was in flight."""
+    idle_since = whole.begin
+    for phase in sorted((phase for node in nodes for phase in node.phases), key=lambda phase: phase.begin):
+        if phase.begin > idle_since:
+            yield Stretch(idle_since, phase.begin)
+        idle_since = max(idle_since, phase.end)
+    if whole.end > idle_since:
+        yield Stretch(idle_since, whole.end)
+
+
+def _span(nodes: Sequence[NodeReport]) -> Stretch:
+    return Stretch(min(node.phases[0].begin for node in nodes), max(node.phases[-1].end for node in nodes))
+
+
+Group = tuple[str, Sequence[NodeReport]]
+
+
+def _by_wave(report: RunReport, nodes: Sequence[NodeReport]) -> list[Group]:
+    return [(_wave_title(report, wave), list(members)) for wave, members in groupby(nodes, key=lambda node: node.wave)]
+
+
+def _wave_title(report: RunReport, wave: int) -> str:
+    if not wave:
+        return "No wave"
+    started = report.waves[wave - 1]
+    word = "Part" if started.in_flight is not None else "Wave"
+    return f"{word} {started.index} of {started.of}"
+
+
+def _groups(report: RunReport, nodes: Sequence[NodeReport]) -> list[Group]:
+    """Waves, where they are neither too many nor too large; else so many nodes each, as they were begun."""
+    waves = _by_wave(report, nodes)
+    if len(waves) <= MOST_ROWS and max(len(members) for _title, members in waves) <= 2 * _IN_GROUP:
+        return waves
+    ordered = sorted(nodes, key=lambda node: node.phases[0].begin)
+    size = max(_IN_GROUP, -(-len(ordered) // MOST_ROWS))
+    chunks = [ordered[first : first + size] for first in range(0, len(ordered), size)]
+    return [(f"Nodes {place * size + 1} to {place * size + len(nodes)}", nodes) for place, nodes in enumerate(chunks)]
+
+
+def _chart(report: RunReport, title: str, nodes: Sequence[NodeReport], holds: Mapping[str, list[HoldReport]]) -> Chart:
+    scale = Scale(_span(nodes))
+    name = title if title.startswith("Nodes") else f"{title}, {counted(len(nodes), 'node')}"
+    return _framed(report, scale, name, [Section("", _rows(scale, nodes, holds))])
+
+
+def _rows(scale: Scale, nodes: Sequence[NodeReport], holds: Mapping[str, list[HoldReport]]) -> tuple[Row, ...]:
+    return tuple(_node_row(scale, node, holds.get(node.node, ())) for node in nodes)
+
+
+def _framed(report: RunReport, scale: Scale, title: str, sections: Sequence[Section]) -> Chart:
+    whole = scale.whole
+    inside = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in report.openings)
+    return Chart(
+        title=title,
+        span=f"{whole.begin.astimezone():%H:%M:%S} to {whole.end.astimezone():%H:%M:%S}, {elapsed(whole.seconds)}",
+        ticks=scale.ticks(),
+        shades=tuple(scale.bar(item, "window") for item in inside if item.begin < item.end),
+        cuts=tuple(scale.bar(cut, "cut") for cut in scale.cuts),
+        sections=tuple(sections),
+    )
+
+
+def _node_row(scale: Scale, node: NodeReport, holds: Sequence[HoldReport]) -> Row:
+    is_bad = bool(node.outcome) and not is_success(node)
+    return Row(
+        label=node.node,
+        remark="" if is_success(node) else said_outcome(node),
+        took=elapsed(node.seconds),
+        bars=tuple(scale.bar(stretch, part) for part, stretch in _stretches(node)),
+        holds=tuple(scale.bar(stretch, "held") for stretch in _held(holds)),
+        mark=round(scale.at(node.phases[-1].end), 2) if is_bad else None,
+    )
+
+
+def _stretches(node: NodeReport) -> Iterator[tuple[Part, Stretch]]:
+    """Its parts, phases that follow one another in one; none goes on over an interruption."""
+    last: tuple[Part, Stretch] | None = None
+    for phase in node.phases:
+        part = PART_OF[phase.phase]
+        if last and last[0] is part and last[1].end == phase.begin:
+            last = (part, Stretch(last[1].begin, phase.end))
+            continue
+        if last:
+            yield last
+        last = (part, Stretch(phase.begin, phase.end))
+    if last:
+        yield last
+
+
+def _held(holds: Iterable[HoldReport]) -> Iterator[Stretch]:
+    """When any pod of a node was held."""
+    last: Stretch | None = None
+    for hold in sorted(holds, key=lambda hold: hold.since):
+        if last and hold.since <= last.end:
+            last = Stretch(last.begin, max(last.end, hold.until))
+            continue
+        if last:
+            yield last
+        last = Stretch(hold.since, max(hold.since, hold.until))
+    if last:
+        yield last
+
+
+def _group_row(scale: Scale, title: str, nodes: Sequence[NodeReport]) -> Row:
+    """What most of its nodes were doing, from its first to its last moment."""
+    span = _span(nodes)
+    failed = [node for node in nodes if node.outcome and not is_success(node)]
+    return Row(
+        label=title if title.startswith("Nodes") else f"{title} ({len(nodes)})",
+        remark=f"{len(failed)} not succeeded" if failed else "",
+        took=elapsed(span.seconds),
+        bars=tuple(_most_common(scale, span, nodes)),
+        mark=round(scale.at(failed[0].phases[-1].end), 2) if failed else None,
+    )
+
+
+def _most_common(scale: Scale, span: Stretch, nodes: Sequence[NodeReport]) -> Iterator[Bar]:
+    step = span.seconds / _BINS
+    edges = [span.begin + timedelta(seconds=step * place) for place in range(_BINS + 1)]
+    bins: list[Counter[Part]] = [Counter() for _edge in edges[1:]]
+    for phase in (phase for node in nodes for phase in node.phases):
+        first, last = (int((at - span.begin).total_seconds() / step) if step else 0 for at in (phase.begin, phase.end))
+        for place in range(min(first, _BINS - 1), min(last, _BINS - 1) + 1):
+            bins[place][PART_OF[phase.phase]] += 1
+    doing = [
+        (counts.most_common(1)[0][0] if counts else None, stretch)
+        for counts, stretch in zip(bins, pairwise(edges), strict=True)
+    ]
+    for part, run in groupby(doing, key=lambda pair: pair[0]):
+        stretches = [stretch for _part, stretch in run]
+        if part:
+            yield scale.bar(Stretch(stretches[0][0], stretches[-1][1]), part)

@@ -1,0 +1,233 @@
+"""What a report says of a run. The names of its fields are those of its JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from rollout.model.progress import Phase
+
+
+class Ending(StrEnum):
+    """How far the run came, as its journal has it; fixed words.
+
+    `incomplete`: nodes failed, or were asked for and not done; `open`: it is running, or was interrupted.
+    """
+
+    COMPLETED = "completed"
+    INCOMPLETE = "incomplete"
+    ABORTED = "aborted"
+    OPEN = "open"
+
+
+class Part(StrEnum):
+    """Where time goes; fixed words. The last three are spent while no node is in flight."""
+
+    PREPARE = "prepare"
+    DRAIN = "drain"
+    REBOOT = "reboot"
+    READY = "ready"
+    GIVE_BACK = "give-back"
+    SETTLE = "settle"
+    WINDOW = "window"
+    INTERRUPTED = "interrupted"
+
+
+PART_OF: Mapping[Phase, Part] = {
+    Phase.PENDING: Part.PREPARE,
+    Phase.CORDONED: Part.PREPARE,
+    Phase.DRAINING: Part.DRAIN,
+    Phase.DRAINED: Part.DRAIN,
+    Phase.REBOOTING: Part.REBOOT,
+    Phase.BOOTED: Part.READY,
+    Phase.READY: Part.GIVE_BACK,
+}
+"""What a node does in the phases that take time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of time, up to and without its end."""
+
+    begin: datetime
+    end: datetime
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return (self.end - self.begin).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseReport:
+    """A phase that a node was in."""
+
+    phase: Phase
+    begin: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """A node that was planned or begun; `outcome` is its last, empty where it has none.
+
+    `wave` is its place among `waves`, from 1, 0 where it was not begun; `seconds` is how long it was worked on.
+    """
+
+    node: str
+    wave: int
+    outcome: str
+    seconds: float
+    phases: tuple[PhaseReport, ...]
+    parts: Mapping[Part, float]
+    evict: int
+    version_before: str
+    version_staged: str
+    version_after: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WaveReport:
+    """A wave that was begun: `ended_at` is the end of its last node, `settle_seconds` what passed until the next wave.
+
+    `waited_for` is what had to settle; `estimate_seconds` is None where the plan had none.
+    """
+
+    index: int
+    of: int
+    nodes: tuple[str, ...]
+    because: str
+    in_flight: int | None
+    begun_at: datetime
+    ended_at: datetime
+    settle_seconds: float
+    waited_for: tuple[str, ...]
+    estimate_seconds: int | None
+
+    @property
+    def seconds(self) -> float:
+        """Its whole time."""
+        return (self.ended_at - self.begun_at).total_seconds() + self.settle_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class HoldReport:
+    """An eviction that was not allowed for a while; `released` is False where its node ended before, or the journal.
+
+    `needs` and `has` are healthy pods as the budget counted them when it was last heard of.
+    """
+
+    node: str
+    pod: str
+    owner: str
+    budget: str
+    message: str
+    needs: int | None
+    has: int | None
+    since: datetime
+    until: datetime
+    released: bool
+
+    @property
+    def seconds(self) -> float:
+        """How long it waited."""
+        return max(0.0, (self.until - self.since).total_seconds())
+
+
+@dataclass(frozen=True, slots=True)
+class FailureReport:
+    """A node that failed, and what was seen of it; `recovered` where it succeeded later in this run."""
+
+    at: datetime
+    node: str
+    outcome: str
+    phase: str
+    message: str
+    hint: str
+    left_cordoned: bool
+    seen: tuple[str, ...]
+    recovered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommandReport:
+    """A process that worked on the run."""
+
+    command: str
+    by: str
+    version: str
+    format_version: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeReport:
+    """Something about the whole run."""
+
+    at: datetime
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """Where time went. `seconds` are of the run's own time: where nodes did several things at once, each has its share.
+
+    `median`, `longest` and `node`, the slowest, are of single nodes; 0 and empty for what no node does.
+    """
+
+    part: Part
+    seconds: float
+    median: float = 0.0
+    longest: float = 0.0
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the first plan foresaw: 0 and empty where it did not say. `seconds` does not count waits for windows."""
+
+    seconds: int = 0
+    basis: tuple[str, ...] = ()
+    nodes: int = 0
+    waves: int = 0
+    pods_to_move: int = 0
+    evictions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A whole run, as far as its journal tells.
+
+    `gaps` are sentences about what the journal does not tell; `heard_at` is the time of its last record. `seconds` are
+    from the first record to the last; `openings` are those of the windows in that time, and `interruptions` when no
+    process worked on it. `not_done` and `not_started` are reasons by node, `left_out` counts by reason.
+    """
+
+    format_version: str
+    run: str
+    ending: Ending
+    cluster: str
+    begun_at: datetime
+    heard_at: datetime
+    seconds: float
+    commands: tuple[CommandReport, ...]
+    policy: Mapping[str, Any] | None
+    gaps: tuple[str, ...]
+    succeeded: int
+    failed: int
+    forecast: Forecast
+    parts: tuple[PartReport, ...]
+    waves: tuple[WaveReport, ...]
+    nodes: tuple[NodeReport, ...]
+    failures: tuple[FailureReport, ...]
+    holds: tuple[HoldReport, ...]
+    notices: tuple[NoticeReport, ...]
+    openings: tuple[Stretch, ...]
+    interruptions: tuple[Stretch, ...]
+    not_done: Mapping[str, str]
+    not_started: Mapping[str, str]
+    left_out: Mapping[str, int]
+    evictions: int
+    moved_twice: int

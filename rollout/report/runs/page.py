@@ -1,0 +1,103 @@
+"""A run as a page."""
+
+from collections.abc import Iterator
+
+from rollout.report.runs import tables
+from rollout.report.runs.chart import Bar, Timeline, timeline
+from rollout.report.runs.model import Ending, Part, RunReport
+from rollout.report.runs.tables import PART_NAMES, Table
+from rollout.report.runs.templates import rendered
+from rollout.report.timeline import flat_rules
+
+_NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
+_MOST_FAILURES = 20
+_CLOSED = "closed"
+_TONES = {Ending.COMPLETED: "good", Ending.INCOMPLETE: "bad", Ending.ABORTED: "warn", Ending.OPEN: "warn"}
+
+
+def run_page(report: RunReport) -> str:
+    """The page of a run."""
+    drawn, figures = timeline(report), tuple(_figures(report))
+    parts, absences = tables.part_table(report), tables.absences(report)
+    return rendered(
+        "run.html.jinja",
+        f"rollout {report.run}: {tables.headline(report)}",
+        report=report,
+        headline=tables.headline(report),
+        tone=_TONES[report.ending],
+        facts=tuple(tables.facts(report)),
+        contents=tuple(_contents(report, figures)),
+        absences=absences,
+        parts=parts,
+        sum=tuple(_sum(report)),
+        sum_legend=tuple((_kind(part.part), PART_NAMES[part.part]) for part in report.parts),
+        failures=report.failures[:_MOST_FAILURES],
+        more_failures=tables.failure_table(report.failures[_MOST_FAILURES:]),
+        timeline=drawn,
+        chart_legend=tuple(_legend(report)),
+        cut=_is_cut(drawn),
+        zone=_zone(report),
+        tables=figures,
+        rules=tuple(flat_rules(report.policy or {})),
+    )
+
+
+def _figures(report: RunReport) -> Iterator[Table]:
+    if report.holds:
+        yield tables.budget_table(report)
+        yield tables.hold_table(report)
+    yield tables.forecast_table(report)
+    yield tables.wave_table(report)
+    yield tables.slowest_table(report)
+    yield tables.version_table(report)
+    yield tables.node_table(report)
+
+
+def _contents(report: RunReport, figures: tuple[Table, ...]) -> Iterator[str]:
+    """The headings, in their order."""
+    if report.failures:
+        yield "Failures"
+    if tables.absences(report).rows:
+        yield tables.absences(report).title
+    yield tables.part_table(report).title
+    yield "Timeline"
+    yield from (figure.title for figure in figures)
+    if report.notices:
+        yield "Notices"
+    if report.policy:
+        yield "Rules"
+
+
+def _sum(report: RunReport) -> Iterator[Bar]:
+    """The parts side by side."""
+    place = 0.0
+    for part in report.parts:
+        width = tables.share(part.seconds, report.seconds)
+        yield Bar(round(place, 2), round(width, 2), _kind(part.part))
+        place += width
+
+
+def _kind(part: Part) -> str:
+    """Its colour; that of `window` is an open one's."""
+    return _CLOSED if part is Part.WINDOW else part
+
+
+def _legend(report: RunReport) -> Iterator[tuple[str, str]]:
+    yield from ((part, PART_NAMES[part]) for part in _NODE_PARTS)
+    if report.holds:
+        yield "held", "an eviction was held"
+    if report.failures:
+        yield "failed", "failed"
+    if report.openings:
+        yield "window", "window open"
+
+
+def _zone(report: RunReport) -> str:
+    """The reader's timezone, by name and distance."""
+    begun = report.begun_at.astimezone()
+    return f"{begun:%Z} (UTC{begun.isoformat()[-6:]})"
+
+
+def _is_cut(drawn: Timeline) -> bool:
+    first = drawn.overview or next(iter(drawn.charts), None)
+    return bool(first and first.cuts)

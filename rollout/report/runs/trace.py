@@ -1,0 +1,189 @@
+"""What a journal's records trace: phases by node, waves, held evictions, failures; and when nobody worked on them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from rollout.model.progress import Outcome, Phase
+from rollout.report.runs import records
+from rollout.report.runs.model import (
+    PART_OF,
+    CommandReport,
+    HoldReport,
+    NoticeReport,
+    Part,
+    PhaseReport,
+    Stretch,
+    WaveReport,
+)
+
+_NO_FAILURES = (Outcome.SUCCEEDED, Outcome.SKIPPED)
+
+
+@dataclass(slots=True)
+class Trace:
+    """The records of one run, taken in one after another."""
+
+    begun_at: datetime | None = None
+    heard_at: datetime | None = None
+    commands: list[CommandReport] = field(default_factory=list)
+    plans: list[records.PlanDocument] = field(default_factory=list)
+    planned: dict[str, records.PlannedNode] = field(default_factory=dict)
+    waves: list[WaveReport] = field(default_factory=list)
+    wave_of: dict[str, int] = field(default_factory=dict)
+    phases: dict[str, list[PhaseReport]] = field(default_factory=dict)
+    finished: dict[str, records.NodeFinished] = field(default_factory=dict)
+    failures: list[records.NodeFinished] = field(default_factory=list)
+    holds: dict[tuple[str, str, datetime], HoldReport] = field(default_factory=dict)
+    notices: list[NoticeReport] = field(default_factory=list)
+    interruptions: list[Stretch] = field(default_factory=list)
+    misunderstood: int = 0
+    _open: dict[str, tuple[Phase, datetime]] = field(default_factory=dict)
+    _held: dict[str, set[tuple[str, str, datetime]]] = field(default_factory=dict)
+    _settles: bool = False
+
+    def close(self) -> None:
+        """The journal ends here: so does what has not ended in it."""
+        if self.heard_at:
+            self._interrupt(self.heard_at)
+
+    def hear(self, entry: records.Entry | None) -> None:
+        """Take in one record."""
+        if entry is None:
+            self.misunderstood += 1
+            return
+        if isinstance(entry, records.Run):
+            self._run(entry)
+        self.begun_at = self.begun_at or entry.at
+        # clocks are set back now and then: nothing ends before it begins
+        self.heard_at = max(entry.at, self.heard_at or entry.at)
+        self._take(entry)
+
+    def _take(self, entry: records.Entry) -> None:
+        match entry:
+            case records.Plan():
+                self._plan(entry.plan)
+            case records.WaveStarted() | records.WaveSettling() | records.Summary():
+                self._wave(entry)
+            case records.Step():
+                self._step(entry)
+            case records.Blocked() | records.Released():
+                self._hold(entry)
+            case records.NodeFinished():
+                self._finish(entry)
+            case records.VersionHeld() | records.Notice():
+                self.notices.append(NoticeReport(entry.at, entry.message))
+            case _:
+                pass
+
+    def _run(self, entry: records.Run) -> None:
+        self.commands.append(CommandReport(entry.command, entry.by, entry.version, entry.format_version, entry.at))
+        if self.heard_at and entry.at > self.heard_at:
+            self._interrupt(self.heard_at)
+            self.interruptions.append(Stretch(self.heard_at, entry.at))
+
+    def _interrupt(self, at: datetime) -> None:
+        """No process goes on with what is open."""
+        for node in list(self._open):
+            self._leave(node, at)
+        for node in list(self._held):
+            self._let_go(node, at)
+        self._settle(at)
+
+    def _plan(self, plan: records.PlanDocument) -> None:
+        self.plans.append(plan)
+        for wave in plan.waves:
+            for node in wave.nodes:
+                self.planned.setdefault(node.name, node)
+
+    def _wave(self, entry: records.WaveStarted | records.WaveSettling | records.Summary) -> None:
+        if isinstance(entry, records.WaveSettling):
+            self._wait(entry)
+            return
+        self._settle(entry.at)
+        if isinstance(entry, records.Summary):
+            return
+        estimates = {wave.index: wave.estimate.seconds for wave in self.plans[-1].waves} if self.plans else {}
+        self.waves.append(
+            WaveReport(
+                *(entry.index, entry.waves, entry.nodes, entry.because, entry.in_flight, entry.at, entry.at),
+                settle_seconds=0.0,
+                waited_for=(),
+                estimate_seconds=estimates.get(entry.index) or None,
+            )
+        )
+        self.wave_of.update(dict.fromkeys(entry.nodes, len(self.waves)))
+
+    def _settle(self, at: datetime) -> None:
+        """The wave that had its last end has settled by now."""
+        if self._settles:
+            wave = self.waves[-1]
+            self.waves[-1] = replace(wave, settle_seconds=max(0.0, round((at - wave.ended_at).total_seconds(), 3)))
+            self._settles = False
+
+    def _wait(self, entry: records.WaveSettling) -> None:
+        if self.waves and entry.waiting_for not in self.waves[-1].waited_for:
+            self.waves[-1] = replace(self.waves[-1], waited_for=(*self.waves[-1].waited_for, entry.waiting_for))
+
+    def _step(self, entry: records.Step) -> None:
+        self.phases.setdefault(entry.node, [])
+        phase, _since = self._open.get(entry.node, (None, None))
+        if phase is entry.phase:
+            return
+        self._leave(entry.node, entry.at)
+        if entry.phase in PART_OF:
+            self._open[entry.node] = (entry.phase, entry.at)
+            # a node that is taken on again has not ended yet
+            self.finished.pop(entry.node, None)
+
+    def _leave(self, node: str, at: datetime) -> None:
+        if opened := self._open.pop(node, None):
+            phase, since = opened
+            self.phases[node].append(PhaseReport(phase, since, max(since, at)))
+
+    def _finish(self, entry: records.NodeFinished) -> None:
+        self._leave(entry.node, entry.at)
+        self._let_go(entry.node, entry.at)
+        self.finished[entry.node] = entry
+        if entry.outcome not in _NO_FAILURES:
+            self.failures.append(entry)
+        if self.waves and entry.node in self.waves[-1].nodes:
+            self.waves[-1] = replace(self.waves[-1], ended_at=max(entry.at, self.waves[-1].begun_at))
+            self._settles = True
+
+    def _hold(self, entry: records.Blocked | records.Released) -> None:
+        key = (entry.node, entry.pod, entry.since)
+        if isinstance(entry, records.Released):
+            if held := self.holds.get(key):
+                self.holds[key] = replace(held, until=entry.at, released=True)
+            self._held.get(entry.node, set()).discard(key)
+            return
+        self._held.setdefault(entry.node, set()).add(key)
+        self.holds[key] = HoldReport(
+            *(entry.node, entry.pod, entry.owner, entry.budget, entry.message, entry.needs, entry.has),
+            since=entry.since,
+            until=entry.at,
+            released=False,
+        )
+
+    def _let_go(self, node: str, at: datetime) -> None:
+        for key in self._held.pop(node, set()):
+            self.holds[key] = replace(self.holds[key], until=at)
+
+
+def traced(entries: Iterable[records.Entry | None]) -> Trace:
+    """The whole of a journal."""
+    trace = Trace()
+    for entry in entries:
+        trace.hear(entry)
+    trace.close()
+    return trace
+
+
+def parts_of(phases: Iterable[PhaseReport]) -> Mapping[Part, float]:
+    """Seconds by part."""
+    parts: dict[Part, float] = {}
+    for phase in phases:
+        part = PART_OF[phase.phase]
+        parts[part] = round(parts.get(part, 0.0) + (phase.end - phase.begin).total_seconds(), 3)
+    return parts

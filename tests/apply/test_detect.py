@@ -1,0 +1,278 @@
+"""What says that a host needs a reboot, from the probe to the proof: the real program, a pair of hosts a source."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.hosts.commands.rpm_ostree import checksum_of
+from rollout.lab.hosts.machine import STAGED_LOCK
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.model.marks import FLUO_PREFIX
+from tests.apply.conftest import Rollout
+from tests.apply.test_resume import record, run_of, stopped_at
+from tests.ended import end_of, start
+
+Start = Callable[[str, int], Lab]
+SENTINEL = "test -e /run/needs-restart -o -e /etc/needs-restart"
+COMMAND = ("--detect-command", SENTINEL)
+EVERY = ("--detect", "update-engine,annotation,reboot-required", "--detect", "rpm-ostree,command", *COMMAND)
+QUICK = ("--yes", "-o", "json", "--health-checks", "1", "--ready-timeout", "20s", "--max-failures", "9")
+FLUO = FLUO_PREFIX + "reboot-needed"
+OWN = "node-rollout.dev/reboot-needed"
+OLD, NEW = "41.20250117.3.0", "41.20250130.3.0"
+OLD_SUM, NEW_SUM = (checksum_of(version)[:12] for version in (OLD, NEW))
+UNASKED = "it cannot be asked, as no --detect-command is given"
+FINALIZE = "sudo -n rpm-ostree finalize-deployment --allow-missing-checksum"
+
+
+def nodes(*names: str) -> tuple[str, ...]:
+    return tuple(word for name in names for word in ("--node", name))
+
+
+def annotations(lab: Lab, node: str) -> dict[str, str]:
+    stored = lab.call(lambda: lab.store.get(NODES, node))
+    assert stored is not None
+    return dict(stored["metadata"].get("annotations") or {})
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One lab for all that only look."""
+    with Lab.start(load_scenario("sources"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+        assert sum(lab.scoreboard().reboots.values()) == 0
+
+
+PAIRS = {
+    "annotation": (
+        *("worker-1", "worker-2", ()),
+        f"the host rebooted, not proven by annotation: its annotation is still true: {FLUO}",
+    ),
+    "reboot-required": (
+        *("worker-4", "worker-5", ()),
+        "the host rebooted, not proven by reboot-required: still /run/reboot-required",
+    ),
+    "rpm-ostree": (
+        *("worker-6", "worker-7", ()),
+        f"the host rebooted, not proven by rpm-ostree: deployment {OLD_SUM} is booted, not {NEW_SUM}",
+    ),
+    "command": (
+        *("worker-8", "worker-9", COMMAND),
+        "the host rebooted, not proven by command: still the --detect-command exited with 0",
+    ),
+}
+
+
+@pytest.mark.parametrize("source", PAIRS)
+def test_each_source_takes_its_hosts_and_proves_their_reboots(source: str, started: Start, rollout: Rollout) -> None:
+    lab, (content, discontent, flags, why) = started("sources", 12), PAIRS[source]
+    ended = rollout(lab, "apply", "--detect", source, *flags, *nodes(content, discontent), *QUICK)
+    assert ended.code == ExitCode.PARTIAL, ended.stderr
+    assert ended.outcomes == {content: "succeeded", discontent: "rolled-back"}
+    assert ended.failures[discontent]["message"] == why
+    planned = {node["name"]: node for wave in ended.plan["waves"] for node in wave["nodes"]}
+    assert all(node["detected_by"] == [source] and node["staged"] for node in planned.values())
+    score = lab.scoreboard()
+    assert {name: count for name, count in score.reboots.items() if count} == {content: 1, discontent: 1}
+    assert (score.cordons_left, score.annotations_left, score.killed, score.budgets_broken) == ((), {}, (), ())
+    # what was shown to be done is not done again
+    again = rollout(lab, "plan", "-o", "json", "--detect", source, *flags, *nodes(content))
+    assert [left["reason"] for left in json.loads(again.stdout)["excluded"]] == ["no-update"]
+
+
+def test_a_persons_annotation_is_taken_away_once_it_is_fulfilled(started: Start, rollout: Rollout) -> None:
+    lab = started("sources", 12)
+    ended = rollout(lab, "apply", "--detect", "annotation", *nodes("worker-3"), *QUICK)
+    assert ended.code == 0, ended.stderr
+    assert not {name for name in annotations(lab, "worker-3") if name.startswith("node-rollout.dev/")} - {
+        "node-rollout.dev/last-result"
+    }
+    assert lab.scoreboard().clean
+
+
+def test_what_is_written_for_fluos_dashboards_is_no_word_of_its_agent(started: Start, rollout: Rollout) -> None:
+    """--annotate-compat says itself that a reboot is needed, and takes it back at the end: nobody else has to."""
+    lab = started("sources", 12)
+    ended = rollout(
+        lab, "apply", "--detect", "annotation", "--annotate-compat", "fluo", *nodes("worker-2", "worker-3"), *QUICK
+    )
+    assert ended.code == 0, ended.stderr
+    assert set(ended.summary["succeeded"]) == {"worker-2", "worker-3"}
+    assert annotations(lab, "worker-2")[FLUO] == annotations(lab, "worker-3")[FLUO] == "false"
+    assert OWN not in annotations(lab, "worker-3")
+
+
+def test_a_locked_deployment_waits_for_the_command_that_unlocks_it(started: Start, rollout: Rollout) -> None:
+    lab = started("sources", 12)
+    flags = ("--detect", "rpm-ostree", *nodes("cp-2"))
+    left = rollout(lab, "apply", *flags, *QUICK)
+    assert left.code == ExitCode.PARTIAL
+    assert [(item["node"], item["reason"]) for item in left.plan["excluded"]] == [("cp-2", "inhibited")]
+    assert FINALIZE in left.plan["excluded"][0]["message"]
+    ended = rollout(lab, "apply", *flags, *QUICK, "--reboot-command", FINALIZE)
+    assert ended.code == 0, ended.stderr
+    assert ended.plan["waves"][0]["nodes"][0]["staged_version"] == NEW
+    machine = lab.machines["cp-2"]
+    assert (machine.os_version, machine.reboots, STAGED_LOCK in machine.files) == (NEW, 1, False)
+
+
+def test_status_and_plan_name_who_says_so(untouched: Lab, rollout: Rollout) -> None:
+    shown = {row["node"]: row for row in json.loads(rollout(untouched, "status", "-o", "json", *EVERY).stdout)}
+    assert {name: ",".join(row["detected_by"]) for name, row in shown.items()} == {
+        "cp-1": "update-engine,reboot-required",
+        "cp-2": "rpm-ostree",
+        "cp-3": "",
+        **dict.fromkeys(("worker-1", "worker-2", "worker-3"), "annotation"),
+        **dict.fromkeys(("worker-4", "worker-5"), "reboot-required"),
+        **dict.fromkeys(("worker-6", "worker-7"), "rpm-ostree"),
+        **dict.fromkeys(("worker-8", "worker-9"), "command"),
+    }
+    assert [name for name, row in shown.items() if not row["needs_reboot"]] == ["cp-3"]
+    assert (shown["worker-6"]["running_version"], shown["worker-6"]["staged_version"]) == (OLD, NEW)
+    ubuntu = shown["worker-4"]
+    assert ubuntu["detail"] == "/run/reboot-required for linux-image-6.8.0-51-generic, linux-base, libc6 and 1 more"
+    assert (ubuntu["running_version"], ubuntu["staged_version"], ubuntu["error"]) == ("24.04", "", "")
+    text = rollout(untouched, "plan", "--max-unavailable", "9", *EVERY).stdout
+    for said in ("24.04 (reboot-required)", f"{OLD} → {NEW}", "(annotation)", "(command)", "needed by", "inhibited"):
+        assert said in text
+
+
+def test_by_default_update_engine_alone_is_asked(untouched: Lab, rollout: Rollout) -> None:
+    plan = json.loads(rollout(untouched, "plan", "-o", "json").stdout)
+    assert [node["name"] for wave in plan["waves"] for node in wave["nodes"]] == ["cp-1"]
+    assert (plan["policy"]["detect"], plan["policy"]["detect_command"]) == (["update-engine"], "")
+    left = {item["node"]: (item["reason"], item["message"]) for item in plan["excluded"]}
+    assert left["worker-1"] == (
+        "no-update",
+        "nothing is staged (its annotation reboot-needed counts with --detect update-engine,annotation)",
+    )
+    assert left["worker-8"] == ("no-update", "nothing is staged (--reboot-idle reboots it anyway)")
+    assert left["worker-4"][0] == left["worker-6"][0] == "unknown-status"
+
+
+def test_hosts_without_update_engine_are_judged_by_what_they_have(untouched: Lab, rollout: Rollout) -> None:
+    flags = ("--detect", "rpm-ostree,reboot-required", *nodes("worker-4", "worker-6", "worker-8"))
+    plan = json.loads(rollout(untouched, "plan", "-o", "json", *flags).stdout)
+    assert {node["name"] for wave in plan["waves"] for node in wave["nodes"]} == {"worker-4", "worker-6"}
+    assert [(item["node"], item["reason"]) for item in plan["excluded"]] == [("worker-8", "no-update")]
+    alone = json.loads(rollout(untouched, "plan", "-o", "json", "--detect", "rpm-ostree", *nodes("worker-4")).stdout)
+    (left,) = alone["excluded"]
+    assert (left["reason"], left["message"]) == ("unknown-status", "rpm-ostree is not on this host")
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("exit 1", "no-update"),
+        ("exit 42", "no-update"),
+        ("no-such-command", "unknown-status"),
+        ("kill -9 $$", "unknown-status"),
+        # what it prints ends no question before its exit status is told
+        ("echo '@@rollout-probe end'; false", "unknown-status"),
+    ],
+)
+def test_what_an_own_command_says_without_needing_a_reboot(
+    command: str, reason: str, untouched: Lab, rollout: Rollout
+) -> None:
+    flags = ("--detect", "command", "--detect-command", command, *nodes("worker-8"))
+    plan = json.loads(rollout(untouched, "plan", "-o", "json", *flags).stdout)
+    assert [item["reason"] for item in plan["excluded"]] == [reason]
+
+
+def test_an_own_command_stands_in_no_plan_and_is_wanted_again(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab, saved = started("sources", 12), str(tmp_path / "own.plan")
+    flags = ("--detect", "command", *nodes("worker-8"))
+    refused = rollout(lab, "plan", *flags)
+    assert (refused.code, "--detect command needs a --detect-command" in refused.stderr) == (ExitCode.USAGE, True)
+    assert rollout(lab, "plan", *flags, *COMMAND, "--out", saved).code == 0
+    assert "needs-restart" not in Path(saved).read_text()
+    for given, said in (
+        ((), "with a --detect-command, and none is given"),
+        (("--detect-command", "true"), "with another --detect-command"),
+        (("--detect", "command", *COMMAND), "--detect cannot be used with a saved plan"),
+    ):
+        ended = rollout(lab, "apply", saved, *given)
+        assert (ended.code, said in ended.stderr) == (ExitCode.USAGE, True), ended.stderr
+    with stopped_at(lab, tmp_path, "rebooting", *flags, *COMMAND) as node:
+        assert node == "worker-8"
+        assert "needs-restart" not in json.dumps(record(lab))
+        unlock = ("resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+        assert rollout(lab, *unlock).code == ExitCode.USAGE
+        ended = rollout(lab, *unlock, *COMMAND)
+        assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
+    assert lab.scoreboard().clean
+
+
+def test_a_saved_plan_is_run_by_its_own_sources(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab, saved = started("sources", 12), str(tmp_path / "marker.plan")
+    assert rollout(lab, "plan", "--detect", "reboot-required", *nodes("worker-4"), "--out", saved).code == 0
+    lab.call(lambda: lab.machines["worker-4"].files.pop("/run/reboot-required"))
+    stale = rollout(lab, "apply", saved)
+    assert stale.code == ExitCode.STALE
+    assert "it needs no reboot any more by reboot-required" in stale.stderr
+    lab.call(lambda: lab.machines["worker-4"].files.update({"/run/reboot-required": ""}))
+    ended = rollout(lab, "apply", saved, "-o", "json")
+    assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-4"]), ended.stderr
+
+
+@pytest.mark.parametrize("flag", [None, "--finish-begun"])
+@pytest.mark.parametrize("source", ["rpm-ostree", "command"])
+def test_the_proof_is_made_by_whoever_goes_on(
+    source: str, flag: str | None, started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """What asked for the reboot stands on the Node: also where the record is gone, and with it the rules."""
+    lab, (_, discontent, command, why) = started("sources", 12), PAIRS[source]
+    rules = ("--detect", source, *command, "--ready-timeout", "20s")
+    with stopped_at(lab, tmp_path, "rebooting", *rules, *nodes(discontent)) as node:
+        unlock = ("resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+        if flag:
+            lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
+            command, why = (flag,), why.replace("still the --detect-command exited with 0", UNASKED)
+        ended = rollout(lab, *unlock, *command)
+    assert ended.outcomes == {node: "rolled-back"}, ended.stderr
+    assert ended.failures[node]["message"] == why
+    assert not lab.scoreboard().cordons_left
+
+
+def test_an_operating_process_goes_by_its_settings(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("sources", 12)
+    settings = tmp_path / "own.toml"
+    settings.write_text(
+        f'detect = ["annotation", "command"]\ndetect-command = "{SENTINEL}"\n'
+        'ready-timeout = "20s"\nnode = ["worker-3", "worker-8"]\nhealth-checks = 1\n'
+    )
+    settings.chmod(0o600)
+    ended = rollout(lab, "operate", "--once", "-o", "json", "--config", str(settings))
+    assert ended.code == 0, ended.stderr
+    assert set(ended.summary["succeeded"]) == {"worker-3", "worker-8"}
+
+
+def test_a_command_of_a_file_that_nobody_named_is_not_run(untouched: Lab, tmp_path: Path) -> None:
+    (tmp_path / "rollout.toml").write_text('detect = "command"\ndetect-command = "true"\n')
+    ended = end_of(start(tmp_path, untouched.environment, ("status",)))
+    assert ended.code == ExitCode.USAGE
+    assert "may not set detect-command (runs programs" in ended.stderr
+
+
+def test_doctor_says_what_a_source_lacks(untouched: Lab, rollout: Rollout) -> None:
+    flags = ("--detect", "rpm-ostree,command", "--detect-command", "no-such-command", *nodes("worker-4", "cp-2"))
+    ended = rollout(untouched, "doctor", "-o", "json", *flags)
+    checks = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "detect"]
+    assert {(check["subject"], check["verdict"]) for check in checks} == {
+        ("worker-4", "fail"),
+        ("cp-2", "warn"),
+        ("cp-2", "fail"),
+    }
+    judged = rollout(untouched, "doctor", "-o", "json", *EVERY, *nodes("worker-4"))
+    assert {check["verdict"] for check in json.loads(judged.stdout)["checks"] if check["check"] == "detect"} == {"pass"}
+    assert "update-engine" not in {check["check"] for check in json.loads(judged.stdout)["checks"]}
+
+
+def test_the_inventory_groups_by_the_same_word(untouched: Lab, rollout: Rollout) -> None:
+    document = json.loads(rollout(untouched, "inventory", "--list", "--detect", "reboot-required").stdout)
+    assert document["needs_reboot"]["hosts"] == ["cp-1", "worker-4", "worker-5"]

@@ -1,0 +1,29 @@
+"""Takes the picture of a report that the documents show: `python -m tests.browser.picture`, with chromium."""
+
+import shutil
+
+from playwright.sync_api import sync_playwright
+
+from tests.docs.example import EXAMPLE
+from tests.docs.pages import DOCS
+
+PICTURE = DOCS / "example-report.png"
+_WIDTH, _FROM, _TO = 1180, "h2#where-did-the-time-go", "h2#held-evictions-by-budget"
+
+
+def take() -> None:
+    """From where the time went to the end of the timeline."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": _WIDTH, "height": 900}, color_scheme="light")
+        page.goto(EXAMPLE.as_uri())
+        first, last = page.locator(_FROM).bounding_box(), page.locator(_TO).bounding_box()
+        assert first
+        assert last
+        clip = {"x": 0, "y": first["y"] - 10, "width": _WIDTH, "height": last["y"] - first["y"] - 10}
+        page.screenshot(path=PICTURE, clip=clip, full_page=True)
+        browser.close()
+
+
+if __name__ == "__main__":
+    take()

@@ -1,0 +1,174 @@
+"""`rollout report` as a user runs it: of a real run in which much went wrong, of one under way, and of what is none."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.cli.conftest import Command
+from tests.conftest import StartLab
+from tests.docs.test_json_schema import check
+from tests.ended import start
+from tests.report.journals import Night, as_lines
+from tests.report.test_pages import Page
+from tests.waiting import wait_until
+
+NIGHT = Path(__file__).parents[1] / "report" / "night.yaml"
+LIMITS = ("--max-unavailable", "4", "--max-failures", "5", "--window", "00:00 24h")
+PATIENCE = ("--ignore-blockers", "--drain-timeout", "20s", "--reboot-timeout", "30s", "--control-plane", "exclude")
+
+
+@pytest.fixture
+def journal(home: Path) -> Path:
+    """A good run, where journals are kept."""
+    return kept(home, Night())
+
+
+def kept(home: Path, night: Night, run: str = "0123456789abcdef") -> Path:
+    runs = home / ".local" / "state" / "rollout" / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    path = runs / f"{run}.jsonl"
+    path.write_bytes(as_lines({**entry, "run": run} if "run" in entry else entry for entry in night.records()))
+    return path
+
+
+def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, command: Command, home: Path) -> None:
+    lab = start_lab(load_scenario(str(NIGHT)), speed=30)
+    ended = command("apply", "--yes", *LIMITS, *PATIENCE, "-o", "json", lab=lab)
+    assert ended.code == ExitCode.PARTIAL, ended.stderr
+    failed = set(ended.failures)
+    assert {"worker-2", "worker-8"} <= failed
+
+    told = json.loads(command("report", "--format", "json").stdout)
+    check("report", told)
+    assert (told["run"], told["ending"]) == (ended.plan["plan_id"], "incomplete")
+    assert {failure["node"] for failure in told["failures"]} == failed
+    assert any(hold["budget"] == "shop/ledger" and not hold["released"] for hold in told["holds"])
+    assert sum(part["seconds"] for part in told["parts"]) == pytest.approx(told["seconds"], abs=0.1)
+    assert told["openings"]
+
+    written = command("report", "--out", "night.html")
+    assert written.code == ExitCode.OK
+    assert written.stderr.strip() == "Written to night.html."
+    words = " ".join(Page((home / "night.html").read_text(encoding="utf-8")).words)
+    assert all(failure["message"] in words for failure in told["failures"])
+    assert "shop/ledger" in words
+
+    markdown = command("report", told["run"][:6])
+    assert markdown.stdout.startswith(f"## Rollout `{told['run']}`: incomplete: ")
+    assert "`worker-2` `rolled-back`" in markdown.stdout
+
+
+def test_a_run_that_goes_on(start_lab: StartLab, command: Command, home: Path) -> None:
+    lab = start_lab(nodes=4, speed=10)
+    process = start(home, lab.environment, ("apply", "--yes", "--journal", "night.jsonl"))
+    try:
+        wait_until(lambda: b'"phase":"draining"' in written(home / "night.jsonl"), 120)
+        told = json.loads(command("report", "night.jsonl", "--format", "json").stdout)
+    finally:
+        process.kill()
+        process.communicate()
+    check("report", told)
+    assert told["ending"] == "open"
+    assert any("goes on, or was interrupted" in gap for gap in told["gaps"])
+    assert any(node["phases"] for node in told["nodes"])
+
+
+def written(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("a.html", "<!DOCTYPE html>"), ("a.HTM", "<!DOCTYPE html>"), ("a.md", "## "), ("a.json", "{"), ("a.txt", "## ")],
+)
+def test_the_ending_of_the_file_says_the_format(
+    name: str, begins: str, command: Command, home: Path, journal: Path
+) -> None:
+    (home / name).write_text("of yesterday")
+    assert command("report", str(journal), "--out", name).code == ExitCode.OK
+    assert (home / name).read_text(encoding="utf-8").startswith(begins)
+    assert command("report", "--out", name, "--format", "json").code == ExitCode.OK
+    assert (home / name).read_text(encoding="utf-8").startswith("{")
+
+
+def test_the_last_run_is_the_one_that_was_written_last(command: Command, home: Path, journal: Path) -> None:
+    other = kept(home, Night((("worker-7",),)), "fedcba9876543210")
+    now = journal.stat().st_mtime
+    os.utime(other, (now + 60, now + 60))
+    assert run_of(command("report", "-o", "json").stdout) == "fedcba9876543210"
+    os.utime(other, (now - 60, now - 60))
+    assert run_of(command("report", "-o", "json").stdout) == "0123456789abcdef"
+    assert run_of(command("report", "fed", "-o", "json").stdout) == "fedcba9876543210"
+
+
+def run_of(text: str) -> str:
+    return str(json.loads(text)["run"])
+
+
+def test_a_file_of_several_runs_has_each_of_them(command: Command, home: Path, journal: Path) -> None:
+    other = kept(home, Night((("worker-7",),)), "fedcba9876543210")
+    (home / "all.jsonl").write_bytes(journal.read_bytes() + other.read_bytes())
+    assert run_of(command("report", "all.jsonl", "-o", "json").stdout) == "fedcba9876543210"
+    first = json.loads(command("report", "012", "--journal", "all.jsonl", "-o", "json").stdout)
+    assert (first["run"], len(first["nodes"])) == ("0123456789abcdef", 3)
+
+
+def test_a_journal_that_was_cut_off_says_so(command: Command, home: Path, journal: Path) -> None:
+    (home / "torn.jsonl").write_bytes(journal.read_bytes()[:-700])
+    told = command("report", "torn.jsonl")
+    assert told.code == ExitCode.OK
+    assert "> 1 line of the journal is cut off or damaged, and left out." in told.stdout
+    assert "> The journal has no end" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nosuch",), ExitCode.ERROR, "0 runs begin with 'nosuch'"),
+        (("nosuch.jsonl",), ExitCode.ERROR, "cannot read the journal nosuch.jsonl: No such file"),
+        (("./",), ExitCode.ERROR, "cannot read the journal .: Is a directory"),
+        (("binary.jsonl",), ExitCode.ERROR, "no run is recorded in binary.jsonl"),
+        (("ffff", "--journal", "empty"), ExitCode.ERROR, "no run that begins with 'ffff' is recorded in empty"),
+        (("--out", "nowhere/a.html"), ExitCode.ERROR, "there is no directory"),
+        (("--out", "."), ExitCode.ERROR, ". is a directory"),
+        (("--format", "pdf"), ExitCode.USAGE, "'pdf' is not one of"),
+        (("--format", "html", "-o", "json"), ExitCode.USAGE, "--format html and -o json contradict each other"),
+    ],
+)
+def test_what_cannot_be_reported_is_said(
+    arguments: tuple[str, ...], code: int, message: str, command: Command, home: Path, journal: Path
+) -> None:
+    assert journal.exists()
+    (home / "binary.jsonl").write_bytes(bytes(range(256)) * 20)
+    (home / "empty").write_bytes(b"")
+    ended = command("report", *arguments)
+    assert (ended.code, ended.stdout) == (code, "")
+    assert message in ended.stderr
+
+
+def test_without_any_run_it_says_where_it_looked(command: Command) -> None:
+    ended = command("report")
+    assert ended.code == ExitCode.ERROR
+    assert ".local/state/rollout/runs" in ended.stderr
+    assert "A path is taken, too" in ended.stderr
+
+
+def test_a_plan_as_a_page(start_lab: StartLab, command: Command, home: Path) -> None:
+    """It is for people: apply says that it is no plan."""
+    lab: Lab = start_lab("forecast")
+    planned = command("plan", "--window", "00:00 24h", "--out", "plan.html", lab=lab)
+    assert planned.code == ExitCode.OK, planned.stderr
+    page = Page((home / "plan.html").read_text(encoding="utf-8"))
+    words = " ".join(" ".join(page.words).split())
+    for text in ("BLOCKED: apply refuses", "Waves", "Forecast", "Rules", "00:00 24h: open", "worker-1", "eu-1a"):
+        assert text in words, text
+    assert "rollout apply" not in planned.stderr
+    assert "Written to plan.html" in planned.stderr or planned.stderr == ""
+    refused = command("apply", "plan.html", lab=lab)
+    assert (refused.code, refused.stdout) == (ExitCode.ERROR, "")
+    assert "plan.html is not a rollout plan" in refused.stderr

@@ -1,0 +1,109 @@
+"""What comes of several sources together, and what of it stands on a Node."""
+
+from dataclasses import replace
+
+import pytest
+
+from rollout.model import marks
+from rollout.model.detection import Answer, Detection, Sign, Source, read_targets, targets_text
+from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.reboot_request import annotation_sign
+from tests.planning.builders import node
+
+NEEDED = Sign(Source.REBOOT_REQUIRED, Answer.NEEDED, "/run/reboot-required")
+CLEAR = Sign(Source.RPM_OSTREE, Answer.NOT_NEEDED, "no deployment is staged")
+ABSENT = Sign(Source.RPM_OSTREE, Answer.ABSENT, "rpm-ostree is not on this host")
+SILENT = Sign(Source.COMMAND, Answer.NONE, "the --detect-command did not end in time")
+STAGED = Sign(Source.RPM_OSTREE, Answer.NEEDED, "deployment 41 is staged", "41", "abc", "def")
+
+
+@pytest.mark.parametrize(
+    ("signs", "needed", "unanswered"),
+    [
+        ((NEEDED,), True, ()),
+        ((CLEAR, NEEDED), True, ()),
+        # whoever asks for a reboot is heard, whatever another could not say
+        ((SILENT, NEEDED), True, ()),
+        ((CLEAR,), False, ()),
+        ((CLEAR, SILENT), False, (SILENT,)),
+        # a host of another kind has not what it cannot have; but something it has to have
+        ((ABSENT, replace(CLEAR, source=Source.REBOOT_REQUIRED)), False, ()),
+        ((ABSENT,), False, (ABSENT,)),
+        ((ABSENT, SILENT), False, (SILENT,)),
+        ((), False, ()),
+    ],
+)
+def test_a_reboot_is_needed_where_any_says_so(
+    signs: tuple[Sign, ...], *, needed: bool, unanswered: tuple[Sign, ...]
+) -> None:
+    detection = Detection(signs)
+    assert (detection.needs_reboot, detection.unanswered) == (needed, unanswered)
+
+
+def test_what_is_needed_is_told_with_who_says_so_and_what_proves_it() -> None:
+    detection = Detection((NEEDED, CLEAR, STAGED))
+    assert detection.by == (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
+    assert detection.detail == "/run/reboot-required; deployment 41 is staged"
+    assert detection.version == "41"
+    assert detection.targets == {Source.REBOOT_REQUIRED: "", Source.RPM_OSTREE: "abc"}
+
+
+def facts(update: UpdateStatus, os_id: str = "flatcar", **changes: object) -> HostFacts:
+    plain = HostFacts(Host("w-1", "192.0.2.1"), update, os_id, "1.0", "", "b", "m", False, True)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("update", "os_id", "answer"),
+    [
+        (UpdateStatus(UpdateOperation.NEED_REBOOT, "2.0"), "flatcar", Answer.NEEDED),
+        (UpdateStatus(UpdateOperation.NEED_REBOOT), "flatcar", Answer.NEEDED),
+        (UpdateStatus(UpdateOperation.DOWNLOADING), "flatcar", Answer.NOT_NEEDED),
+        (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "flatcar", Answer.NONE),
+        # on Flatcar it has to be there
+        (UpdateStatus(UpdateOperation.UNKNOWN, message="gone", is_missing=True), "flatcar", Answer.NONE),
+        (UpdateStatus(UpdateOperation.UNKNOWN, message="gone", is_missing=True), "ubuntu", Answer.ABSENT),
+        (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "ubuntu", Answer.NONE),
+    ],
+)
+def test_update_engine_is_a_source_like_any_other(update: UpdateStatus, os_id: str, answer: Answer) -> None:
+    (sign,) = facts(update, os_id).detection.signs
+    assert (sign.source, sign.answer) == (Source.UPDATE_ENGINE, answer)
+    assert sign.version == (update.new_version if answer is Answer.NEEDED else "")
+
+
+def test_update_engine_says_nothing_where_it_is_not_asked() -> None:
+    asked = facts(UpdateStatus(UpdateOperation.NEED_REBOOT), sources=(Source.REBOOT_REQUIRED,), signs=(CLEAR,))
+    assert asked.detection.signs == (CLEAR,)
+
+
+FLUO, CLUO = (prefix + "reboot-needed" for prefix in (marks.FLUO_PREFIX, marks.CLUO_PREFIX))
+OWN = "node-rollout.dev/reboot-needed"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "answer", "detail"),
+    [
+        ({}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
+        ({FLUO: "true"}, Answer.NEEDED, f"annotation {FLUO}"),
+        ({FLUO: "true", CLUO: "true", OWN: "true"}, Answer.NEEDED, f"annotation {OWN}, {FLUO}, {CLUO}"),
+        ({FLUO: "false", CLUO: "", OWN: "false"}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
+        # the words are theirs; of our own another word is a mistake, and no answer
+        ({OWN: "True"}, Answer.NONE, f"its annotation {OWN} is neither true nor false"),
+        # they tell of a reboot that is under way, or over
+        ({marks.KURED_IN_PROGRESS: "true"}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
+        ({"weave.works/kured-most-recent-reboot-needed": "2026"}, Answer.NOT_NEEDED, "no annotation reboot-needed"),
+    ],
+)
+def test_the_word_on_a_node(annotations: dict[str, str], answer: Answer, detail: str) -> None:
+    sign = annotation_sign(node("w-1", annotations=annotations))
+    assert (sign.answer, sign.detail) == (answer, detail)
+
+
+def test_what_was_detected_stands_on_the_node_but_for_update_engines_which_is_marked_anyway() -> None:
+    assert targets_text({Source.UPDATE_ENGINE: "2.0"}) == targets_text({}) == ""
+    targets = {Source.UPDATE_ENGINE: "2.0", Source.ANNOTATION: ""}
+    assert read_targets(targets_text(targets)) == targets
+    assert read_targets("{}") == {}
+    for text in ("", "[]", '{"other": ""}', '{"annotation": 1}', "[" * 5000):
+        assert read_targets(text) is None
