@@ -32,7 +32,7 @@ def document_of(arguments: Sequence[str]) -> str:
         return "explain"
     if command == "status" and words & {"--watch", "-w", "--run"}:
         return "status-run" if "--run" in words else "apply"
-    name = _OTHER_NAMES.get(command, command)
+    name = "-".join(arguments[:2]) if command == "fleetlock" else _OTHER_NAMES.get(command, command)
     return name if (SCHEMAS / f"{name}.json").exists() else ""
 
 

@@ -1,6 +1,9 @@
 """Who holds FleetLock's slots, for people and for programs."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
 
 from rollout.model import marks
 from rollout.model.cluster import Node
@@ -67,13 +70,51 @@ def _note(slot: Slot, node: Node | None) -> str:
             return ""
 
 
-def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> Mapping[str, object]:
+class SlotFields(TypedDict):
+    """A slot that is held."""
+
+    group: Annotated[str, Meta(description="of the hosts that share slots")]
+    node: Annotated[str, Meta(description="the Node's name")]
+    state: Annotated[SlotState, Meta(description="how it stands")]
+    phase: Annotated[str, Meta(description="how far its node has come; empty where its Node is gone")]
+    since: Annotated[str, Meta(description="RFC 3339, UTC")]
+    run: Annotated[str, Meta(description="the id of the rollout that the node's marks name")]
+    id: Annotated[str, Meta(description="what the host calls itself")]
+    boot_id_before: Annotated[str, Meta(description="that the host had when it asked")]
+    version_before: Annotated[str, Meta(description="of the operating system; empty where it is not known")]
+    released: Annotated[bool, Meta(description="an operator takes it away")]
+
+
+class UnaskedFields(TypedDict):
+    """A reboot that nobody had asked for."""
+
+    node: Annotated[str, Meta(description="the Node's name")]
+    at: Annotated[str, Meta(description="when it was seen, RFC 3339")]
+    boot_id: Annotated[str, Meta(description="that the host has since")]
+
+
+class SlotsReport(TypedDict):
+    """Who holds slots, and who works on them."""
+
+    server: Annotated[str, Meta(description="the process that holds the lock; empty where none does")]
+    held: Annotated[Sequence[SlotFields], Meta(description="the slots that are held, of all groups")]
+    unasked: Annotated[Sequence[UnaskedFields], Meta(description="reboots that nobody had asked for, the latest last")]
+
+
+class SlotReleaseReport(TypedDict):
+    """A slot that was to be freed."""
+
+    node: Annotated[str, Meta(description="the Node's name")]
+    released: Annotated[bool, Meta(description="it held one")]
+
+
+def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> SlotsReport:
     """The same as one object."""
-    held = [
+    held: list[SlotFields] = [
         {
             "group": slot.group,
             "node": slot.node,
-            "state": slot.state.value,
+            "state": slot.state,
             "phase": phase_of(slot, nodes.get(slot.node)),
             "since": slot.since,
             "run": slot.run,
@@ -84,5 +125,5 @@ def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> Mapp
         }
         for slot in slots.held
     ]
-    unasked = [{"node": reboot.node, "at": reboot.at, "boot_id": reboot.boot_id} for reboot in slots.unasked]
+    unasked = [UnaskedFields(node=seen.node, at=seen.at, boot_id=seen.boot_id) for seen in slots.unasked]
     return {"server": server, "held": held, "unasked": unasked}

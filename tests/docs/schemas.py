@@ -21,7 +21,7 @@ from rollout.model.progress import Outcome
 from rollout.model.quantity import Count, Duration
 from rollout.planning.explanation import Explanation
 from rollout.planning.status import NodeStatus
-from rollout.report import document_types, leftovers, line_types
+from rollout.report import document_types, fleetlock, leftovers, line_types
 from rollout.report.doctor import DoctorReport
 from rollout.report.document_types import (
     AbortReport,
@@ -31,6 +31,7 @@ from rollout.report.document_types import (
     UnfinishedRun,
     UnpauseReport,
 )
+from rollout.report.fleetlock import SlotReleaseReport, SlotsReport
 from rollout.report.history import RunHistory
 from rollout.report.host_keys import HostKeyRow
 from rollout.report.leftovers import AdoptReport
@@ -60,6 +61,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "inventory": (InventoryMeta, AllGroup, HostGroup),
     "inventory-host": HostVariables,
     "manifests": ManifestList,
+    "fleetlock-status": SlotsReport,
+    "fleetlock-release": SlotReleaseReport,
     "notification": get_args(AnyNote),
 }
 """By name, the type of the document; of what is written in lines, the types that a line may have.
@@ -80,6 +83,8 @@ TITLES: Mapping[str, str] = {
     "inventory": "`rollout inventory --list`",
     "inventory-host": "`rollout inventory --host NAME`",
     "manifests": "`rollout manifests KIND -o json`",
+    "fleetlock-status": "`rollout fleetlock status -o json`",
+    "fleetlock-release": "`rollout fleetlock release NODE -o json`",
     "report": "`rollout report --format json`",
     "notification": "a notification, as `--notify` sends it to a webhook",
 }
@@ -162,12 +167,10 @@ def _is_line(name: str) -> bool:
 
 
 # msgspec sorts the fields of these by name.
+_MODULES = (document_types, fleetlock, leftovers, line_types, written_types)
 _TYPED_DICTS = {
     kind.__name__: kind
-    for kind in (
-        *(kind for module in (document_types, leftovers, line_types, written_types) for kind in vars(module).values()),
-        DoctorReport,
-    )
+    for kind in (*(kind for module in _MODULES for kind in vars(module).values()), DoctorReport)
     if is_typeddict(kind)
 }
 _ORDER = {name: list(kind.__annotations__) for name, kind in _TYPED_DICTS.items()}
@@ -296,6 +299,7 @@ _WORDS: Mapping[str, str] = {
     "RolloutState": "`completed`, `failed` or `interrupted`",
     "System": "`fluo`, `cluo`, `kured`, `krm`, `cro`, `fleetlock` or `rollout`",
     "Cordon": "`none`, `theirs` or `kept`",
+    "SlotState": "`held`, `failed` or `absent`",
     "CheckName": "string",
     "CheckOutcome": "string",
     "UpdateOperation": "string",

@@ -121,6 +121,7 @@ def test_which_schema_is_that_of_a_command_line() -> None:
         "plan",
     ]
     assert document_of(("inventory", "--list")) == "inventory"
+    assert document_of(("fleetlock", "status", "-o", "json")) == "fleetlock-status"
     assert document_of(("plan",)) == document_of(("plan", "-o", "json", "--help")) == document_of(()) == ""
     assert {document_of((name, "-o", "json")) for name in schemas.DOCUMENTS} >= set(schemas.DOCUMENTS) - {
         *("inventory-host", "explain"),

@@ -133,10 +133,11 @@ def release(
     from rollout.cli.terminal import show, show_bytes
     from rollout.model.json_text import json_document
     from rollout.model.text import printable
+    from rollout.report.fleetlock import SlotReleaseReport
 
     was_held = slots.release(cluster, lease.lease_namespace, node)
     if general.as_json:
-        show_bytes(json_document({"node": node, "released": was_held}))
+        show_bytes(json_document(SlotReleaseReport(node=node, released=was_held)))
     else:
         name = printable(node)
         show(f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot.")
