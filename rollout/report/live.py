@@ -211,8 +211,8 @@ class LiveProgress:
             table.add_column(style=style, no_wrap=True, overflow="ellipsis", min_width=min(width, most), max_width=most)
         # a line that is wider than what is left would not be shortened, but cut, and the other columns with it
         left_over = self._console.width - sum(widths) - _GAP * len(widths)
-        at_most = left_over if left_over >= _LEAST_DETAIL else None
-        table.add_column(style="dim", no_wrap=True, overflow="ellipsis", max_width=at_most)
+        whole = left_over >= _LEAST_DETAIL
+        table.add_column(style="dim", no_wrap=whole, overflow="ellipsis", max_width=left_over if whole else None)
         for row in shown:
             self._add(table, row)
         if left:
