@@ -55,7 +55,6 @@ CLUO_PREFIX = "container-linux-update.v1.coreos.com/"
 KURED_IN_PROGRESS = "weave.works/kured-reboot-in-progress"
 KURED_NEEDED = "weave.works/kured-most-recent-reboot-needed"
 KURED_LOCK = "weave.works/kured-node-lock"
-KURED_NEEDED = "weave.works/kured-most-recent-reboot-needed"
 # The reboot manager (KRM) writes `Rebooting` together with its cordon, and `Ready` when it takes that back.
 KRM_STATUS = "rebootmanager/status"
 KRM_REBOOTING = "Rebooting"

@@ -149,7 +149,7 @@ def test_whoever_loses_it_is_fenced_and_leaves_it_alone(api: KubeApi) -> None:
 def test_a_lease_that_somebody_deleted_is_lost(api: KubeApi) -> None:
     with lock(api, "ann") as held:
         api.delete(PATH)
-        with pytest.raises(FencedError, match="nobody"):
+        with pytest.raises(FencedError, match="is free now"):
             wait_for_a_fence(held)
 
 
