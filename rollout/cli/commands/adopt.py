@@ -105,7 +105,7 @@ def _refuse(api: "ClusterApi", scope: "Scope", shown: "Adoption", namespace: str
         raise BlockedError(heading(unfinished), hint=f"If no process is working on it: {ways_out(unfinished)}.")
     scope.check(shown)
     systems = {lock.system for lock in shown.locks if not lock.obstacle}
-    hint = "Have somebody run it who may; a rollout itself needs no right on what others left."
+    hint = "Run it as a user who has these rights; a rollout itself needs no right on what others left."
     refuse_missing_rights(api, adopt_rights(namespace, systems), hint)
 
 
@@ -132,7 +132,7 @@ def _consent(api: "ClusterApi", shown: "Adoption", cluster: ClusterOptions, *, y
         return
     if as_json or not sys.stdin.isatty():
         raise DeclinedError(
-            "nobody can be asked for consent: nothing was changed", hint="Give --yes; or only look: --dry-run."
+            "no terminal to ask for consent at: nothing was changed", hint="Give --yes; or only look: --dry-run."
         )
     where = consent.place(api.server, wiring.context_of(cluster))
     locks = sum(not lock.obstacle for lock in shown.locks)

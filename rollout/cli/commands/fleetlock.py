@@ -75,7 +75,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
 def _refuse_what_persons_decide(local: LocalGateOptions, lock: LockOptions) -> None:
     if local.interactive:
-        raise UsageError("--interactive asks before each wave, and nobody watches", hint="Drop it.")
+        raise UsageError("--interactive asks before each wave, and a server runs unattended", hint="Drop it.")
     if lock.force_unlock:
         raise UsageError(
             "--force-unlock is a person's decision, and a server waits for the lock",

@@ -68,7 +68,7 @@ def zincati(
 def _base_url(text: str) -> str:
     """With the slash at its end that keeps the last part of its path."""
     if not text:
-        raise UsageError("no --url: hosts would ask nobody", hint=_HINT)
+        raise UsageError("no --url: hosts need the address of the server", hint=_HINT)
     try:
         parts, port = urlsplit(text), urlsplit(text).port
     except ValueError as error:
