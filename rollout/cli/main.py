@@ -121,7 +121,7 @@ for _command, _short in _COMMANDS.items():
         completion.completed(flattened(_command))
     )
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(completion.completed(demo))
-fleetlock_app.command()(zincati)
+fleetlock_app.command(short_help="Print the drop-in for hosts with Zincati.")(zincati)
 app.add_typer(fleetlock_app, name="fleetlock")
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")

@@ -45,13 +45,16 @@ def settled(courtesy: CourtesyPolicy, version: str) -> Fields:
 
 
 def _of_host(facts: HostFacts) -> Fields:
+    """By what update_engine says; where it says nothing, another source says that the host needs its reboot."""
     update = facts.update
+    is_silent = update.operation is UpdateOperation.UNKNOWN
+    operation = UpdateOperation.NEED_REBOOT if is_silent else update.operation
     said = {
         marks.FLUO_ID: facts.os_id,
         marks.FLUO_GROUP: facts.group,
         marks.FLUO_VERSION: facts.running_version,
     }
-    return _fluo(said, update.operation, update.new_version, needed="true", checked=str(update.last_checked))
+    return _fluo(said, operation, update.new_version, needed="true", checked=str(update.last_checked))
 
 
 def _fluo(

@@ -83,6 +83,9 @@ class Releases:
             return
         if node.boot_id == slot.boot_id and phase in _UNGRANTED:
             self.book.change(lambda slots: slots.changed(slot.run, released=True))
+        elif slot.state is SlotState.ABSENT:
+            # its place may be another's by now: it is proven and given back without one
+            self.book.change(lambda slots: slots.changed(slot.run, returned=True, released=True))
         else:
             self.book.change(lambda slots: slots.changed(slot.run, returned=True, state=SlotState.HELD))
 

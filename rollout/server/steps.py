@@ -71,6 +71,7 @@ def steps_of(turn: Turn) -> Mapping[Phase, Step]:
         Phase.DRAINING: _empty,
         Phase.DRAINED: lambda context, progress: _closing(turn, context, progress, _await_grant),
         Phase.REBOOTING: lambda context, progress: _closing(turn, context, progress, _await_boot),
+        Phase.BOOTED: _prove_ready,
         Phase.READY: lambda context, progress: _finish(turn, context, progress),
     }
 
@@ -162,8 +163,7 @@ def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progres
             raise NodeFailure(Outcome.NOT_BACK, message)
         if _has_rebooted(context, node):
             mark_phase(context.task, Phase.BOOTED)
-            boot = BootFacts(node.boot_id, node.machine_id, version_of(node))
-            return replace(progress, boot=boot).to(Phase.BOOTED)
+            return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
         if turn.is_released and until_safe is None:
             until_safe = context.cluster.deadline(_SAFE_SECONDS)
         if deadline.expired or (until_safe is not None and until_safe.expired):
@@ -187,21 +187,54 @@ def _not_rebooted(node: Node, timeout: Duration) -> NodeFailure:
     return NodeFailure(Outcome.NOT_BACK, f"the host is not back within --slot-timeout {timeout}", hint=hint)
 
 
+def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
+    """Until the kubelet of a new boot reports Ready; of which one, a host that reboots again may change."""
+    deadline, reported = context.cluster.deadline(context.policy.ready_timeout), ""
+    while not deadline.expired:
+        context.guard.check()
+        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        if node.is_ready and _has_rebooted(context, node) and node.machine_id == context.planned.machine_id:
+            mark_phase(context.task, Phase.READY)
+            return replace(progress, boot=_boot_of(node)).to(Phase.READY)
+        if (waiting := f"waiting for Ready {node.ready_message}".rstrip()) != reported:
+            reported = waiting
+            context.report.step(context.name, Phase.BOOTED, waiting)
+        deadline.pause(_PAUSE)
+    raise _not_ready(context, f"the Node is not Ready within --ready-timeout {context.policy.ready_timeout}")
+
+
+def _not_ready(context: NodeContext, message: str) -> NodeFailure:
+    hint = f"See: kubectl describe node {context.name}; journalctl -u kubelet on the host"
+    return NodeFailure(Outcome.NOT_READY, message, hint=hint)
+
+
+def _boot_of(node: Node) -> BootFacts:
+    return BootFacts(node.boot_id, node.machine_id, version_of(node))
+
+
 def _finish(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     """Give the node back once its host has reported, or the slot's time is up: it is proven to be back either way."""
-    deadline = context.cluster.deadline(turn.timeout)
     context.report.step(context.name, Phase.READY, "waiting for its host to report steady state")
-    while not (turn.has_returned or turn.is_released or deadline.expired):
-        context.guard.check()
-        deadline.pause(_PAUSE)
-    if progress.boot is None:
-        raise AssertionError("a node is ready only once its boot was seen")
-    context.gates.after_reboot(context, progress.boot)
-    if progress.version == context.planned.running_version:
-        context.report.notice(f"{context.name} runs {progress.version} as before: no update has taken")
-    before = give_back(context.task, Outcome.SUCCEEDED, progress.version)
+    boot = _boot_of(_await_report(turn, context))
+    context.gates.after_reboot(context, boot)
+    if boot.version == context.planned.running_version:
+        context.report.notice(f"{context.name} runs {boot.version} as before: no update has taken")
+    before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
     report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
-    return progress.to(Phase.DONE)
+    return replace(progress, boot=boot).to(Phase.DONE)
+
+
+def _await_report(turn: Turn, context: NodeContext) -> Node:
+    """The Node, Ready, once its host has reported steady state, or its time for that is up."""
+    deadline = context.cluster.deadline(turn.timeout)
+    while True:
+        context.guard.check()
+        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        if node.is_ready and (turn.has_returned or turn.is_released or deadline.expired):
+            return node
+        if deadline.expired:
+            raise _not_ready(context, "the Node was Ready once it had rebooted, and is not any more")
+        deadline.pause(_PAUSE)
 
 
 def _has_rebooted(context: NodeContext, node: Node) -> bool:

@@ -118,6 +118,8 @@ def test_as_json_and_on_the_node(
     earlier = {event["metadata"]["uid"] for event in events(lab)}
     process = command(lab, tmp_path, *flags("90s"), "-o", "json")
     wait_until(lambda: {event["metadata"]["uid"] for event in events(lab)} > earlier or process.poll() is not None, 60)
+    why = f"held back by {BUDGET}, which needs 2 healthy pods and has 2"
+    assert events(lab)[-1]["message"] == f"Pod shop/{name} is {why}"
     lab.call(lambda: lab.store.remove(BUDGETS, "ledger", "shop"))
     stdout, stderr = process.communicate(timeout=90)
     assert process.returncode == 0, stderr
@@ -136,7 +138,7 @@ def test_as_json_and_on_the_node(
     event = events(lab)[-1]
     assert event["type"] == "Warning"
     assert event["involvedObject"]["name"] == node
-    assert event["message"] == f"Pod shop/{name} is held back by {BUDGET}, which needs 2 healthy pods and has 2"
+    assert event["message"] == f"Pod shop/{name} is no longer {why}"
     described = subprocess.run(
         [KUBECTL, "describe", "node", node],
         env={"HOME": str(tmp_path), **lab.environment},

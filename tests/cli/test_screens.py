@@ -117,14 +117,15 @@ def test_the_board_of_a_watch_leaves_a_clean_terminal(width: int, interrupted: L
     sent = list[int]()
 
     def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
-        if not sent and any("Ctrl-C ends this view" in line for line in lines):
+        text = "\n".join(lines)
+        if not sent and "Ctrl-C ends this view" in text and re.search(r"worker-\d +draining", text):
             process.send_signal(signal.SIGINT)
             sent.append(process.pid)
 
     screen = shown(tmp_path, interrupted.environment, ("status", "--watch"), width, heed=leave)
     assert screen.code == ExitCode.INTERRUPTED
     assert "Ctrl-C ends this view" not in screen.text
-    assert any(re.search(r"worker-\d +draining", line) for lines in screen.moments for line in lines)
+    assert sent
     assert "interrupted: no process is working on it" in screen.text
     assert screen.octets.rfind(b"\x1b[?25h") > screen.octets.rfind(b"\x1b[?25l") >= 0
 

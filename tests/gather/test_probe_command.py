@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rollout.gather.hosts.probe import PROBE_COMMAND, REBOOT_COMMAND, parse_probe
-from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
+from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe, is_probe
 from rollout.model.detection import Answer, Sign, Source
 from rollout.model.host import Host, HostFacts, UpdateOperation
 from rollout.ports import CommandResult
@@ -198,3 +198,9 @@ def test_a_source_that_is_not_named_is_not_asked(shell: str, tools: Path) -> Non
     expected = Answer.NEEDED if Path("/run/reboot-required").exists() else Answer.NOT_NEEDED
     assert got.answer is expected
     assert (tools / "calls").read_text() == "is-active locksmithd\n"
+
+
+def test_a_probe_is_known_by_whatever_sources_it_asks() -> None:
+    """The program's log calls it so, and shows nothing of an operator's own command."""
+    assert all(is_probe(Probe(sources, "x").command) for sources in ((), (Source.COMMAND,), tuple(Source)))
+    assert not is_probe(REBOOT_COMMAND)

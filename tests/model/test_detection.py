@@ -73,7 +73,7 @@ def test_update_engine_is_a_source_like_any_other(update: UpdateStatus, os_id: s
 
 
 def test_update_engine_says_nothing_where_it_is_not_asked() -> None:
-    asked = facts(UpdateStatus(UpdateOperation.NEED_REBOOT), sources=(Source.REBOOT_REQUIRED,), signs=(CLEAR,))
+    asked = facts(UpdateStatus(UpdateOperation.NEED_REBOOT), sources=(Source.RPM_OSTREE,), signs=(CLEAR,))
     assert asked.detection.signs == (CLEAR,)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from rollout.errors import UsageError
 from rollout.model.courtesy import Compat, CourtesyPolicy
+from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.plan import PlannedNode
 from rollout.model.replaced import Fields
 from rollout.planning.announcements import announced, own_names, settled, waiting
@@ -34,6 +35,12 @@ def test_a_node_without_an_update_is_told_as_update_engine_tells_it() -> None:
     rules = CourtesyPolicy(annotate_compat=(Compat.FLUO,))
     annotations = announced(rules, facts("w-1", staged=False), NOW).annotations
     assert (annotations[FLUO + "status"], annotations[FLUO + "new-version"]) == ("UPDATE_STATUS_IDLE", "0.0.0")
+
+
+def test_a_host_whose_update_engine_is_silent_needs_a_reboot_all_the_same() -> None:
+    rules = CourtesyPolicy(annotate_compat=(Compat.FLUO,))
+    silent = facts("w-1", update=UpdateStatus(UpdateOperation.UNKNOWN))
+    assert announced(rules, silent, NOW).annotations[FLUO + "status"] == "UPDATE_STATUS_UPDATED_NEED_REBOOT"
 
 
 def test_a_node_that_waits_is_told_by_what_the_plan_knows() -> None:

@@ -185,6 +185,17 @@ def test_what_is_of_a_rollout_begins_anew_with_the_next_and_what_adds_up_stays()
     assert value(metrics, "last_success_timestamp_seconds") == after(701).timestamp()
 
 
+def test_plans_side_by_side_do_not_forget_each_others_nodes() -> None:
+    """As of a FleetLock server: each host's reboot is a plan of its own, and several are under way at once."""
+    metrics = begun(replace(plan(), waves=(Wave(1, (planned("node-1"),), ""),)))
+    step(metrics, 1, Phase.DRAINING)
+    metrics.notify(PlanReady(after(2), replace(plan(), waves=(Wave(1, (planned("node-2"),), ""),))))
+    assert value(metrics, "nodes", phase="draining", pool="") == 1
+    assert value(metrics, "nodes", phase="pending", pool="") == 1
+    step(metrics, 61, Phase.DRAINED)
+    assert value(metrics, "drain_duration_seconds_count", pool="") == 1
+
+
 def test_versions_that_are_held_are_those_that_were_last_told() -> None:
     metrics = begun()
     metrics.notify(VersionHeld(AT, "4152.2.0", ("node-1",), "it failed"))

@@ -159,6 +159,7 @@ def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
     client, other = [Client(lab, name) for name in workers(lab)[:2]]
     server = serve(lab, "--slot-timeout", "4s", "--max-unavailable", "2", "--max-failures", "3")
     client.await_grant(server)
+    before = client.boot_id
     assert other.ask(server).kind == "failed_lock_semaphore_full"
     lab.call(lab.machines[client.node].cut_power)
     wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["absent"])
@@ -169,7 +170,9 @@ def test_a_host_that_never_returns_frees_its_slot_and_counts_until_it_does(
     assert Client(lab, workers(lab)[2]).ask(server).kind == "failed_lock_semaphore_full"
 
     lab.call(lab.machines[client.node].power_on)
-    client.await_release(server)
+    wait_until(lambda: client.boot_id != before)
+    while client.report(server).status != 200:
+        assert sum(slot["state"] != "absent" for slot in slots_of(lab)) <= 1
     assert not is_cordoned(lab, client.node)
     assert set(marks_of(lab, client.node)) == {"last-result"}
     wait_until(lambda: client.node not in [slot["node"] for slot in slots_of(lab)])
@@ -223,7 +226,7 @@ def test_what_happens_stands_in_journal_events_and_metrics(started: Start, serve
     reasons = {event["reason"] for event in lab.call(lambda: lab.store.items(EVENTS)) if run in event["message"]}
     assert {"Cordoned", "Draining", "Drained", "Rebooting", "Done"} <= reasons
     _, text = server.get("/metrics")
-    assert 'rollout_fleetlock_requests_total{cluster="' in text
+    assert 'node_rollout_fleetlock_requests_total{cluster="' in text
     assert 'outcome="succeeded"' in text
 
 
@@ -239,7 +242,7 @@ def test_a_host_that_reboots_without_asking_is_named(started: Start, serve: Serv
     wait_until(lambda: not slots_of(lab))
     shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)
     assert [reboot["node"] for reboot in shown["unasked"]] == [silent.node]
-    assert "rollout_fleetlock_unasked_reboots" in server.get("/metrics")[1]
+    assert "node_rollout_fleetlock_unasked_reboots" in server.get("/metrics")[1]
 
 
 def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve: Serve) -> None:
@@ -255,6 +258,17 @@ def test_a_node_whose_slot_was_lost_is_given_back_by_proof(started: Start, serve
     assert not is_cordoned(lab, client.node)
     assert set(marks_of(lab, client.node)) == {"last-result"}
     wait_until(lambda: not slots_of(lab))
+
+
+def test_a_host_that_reboots_twice_is_proven_by_its_last_boot(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    client.reboot()
+    client.reboot()
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+    assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "succeeded"
 
 
 def cordon(lab: Lab, node: str) -> None:

@@ -130,7 +130,7 @@ def test_it_says_how_it_is_and_what_it_has_answered(server: Serving) -> None:
     assert status == 200
     line = next(line for line in text.splitlines() if 'kind="unknown_id",request="pre-reboot"' in line)
     assert float(line.rpartition(" ")[2]) >= 1
-    assert "rollout_fleetlock_nodes_in_hand" in text
+    assert "node_rollout_fleetlock_nodes_in_hand" in text
 
 
 def test_many_asks_at_once_are_all_answered(server: Serving) -> None:
@@ -162,7 +162,7 @@ def test_it_serves_https_with_the_operators_certificate(lab: Lab, tmp_path: Path
         (("--group-selector", "workers=a in"), "is not a label selector"),
         (("--interactive",), "nobody watches"),
         (("--force-unlock", "run-1"), "a server waits for the lock"),
-        (("--wall",), "hosts ask this server"),
+        (("--wall",), "a FleetLock server uses none"),
     ],
 )
 def test_flags_that_cannot_be_meant_are_refused(

@@ -26,7 +26,7 @@ fleetlock_app = typer.Typer(
 )
 
 
-@fleetlock_app.command(cls=SectionedCommand)
+@fleetlock_app.command(cls=SectionedCommand, short_help="Grant reboots to hosts that ask, until SIGTERM.")
 @flattened
 def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
     call: typer.Context,
@@ -91,7 +91,7 @@ def _refuse_what_takes_ssh(courtesy: CourtesyOptions) -> None:
         )
 
 
-@fleetlock_app.command(cls=SectionedCommand)
+@fleetlock_app.command(cls=SectionedCommand, short_help="Show who holds a slot, and how far it has come.")
 @flattened
 def status(cluster: ClusterOptions, lease: LeaseOptions, general: GeneralOptions) -> None:
     """Show who holds a slot, since when, and how far it has come.
@@ -113,7 +113,7 @@ def status(cluster: ClusterOptions, lease: LeaseOptions, general: GeneralOptions
         show(slots_text(seen.slots, seen.nodes, seen.server, general.width))
 
 
-@fleetlock_app.command(cls=SectionedCommand)
+@fleetlock_app.command(cls=SectionedCommand, short_help="Take a node's slot away.")
 @flattened
 def release(
     node: Annotated[str, typer.Argument(metavar="NODE", show_default=False)],

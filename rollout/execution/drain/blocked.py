@@ -106,7 +106,7 @@ class HeldPods:
         if hold is not None and hold.reported is not None:
             self._task.report.released(self._task.node, hold.pod.key, hold.reported.budget, hold.since)
         if hold is not None and hold.events:
-            self._events.released(hold.pod.key, uid, hold.since, self._task.report.now)
+            self._write(hold, f"is no longer held back by {hold.reason}")
 
     def keep_only(self, uids: frozenset[str]) -> None:
         """Release all others."""
@@ -132,7 +132,9 @@ class HeldPods:
             if now - hold.reported_at >= hold.pause:
                 self._tell(hold, now)
             if self._wants_event(hold, now):
-                self._write(hold, now)
+                hold.events, hold.event_at = hold.events + 1, now
+                self._with_event.add(hold.pod.uid)
+                self._write(hold, f"is {self.why(hold.pod)}")
 
     def _wants_event(self, hold: _Hold, now: float) -> bool:
         if hold.events:
@@ -159,16 +161,6 @@ class HeldPods:
             )
         )
 
-    def _write(self, hold: _Hold, now: float) -> None:
-        hold.events, hold.event_at = hold.events + 1, now
-        self._with_event.add(hold.pod.uid)
-        self._events.blocked(
-            BlockedNote(
-                hold.pod.key,
-                hold.pod.uid,
-                f"is {self.why(hold.pod)}",
-                hold.since,
-                self._task.report.now,
-                hold.events,
-            )
-        )
+    def _write(self, hold: _Hold, message: str) -> None:
+        pod, now = hold.pod, self._task.report.now
+        self._events.blocked(BlockedNote(pod.key, pod.uid, message, hold.since, now, hold.events))

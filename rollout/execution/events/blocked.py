@@ -48,13 +48,6 @@ class NodeEvents:
             NodeNote(self._node, self._node_uid, about, BLOCKED, message, note.at, note.since, warning=True)
         )
 
-    def released(self, pod: str, pod_uid: str, since: datetime, at: datetime) -> None:
-        """Tell that a pod which was told of is held back no longer."""
-        message = f"Pod {pod} is no longer held back"
-        self._writer.tell(
-            NodeNote(self._node, self._node_uid, f"{BLOCKED}/{pod_uid}", BLOCKED, message, at, since, warning=True)
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Hold:

@@ -10,10 +10,10 @@ from prometheus_client.registry import Collector
 
 from rollout.model.fleetlock import Slots, SlotState
 
-REQUESTS = ("rollout_fleetlock_requests", "Answers to hosts, by request and kind of answer.")
-HELD = ("rollout_fleetlock_slots_held", "Slots that are held, by group and state, as seen last.")
-DRAINS = ("rollout_fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now.")
-UNASKED = ("rollout_fleetlock_unasked_reboots", "Reboots that no host had asked for, as many as are remembered.")
+REQUESTS = ("node_rollout_fleetlock_requests", "Answers to hosts, by request and kind of answer.")
+HELD = ("node_rollout_fleetlock_slots_held", "Slots that are held, by group and state, as seen last.")
+DRAINS = ("node_rollout_fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now.")
+UNASKED = ("node_rollout_fleetlock_unasked_reboots", "Reboots that no host had asked for, as many as are remembered.")
 
 
 class FleetLockMetrics(Collector):

@@ -136,12 +136,22 @@ class MetricsState:
     def _plan(self, plan: RolloutPlan, at: datetime) -> None:
         self.identity = (plan.cluster.server, plan.cluster.uid, plan.cluster.version)
         self.running, self.wave, self.waves = True, 0, len(plan.waves)
-        self.pools = {node.name: node.pool for node in plan.nodes}
-        self.phases = dict.fromkeys(self.pools, (Phase.PENDING, at))
+        beside = self._still_in_flight()
+        self.pools = {name: self.pools.get(name, "") for name in beside} | {node.name: node.pool for node in plan.nodes}
+        self.phases = {**beside, **dict.fromkeys((node.name for node in plan.nodes), (Phase.PENDING, at))}
         self.excluded = Counter((exclusion.reason.value, exclusion.pool) for exclusion in plan.excluded)
         self.reboot_required.update((node.name, True) for node in plan.nodes if node.staged)
         self.outcomes.clear()
         self.held.clear()
+
+    def _still_in_flight(self) -> dict[str, tuple[Phase, datetime]]:
+        """Nodes of other plans that are under way beside this one, as where hosts ask for their reboots.
+
+        Of an operating process there are none: what an earlier pass has left, the new plan takes up.
+        """
+        if self.last_pass is not None:
+            return {}
+        return {name: state for name, state in self.phases.items() if state[0] not in _NOT_IN_FLIGHT}
 
     def _step(self, node: str, phase: Phase, at: datetime) -> None:
         before, since = self.phases.get(node, (None, at))
