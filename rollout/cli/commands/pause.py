@@ -113,7 +113,7 @@ def _named(cluster: ClusterOptions, given: list[str] | None, everything: bool) -
 
     written = names(given)
     if bool(written) == everything:
-        raise UsageError("name the nodes, or --all", hint="For example: rollout pause worker-2 --until 8h")
+        raise UsageError("name the nodes, or --all", hint="For example: worker-2 worker-3; or all of them: --all")
     api = wiring.cluster_api(cluster)
     nodes: Sequence[Node] = with_patience(lambda: read_nodes(api))
     return api, chosen(nodes, nodes, Selection(nodes=written)) if written else ()

@@ -8,7 +8,8 @@ from rollout.model.rivals import Rival
 
 _FIXES = {
     ExclusionReason.NOT_READY: "Fix it first: kubectl describe node.",
-    ExclusionReason.LEFT_CORDONED: "rollout resume --retry-failed tries it again; else kubectl uncordon it.",
+    ExclusionReason.LEFT_CORDONED: "rollout status --run says how it stands; then: rollout resume --retry-failed, or "
+    "rollout abort.",
     ExclusionReason.CORDONED: "kubectl uncordon it, or use --include-cordoned.",
     ExclusionReason.PAUSED: "Remove the annotation once the node may be rebooted.",
 }
