@@ -82,7 +82,7 @@ def test_no_rule_of_them_writes_everywhere() -> None:
     assert wide == {"nodes", "pods/eviction"}
     for role in (role for role in printed() if role["kind"] == "Role"):
         for rule in role["rules"]:
-            named = rule.get("resourceNames") in (["node-rollout"], ["node-rollout-memory"])
+            named = rule.get("resourceNames") in (["node-rollout"], ["node-rollout-memory"], ["node-rollout-fleetlock"])
             assert named or rule["verbs"] == ["create"] or rule["resources"] == ["events"]
 
 

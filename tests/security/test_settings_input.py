@@ -46,7 +46,8 @@ def judged() -> Iterator[tuple[tuple[str, ...], str]]:
         for option in command.params:
             flag = next((name for name in option.opts if name.startswith("--")), "")
             is_path = "Path" in str(option.type_descriptor.annotation)
-            if flag and flag not in seen and not (option.is_flag or is_path or flag in FREE_TEXT):
+            takes_nothing = option.is_flag or option.count
+            if flag and flag not in seen and not (takes_nothing or is_path or flag in FREE_TEXT):
                 seen.add(flag)
                 yield names, flag
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
+from rollout.cli.options.values import server_url
 
 if TYPE_CHECKING:
     from rollout.lab.scenario import Scenario
@@ -66,7 +67,7 @@ def up(
 
         require_libraries()
         from rollout.lab.foreground import serve
-    loaded = _scenario(scenario, nodes, fleetlock)
+    loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "")
 
     def ready(environment: dict[str, str]) -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]

@@ -1,17 +1,12 @@
 """`rollout fleetlock zincati`: what hosts are given, so that they ask."""
 
-import re
 from enum import StrEnum
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
+from rollout.cli.options.values import server_url
 from rollout.errors import UsageError
-
-_HINT = "Write it as hosts reach the server: http://10.96.0.15/, https://fleetlock.example:8443/base/."
-# What needs no escape in TOML, YAML or a URL; Zincati would put something else in place of a $.
-_PLAIN = re.compile(r"[A-Za-z0-9._~:/\[\]%@!&'()*+,;=-]+")
 
 
 class DropInFormat(StrEnum):
@@ -59,25 +54,10 @@ def zincati(
 
     if wariness is not None and not 0 <= wariness <= 1:
         raise UsageError(f"--wariness {wariness} is not between 0 and 1")
-    content = DropIn(_base_url(url), _checked_group(group), wariness)
+    content = DropIn(server_url("--url", url), _checked_group(group), wariness)
     show((butane if drop_in_format is DropInFormat.BUTANE else drop_in)(content).rstrip("\n"))
     if content.base_url.startswith("http:"):
         say("warning: plain HTTP: whoever can answer in the server's place can have hosts reboot undrained")
-
-
-def _base_url(text: str) -> str:
-    """With the slash at its end that keeps the last part of its path."""
-    if not text:
-        raise UsageError("no --url: hosts need the address of the server", hint=_HINT)
-    try:
-        parts, port = urlsplit(text), urlsplit(text).port
-    except ValueError as error:
-        raise UsageError(f"--url {text!r} is not a URL: {error}", hint=_HINT) from error
-    if parts.username is not None or parts.query or parts.fragment:
-        raise UsageError("--url has a user, a query or a fragment, which no request would have", hint=_HINT)
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not _PLAIN.fullmatch(text):
-        raise UsageError(f"--url {text!r} is not the URL of a server", hint=_HINT)
-    return text if text.endswith("/") else f"{text}/"
 
 
 def _checked_group(name: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import typer
 
@@ -25,6 +26,9 @@ _SWITCH = {
     **dict.fromkeys(("true", "t", "yes", "y", "on"), True),
     **dict.fromkeys(("false", "f", "no", "n", "off", ""), False),
 }
+_SERVER = "Write it as hosts reach the server: http://10.96.0.15/, https://fleetlock.example:8443/base/."
+# What needs no escape in TOML, YAML or a URL; Zincati would put something else in place of a $.
+_PLAIN_URL = re.compile(r"[A-Za-z0-9._~:/\[\]%@!&'()*+,;=-]+")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -228,3 +232,18 @@ def _read(parse: Callable[[S], T], text: S) -> T:
     except UsageError as error:
         # typer reports a ValueError together with the flag
         raise ValueError(f"{error.message}. {error.hint}") from error
+
+
+def server_url(flag: str, text: str) -> str:
+    """The address of a FleetLock server, with the slash at its end that keeps the last part of its path."""
+    if not text:
+        raise UsageError(f"no {flag}: hosts need the address of the server", hint=_SERVER)
+    try:
+        parts, port = urlsplit(text), urlsplit(text).port
+    except ValueError as error:
+        raise UsageError(f"{flag} {text!r} is not a URL: {error}", hint=_SERVER) from error
+    if parts.username is not None or parts.query or parts.fragment:
+        raise UsageError(f"{flag} has a user, a query or a fragment, which no request would have", hint=_SERVER)
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or not _PLAIN_URL.fullmatch(text):
+        raise UsageError(f"{flag} {text!r} is not the URL of a server", hint=_SERVER)
+    return text if text.endswith("/") else f"{text}/"
