@@ -46,8 +46,9 @@ def judged() -> Iterator[tuple[tuple[str, ...], str]]:
         for option in command.params:
             flag = next((name for name in option.opts if name.startswith("--")), "")
             is_path = "Path" in str(option.type_descriptor.annotation)
-            takes_nothing = option.is_flag or option.count
-            if flag and flag not in seen and not (takes_nothing or is_path or flag in FREE_TEXT):
+            if not flag or flag in seen or is_path or flag in FREE_TEXT:
+                continue
+            if not (option.is_flag or option.count):
                 seen.add(flag)
                 yield names, flag
 
