@@ -70,8 +70,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
-    rules = rules if file else process.detect.added_to(rules)
-    intent = plan.load_intent(file, selection.selection, rules)
+    intent = plan.load_intent(file, selection.selection, rules if file else process.detect.added_to(rules))
     refuse_rules_beside_plan(call, intent, process, gates.prometheus_url)
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
