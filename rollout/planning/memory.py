@@ -4,6 +4,7 @@ A node that failed rests for an hour, then for four, then for a day each time, u
 on as many nodes as `--max-failures` allows, over all rollouts, is held.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -106,6 +107,12 @@ def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -
         return ""
     nodes = counted(len(known.nodes), "node")
     return f"version {version} is held: it failed on {nodes}, {shortened(known.nodes, 3)}, last {known.at}"
+
+
+def held_version(why: str) -> str:
+    """The version that `why_held` speaks of, in whatever sentence; empty where it is none of these."""
+    match = re.search(r"\bversion (\S+) is held: ", why)
+    return match[1] if match else ""
 
 
 def why_resting(memory: Memory, node: str, version: str, now: datetime | None) -> str:

@@ -123,7 +123,7 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
         with stage("run") as note:
             result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
             note(counts(result))
-    if not as_json and (run.plan.waves or result.not_done):
+    if not as_json and (run.plan.waves or result.not_done or result.left_over):
         operating = run.options.operating
         show(f"\n{summary_text(run.plan, result, width=run.width, operating=operating, signs=is_terminal())}")
     return result

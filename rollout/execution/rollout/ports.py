@@ -60,6 +60,7 @@ class Inheritance:
     towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
     ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
     none is written or taken away. `retried` are nodes that failed and were given back, and are tried again.
+    `left_over` are nodes that it was to take, and that the plan of this process leaves out.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
@@ -70,3 +71,4 @@ class Inheritance:
     stranded: tuple[NodeResult, ...] = ()
     is_recorded: bool = True
     retried: frozenset[str] = frozenset()
+    left_over: tuple[str, ...] = ()
