@@ -103,7 +103,7 @@ def resume_text(
     With `retry` those that failed are tried again.
     """
     stranded = inherited.stranded
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
     lines += (f"  {line}" for line in unknown_rules(unfinished))
     lines += [f"  {printable(result.node)}: left as it is: {printable(result.message)}" for result in stranded]
     stranded_nodes = {result.node for result in stranded}
@@ -163,7 +163,7 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
     """
     if unfinished is None:
         return "Slots of FleetLock are held, of which nothing stands on any node: they are freed."
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
     nodes = (*unfinished.begun, *unfinished.failed)
     lines += [f"  {printable(begun.node.name)}: {_undone(begun, wait)}" for begun in nodes]
     lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
@@ -202,8 +202,8 @@ def run_text(unfinished: Unfinished | None, lock: Glance) -> str:
     if unfinished is None:
         held = f" {printable(lock.holder)} holds the lock, and has begun nothing yet." if lock.holder else ""
         return f"No rollout is running or interrupted.{held}"
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
-    lines += [] if lock.holder else (f"  {line}" for line in _without_process(unfinished))
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
+    lines += [] if lock.alive is not False else (f"  {line}" for line in _without_process(unfinished))
     lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
     lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.gone:
@@ -212,20 +212,34 @@ def run_text(unfinished: Unfinished | None, lock: Glance) -> str:
 
 
 def _lock_lines(lock: Glance) -> Iterator[str]:
-    """When the lock was last renewed: a first sign, for two clocks are compared in it."""
-    if lock.holder and lock.age is not None:
-        yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago, by the API server's clock"
+    """What the lock tells of its holder: a first sign where two clocks are compared in it."""
+    if not lock.holder:
+        return
+    if lock.has_ended:
+        yield f"  {printable(lock.holder)} held the lock, and has ended: it was a process on this machine"
+    elif lock.age is not None:
+        yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago{_terms(lock)}"
+
+
+def _terms(lock: Glance) -> str:
+    """By when it has to be renewed again, or had to be."""
+    renewal, duration = elapsed(lock.lease.renewal), elapsed(lock.lease.duration)
+    if lock.is_out_of_date:
+        return f", and lost it {duration} after that"
+    return f"; it does so every {renewal}, or loses the lock after {duration}"
 
 
 def confirmed_text(unfinished: Unfinished | None, lock: Glance, *, alive: bool) -> str:
     """What watching the lock has shown, empty where that is nothing new; `unfinished` is how the run stands then."""
     if unfinished is None:
         return "  it has ended meanwhile"
-    changed = alive is not lock.seems_alive
-    after_all = f"it is {word_of(unfinished, alive=alive)} after all: " if changed else ""
+    changed = alive is not lock.alive
+    surprise = " after all" if lock.alive is not None else ""
+    after_all = f"it is {word_of(unfinished, alive=alive)}{surprise}: " if changed else ""
     if alive:
         return f"  {after_all}its process is alive: it renews the lock"
-    return "\n".join(f"  {after_all}{line}" for line in _without_process(unfinished))
+    lines = _without_process(unfinished) if changed else ()
+    return "\n".join(f"  {after_all}{line}" for line in lines)
 
 
 def _without_process(unfinished: Unfinished) -> Iterator[str]:

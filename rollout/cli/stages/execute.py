@@ -1,5 +1,6 @@
 """The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -160,14 +161,15 @@ def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
+    process = secrets.token_hex(8)
     with (
-        journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal) as journal,
+        journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal, process=process) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
         _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.gates)
-        options = replace(run.options, own_node=run.targets.own_node)
+        options = replace(run.options, own_node=run.targets.own_node, process=process)
         return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 

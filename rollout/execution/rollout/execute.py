@@ -139,6 +139,7 @@ def _lease_terms(plan: RolloutPlan, options: RunOptions) -> LeaseTerms:
         options.unlock,
         options.stale_lease,
         waits=not options.operating,
+        process=options.process,
     )
 
 
