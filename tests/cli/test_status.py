@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.cli.conftest import Command
@@ -16,6 +17,50 @@ from tests.cli.conftest import Command
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with Lab.start(load_scenario("mixed"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
         yield lab
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(load_scenario("sources"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+
+
+WITHOUT_ENGINE = {
+    **dict.fromkeys(("cp-2", "worker-6", "worker-7"), "rpm-ostree"),
+    **dict.fromkeys(("worker-4", "worker-5"), "reboot-required"),
+}
+"""Hosts that have no update_engine, and what they have in its place."""
+
+
+def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Command, sources: Lab) -> None:
+    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=sources).stdout)}
+    unknown = {name: row["shows"] for name, row in rows.items() if not row["judged"]}
+    assert unknown == {name: [source] for name, source in WITHOUT_ENGINE.items()}
+    text = command("status", "-o", "wide", lab=sources).stdout
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith(("cp-", "worker-"))}
+    for name, source in WITHOUT_ENGINE.items():
+        assert " ? " in lines[name]
+        assert f"it has {source}: --detect update-engine,{source}" in lines[name]
+    assert "1 node of 12 waits for a reboot, 5 unknown." in text
+    pending = command("status", "--pending", "-o", "name", lab=sources)
+    assert (pending.stdout, "of 5 nodes it is not known" in pending.stderr) == ("node/cp-1\n", True)
+    # its flag, as it is printed, has them all judged
+    flag = text.rpartition("could tell more: ")[2].partition(" (")[0].split()
+    told = json.loads(command("status", *flag, "-o", "json", lab=sources).stdout)
+    assert all(row["judged"] and not row["shows"] for row in told)
+    assert {row["node"] for row in told if row["needs_reboot"]} >= {*WITHOUT_ENGINE} - {"worker-5"}
+
+
+def test_a_plan_and_doctor_lead_to_what_such_a_host_has(command: Command, sources: Lab) -> None:
+    planned = command("plan", "-o", "json", "--detailed-exitcode", "--node", "worker-4", "--node", "cp-2", lab=sources)
+    left = {item["node"]: item for item in json.loads(planned.stdout)["excluded"]}
+    checks = json.loads(command("doctor", "-o", "json", lab=sources).stdout)["checks"]
+    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "update-status" and check["fix"]}
+    assert planned.code == ExitCode.PARTIAL
+    assert fixes.keys() == WITHOUT_ENGINE.keys()
+    for name, source in WITHOUT_ENGINE.items():
+        assert f"--detect update-engine,{source}" in fixes[name]
+        assert name not in left or (left[name]["reason"], source in left[name]["message"]) == ("unknown-status", True)
 
 
 def test_yaml_and_json_say_the_same_and_names_are_kubectls(command: Command, mixed: Lab) -> None:

@@ -12,7 +12,7 @@ from rollout.gather.hosts.engine_status import parse_update_status
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.gather.hosts.release import running_version
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
-from rollout.gather.hosts.signs import host_signs
+from rollout.gather.hosts.signs import host_signs, shown_sources
 from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
 from rollout.gather.hosts.sudo_rules import wants_password
 from rollout.gather.hosts.users import logged_in
@@ -69,6 +69,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         sources=probe.sources,
         signs=host_signs(answers, complaints, probe.sources),
         users=logged_in(answers.get("users", "")),
+        shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
     )
 
 
