@@ -27,7 +27,7 @@ _ENGINE_FIXES = {
 }
 _ENGINE_FIX = "Try on the host: update_engine_client -status"
 _FIXES = {
-    Source.ANNOTATION: f"Set it to true, or remove it: kubectl annotate node NAME {marks.REBOOT_NEEDED}-",
+    Source.ANNOTATION: f"Set it to true, or remove it: kubectl annotate node {{node}} {marks.REBOOT_NEEDED}-",
     Source.REBOOT_REQUIRED: "Try on the host: ls -l /run/reboot-required",
     Source.RPM_OSTREE: "Try on the host: rpm-ostree status --json. Where it is none of that kind, drop the source.",
     Source.COMMAND: "Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.",
@@ -81,7 +81,7 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
             CheckName.HOST_KEY,
             node,
             "the host's key was not checked: any key is accepted",
-            "Record the keys once with --host-key-checking accept-new, then drop `off`.",
+            "Compare and record the keys: rollout known-hosts --out FILE; then --known-hosts FILE in place of `off`.",
         )
     yield passed(CheckName.USER, node, f"{host.user} can log in")
     yield passed(CheckName.IDENTITY, node, f"it is the Node's machine: machine id {facts.machine_id}")
@@ -129,10 +129,10 @@ def _other_source(facts: HostFacts) -> str:
     return f"{say} Or leave it out with --exclude."
 
 
-def _source_fix(source: Source, facts: HostFacts) -> str:
+def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
     """What mends a source that gave no answer."""
     if source is not Source.UPDATE_ENGINE:
-        return _FIXES[source]
+        return _FIXES[source].format(node=node)
     if facts.lacks_engine:
         return _other_source(facts)
     return _ENGINE_FIXES.get(facts.update.trouble, _ENGINE_FIX).format(user=facts.host.user)
@@ -151,7 +151,7 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
         elif sign.answer in _ANSWERS or (sign.answer is Answer.ABSENT and is_judged):
             yield passed(name, node, message)
         else:
-            yield failed(name, node, sign.detail, _source_fix(sign.source, facts))
+            yield failed(name, node, sign.detail, _source_fix(sign.source, node, facts))
 
 
 def _examined(node: str, facts: HostFacts, examined: Examination | None) -> Iterator[Check]:
@@ -159,7 +159,12 @@ def _examined(node: str, facts: HostFacts, examined: Examination | None) -> Iter
     if examined is None or not examined.health.update_engine.known:
         problem = examined.health.problem if examined else "it was not asked"
         message = f"systemd reported nothing about its units: {problem or 'no reason given'}"
-        yield warned(CheckName.UPDATE_ENGINE, node, message, f"Try: ssh {host.address} systemctl status update-engine")
+        yield warned(
+            CheckName.UPDATE_ENGINE,
+            node,
+            message,
+            f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine",
+        )
     else:
         if _may_have_engine(facts):
             yield _update_engine(node, facts, examined.health.update_engine)
