@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import SSHCertificate
 
+from rollout.adapters.planted import refuse_planted
 from rollout.adapters.ssh.host_certificates import ALGORITHMS, authority_of, refusal
 from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
@@ -141,6 +142,7 @@ def _paths(files: HostKeyFiles) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
 def _append(path: Path, host: Host, key: HostKey) -> None:
     line = f"{name_on_file(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
     try:
+        refuse_planted(path)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("a+b") as file:
             file.write((b"" if _ends_line(path) else b"\n") + line.encode())
