@@ -187,8 +187,9 @@ def _unknown(host: Host, shown: HostKey, file: Path | None, hopes: tuple[str, tu
     scan = f"ssh-keyscan -p {host.port} {host.address} >> {file or _SOME_FILE}"
     return HostKeyError(
         f"its host key is unknown: {shown.type} {shown.fingerprint}{why}{other}",
-        hint=f"If that is its fingerprint: {scan}"
-        + (" (or --host-key-checking accept-new)" if file else f", and --known-hosts {_SOME_FILE}"),
+        hint=f"Compare and record the keys of all hosts: rollout known-hosts --out {file or _SOME_FILE}; if that is its"
+        f" fingerprint, this one alone: {scan}"
+        + (" (or --host-key-checking accept-new)" if file else f"; then --known-hosts {_SOME_FILE}"),
     )
 
 
@@ -198,8 +199,9 @@ def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path | 
     return HostKeyError(
         f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is"
         f" {_described(same_type or known)}",
-        hint="The connection may be intercepted."
-        + (f" If the host was reinstalled: {remedy}" if file else " If the host was reinstalled, remove that line."),
+        hint="The connection may be intercepted. If the host was reinstalled, its console confirms the new key:"
+        f" rollout known-hosts --out {file or _SOME_FILE} --fingerprints CONSOLES"
+        + (f"; or by hand: {remedy}" if file else "; or remove that line."),
     )
 
 
