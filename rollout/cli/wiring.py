@@ -195,6 +195,13 @@ def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool
     return MetricsServer(address, metrics, is_ready)
 
 
+def try_listening(address: str) -> None:
+    """`InputError` where metrics could not be served there now."""
+    from rollout.adapters import metrics_server
+
+    metrics_server.try_listening(address)
+
+
 def exposition(*collectors: "Collector") -> Callable[[], bytes]:
     """The text of these metrics, and of this process's own, each time that it is asked for."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest

@@ -235,6 +235,7 @@ class RunRecord(TypedDict):
     by: Annotated[str, Meta(description="user, machine and process")]
     version: Annotated[str, Meta(description="of the program")]
     cluster: _Cluster
+    cluster_name: NotRequired[Annotated[str, Meta(description="`--cluster-name`; empty where none was given")]]
     policy: _Policy
 
 

@@ -126,6 +126,8 @@ def options() -> Iterable[tuple[str, Any]]:
     """Every option with the words of its command."""
     for path, command in _commands("", typer.main.get_command(app)):
         for parameter in command.params:
+            if getattr(parameter, "hidden", False):
+                continue
             if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
                 yield path, parameter
 

@@ -62,12 +62,14 @@ class _Journalled:
 
 
 @contextmanager
-def journalled(observer: Observer, plan: RolloutPlan, command: Command, file: Path | None) -> Iterator[Observer]:
+def journalled(
+    observer: Observer, plan: RolloutPlan, command: Command, file: Path | None, cluster_name: str = ""
+) -> Iterator[Observer]:
     """The observer, with everything that it is told written down as well."""
     path = file or _journal_of(plan.plan_id)
     try:
         journal = JournalFile(path)
-        journal.write(_first_record(plan, command))
+        journal.write(_first_record(plan, command, cluster_name))
     except OSError as error:
         say(
             f"warning: no journal is written to {error.filename or path}: {error.strerror} "
@@ -110,7 +112,7 @@ def _journal_of(run: str) -> Path:
     return runs_directory() / f"{run}{SUFFIX}"
 
 
-def _first_record(plan: RolloutPlan, command: Command) -> RunRecord:
+def _first_record(plan: RolloutPlan, command: Command, cluster_name: str) -> RunRecord:
     """Who ran what, with which rules and which version of the program."""
     document = msgspec.json.decode(encode_plan(plan))
     return RunRecord(
@@ -122,5 +124,6 @@ def _first_record(plan: RolloutPlan, command: Command) -> RunRecord:
         by=wiring.lease_holder(),
         version=__version__,
         cluster=document["cluster"],
+        cluster_name=cluster_name,
         policy=document["policy"],
     )
