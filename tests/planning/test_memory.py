@@ -14,6 +14,7 @@ from rollout.model.memory import (
     NO_MEMORY,
     Memory,
     Pause,
+    VersionFailures,
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
@@ -178,7 +179,7 @@ def test_what_is_no_version_is_not_held_nor_part_of_a_command(version: str) -> N
         ("", True),
     ],
 )
-def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(running: str, is_held: bool) -> None:
+def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(running: str, *, is_held: bool) -> None:
     memory = Memory({}, {"4152.2.0": VersionFailures(("a",), "2026-11-20T01:00:00Z", "2026-11-20T01:00:00Z")})
     assert bool(why_maybe_held(memory, running, Rules())) is is_held
     assert why_maybe_held(memory, running, Rules(include_held=True)) == ""
