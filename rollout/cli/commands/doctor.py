@@ -191,7 +191,6 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     """Whether a rollout could take the lock now, and whose it is where it could not."""
     from rollout.cli.stages import gather
     from rollout.errors import ApiError
-    from rollout.execution.lock import read_lease
     from rollout.execution.record.unfinished import word_of
     from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
     from rollout.model import marks
@@ -200,8 +199,9 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         unfinished = gather.find_unfinished(connections, namespace)
-        holder = gather.with_patience(lambda: read_lease(connections.api, namespace)).holder
-        is_alive = bool(holder) and gather.is_holder_alive(connections, namespace)
+        lock = gather.glance_at_lock(connections, namespace)
+        holder = lock.holder
+        is_alive = bool(holder) and not lock.has_ended and gather.is_holder_alive(connections, namespace)
     except ApiError as error:
         return unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:
