@@ -149,7 +149,7 @@ def test_a_fix_of_a_host_mends_it(start_lab: StartLab, command: Command) -> None
     """As it is printed, by an ssh of this machine's."""
     if not shutil.which("ssh"):
         pytest.skip("needs ssh")
-    lab = start_lab("idle", nodes=7, speed=30)
+    lab = start_lab("idle", nodes=8, speed=30)
     nodes = {f"worker-{number}": state for number, state in enumerate(UNITS.values(), 1)}
     for node, (unit, state) in nodes.items():
         spoil_unit(lab, node, unit, **state)
