@@ -175,6 +175,12 @@ class _Pass:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
         memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
         self.lasting.meter.observe_memory(memory)
+        if memory.is_newer:
+            # it is not written over: what fails tonight would be tried on others in the next night
+            raise BlockedError(
+                f"{memory.problem}: which versions are held is not known, and no pass begins without that",
+                hint="Run that version of rollout, or begin the memory anew: rollout release --all",
+            )
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
