@@ -159,14 +159,17 @@ class _Pass:
         return _leave(why, self.lasting.meter, as_json=self.settings.as_json)
 
     def _living_holder(self) -> str:
-        """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to."""
+        """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to.
+
+        A holder that may still renew it at the end of the pass counts as one that does.
+        """
         if self.settings.process.lock.force_unlock:
             return ""
         if self._look() is Holder.UNKNOWN:
             say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
-        while (state := self._look()) is Holder.UNKNOWN:
+        while (state := self._look()) is Holder.UNKNOWN and not self.stop.requested:
             time.sleep(_LOOK_AGAIN)
-        return self.lasting.watch.holder if state is Holder.ALIVE else ""
+        return self.lasting.watch.holder if state in (Holder.ALIVE, Holder.UNKNOWN) else ""
 
     def _look(self) -> Holder:
         return self.lasting.watch.look(gather.read_lock(self.connections, self.settings.namespace))
