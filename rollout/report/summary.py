@@ -12,6 +12,7 @@ from rollout.report.columns import Column, table_text, wrapped
 _COLUMNS = (Column("NODE", wraps=True), Column("OUTCOME"), Column("VERSION", leaves=2), Column("TOOK", leaves=3))
 _POOL = Column("POOL", leaves=1)
 _MOST_NODES, _MOST_ROWS = 5, 10
+_RELEASE = "rollout status; once you know the cause: rollout release VERSION"
 CANNOT_BE_REBOOTED = "cannot be rebooted"
 
 
@@ -143,9 +144,12 @@ def next_step(result: RunResult, *, operating: bool) -> str:
 
 def _next_pass(result: RunResult) -> str:
     """What is left for persons to look at, and what is not; empty where nothing is left."""
-    steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) else []
+    untaken = [node.reason for node in result.not_done if node.reason is not ExclusionReason.DEFERRED]
+    only_held = all(reason is ExclusionReason.VERSION_HELD for reason in untaken)
+    steps = [f"See: {_RELEASE if only_held else 'rollout doctor'}."] if untaken else []
     steps += ["See: rollout status --run."] if result.failed else []
-    steps += ["The next pass takes up what is left."] if result.not_started or result.deferred else []
+    but = ", but for versions that are held" if result.failed else ""
+    steps += [f"The next pass takes up what is left{but}."] if result.not_started or result.deferred else []
     return " ".join(steps)
 
 
@@ -162,7 +166,7 @@ def _next_step(result: RunResult) -> str:
     if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
         return f"Go on from another node: {go_on}"
     if result.not_done and all(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done):
-        return "See: rollout status; once you know the cause: rollout release VERSION"
+        return f"See: {_RELEASE}"
     if len(result.not_done) > len(result.failed_before):
         return f"See: rollout doctor; then: {go_on}"
     return "" if result.complete else f"Go on: {go_on}"
