@@ -28,6 +28,7 @@ from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.execution.rollout.hand_over import move_elsewhere
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
+from rollout.gather.doctor.cluster import clocks_apart
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
@@ -187,7 +188,10 @@ class _Pass:
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
-        return closed(windows, wiring.system_clock().now()) or why_aborted(memory)
+        now = wiring.system_clock().now()
+        if windows and (apart := clocks_apart(now, self.connections.api.server_time())):
+            say(f"warning: {apart}")
+        return closed(windows, now) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""
