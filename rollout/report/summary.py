@@ -266,5 +266,5 @@ def _absences(result: RunResult) -> Iterable[str]:
     for node in (*result.skipped, *result.not_started):
         if node.node in in_ending:
             continue
-        by_reason.setdefault(node.message, []).append(node.node)
+        by_reason.setdefault(node.message.removeprefix("not started: "), []).append(node.node)
     return (f"Not started, {printable(reason)}: {shortened(names)}" for reason, names in by_reason.items())

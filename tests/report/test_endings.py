@@ -76,7 +76,7 @@ def test_a_skipped_node_is_named_once_with_its_reason() -> None:
         "  node-3: skipped, not started: the gate command said no",
         "See: rollout doctor; then: rollout apply",
     ]
-    assert "Not started, not started: it has been paused: node-4" in summary_text(plan(), result)
+    assert "Not started, it has been paused: node-4" in summary_text(plan(), result)
 
 
 def test_signs_say_at_a_glance_how_each_ended() -> None:
