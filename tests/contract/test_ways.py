@@ -3,14 +3,10 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import urllib3
 
-from rollout.lab.hosts.zincati import request_body
 from rollout.model import marks as words
 from tests.contract.cluster import MERGE, Json
 from tests.contract.played import Played
@@ -24,7 +20,7 @@ from tests.contract.programs import (
     started,
     watched,
 )
-from tests.server.serving import HEADERS, free_port
+from tests.contract.serving import serving
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -183,39 +179,13 @@ def test_what_others_left_is_adopted(played: Played, tmp_path: Path) -> None:
     assert_in_service(played, results=False)
 
 
-@contextmanager
-def serving(played: Played, home: Path) -> Iterator[Callable[[str, str], int]]:
-    """A FleetLock server; given is what asks it as a node's host does, and returns the status of the answer."""
-    server = f"127.0.0.1:{free_port()}"
-    process = started(played, home, "fleetlock", "--listen", server, *selector(played))
-
-    def ask(what: str, name: str) -> int:
-        time.sleep(0.5)  # it is asked again and again
-        body = request_body(played.kubelets[name].machine.machine_id, "default")
-        return urllib3.request("POST", f"http://{server}/v1/{what}", body=body, headers=HEADERS, timeout=60).status
-
-    def is_ready() -> bool:
-        with suppress(urllib3.exceptions.HTTPError):
-            return urllib3.request("GET", f"http://{server}/readyz", retries=False, timeout=60).status == 200
-        return False
-
-    try:
-        wait_until(is_ready, 60)
-        yield ask
-    finally:
-        process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-
-
 def test_a_host_is_granted_its_reboot_once_its_node_is_drained(played: Played, tmp_path: Path) -> None:
     name, before = min(played.kubelets), played.reboots
     with serving(played, tmp_path) as ask:
         wait_until(lambda: ask("pre-reboot", name) == 200, 90)
         assert node(played, name)["spec"]["unschedulable"]
         assert marks(played, name)["phase"] == "rebooting"
-        machine = played.kubelets[name].machine
-        played._loop.call_soon_threadsafe(machine.reboot)
+        played.reboot(name)
         wait_until(lambda: ask("steady-state", name) == 200, 90)
     assert played.reboots == {each: count + (each == name) for each, count in before.items()}
     assert_in_service(played, results=False)
