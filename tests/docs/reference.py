@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
 from typing import Any
 
-import typer.main
-
-from rollout.cli.main import app
+from rollout.cli.main import program
 from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, adopt_rights, apply_rights
@@ -123,7 +121,7 @@ def flags() -> str:
 
 def options() -> Iterable[tuple[str, Any]]:
     """Every option with the words of its command."""
-    for path, command in _commands("", typer.main.get_command(app)):
+    for path, command in _commands("", program()):
         for parameter in command.params:
             if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
                 yield path, parameter
