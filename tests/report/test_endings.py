@@ -16,7 +16,6 @@ from tests.report.builders import AT, plan, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
-HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 2 is held: it failed on node-9")
 ROLLED_BACK = NodeResult("node-1", Outcome.ROLLED_BACK, Phase.FAILED, 30.0, "the old version")
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
 HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: it failed on 1 node, node-5, last now")
@@ -140,11 +139,11 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
         ),
         (
             RunResult((), excluded=(HELD,)),
-            "Once you know the cause: rollout release 2.",
+            "Once you know the cause: rollout release 4.2.",
         ),
         (
             RunResult((), excluded=(HELD, AWAY)),
-            "See: rollout doctor. Once you know the cause: rollout release 2.",
+            "See: rollout doctor. Once you know the cause: rollout release 4.2.",
         ),
     ],
 )
