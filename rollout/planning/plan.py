@@ -38,12 +38,12 @@ from rollout.planning.pieces import Piece
 from rollout.planning.pool_layout import lay_out_pools
 from rollout.planning.pools import Pools, pools_of
 from rollout.planning.quotas import Quotas
-from rollout.planning.rates import Rates
+from rollout.planning.rates import Rates, sum_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
 from rollout.planning.rolling import Near, rolled, slow_first
 from rollout.planning.rooms import Rooms
 from rollout.planning.schedule import schedule
-from rollout.planning.sharing import Owners, added, free_room, weight_of
+from rollout.planning.sharing import Owners, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Placed
 
@@ -366,9 +366,9 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
         is_control_plane(item.node, policy),
-        added((item.load, own)),
+        sum_of((item.load, own)),
         weight_of(item.node, item.leaving, forecaster.rooms),
-        added((item.holds, own)),
+        sum_of((item.holds, own)),
         len(item.leaving),
         0 if grace is None else Pace.of((), inputs.past).ending(grace),
         _price(item, policy),
