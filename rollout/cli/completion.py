@@ -44,6 +44,12 @@ def completed(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def as_written(command: Any, context: typer.Context) -> None:
+    """Have a command whose line is being typed take values as they are: reading them imports more than all else."""
+    for parameter in command.get_params(context):
+        parameter.process_value = lambda _context, value: value
+
+
 def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
     """Nodes of the cluster that the words so far name."""
     from rollout.gather.cluster.listing import read_list
@@ -92,8 +98,7 @@ def runs(incomplete: str) -> Sequence[str]:
     """Runs that were written down on this machine, the latest first."""
 
     def read() -> list[str]:
-        from rollout.adapters.journal import journals
-        from rollout.cli.stages.journal import runs_directory
+        from rollout.adapters.journal import journals, runs_directory
 
         return [path.stem for path in sorted(journals(runs_directory()), key=_changed, reverse=True)]
 
@@ -104,7 +109,7 @@ def scenarios(incomplete: str) -> Sequence[str]:
     """Scenarios of the lab, and files."""
 
     def read() -> list[str]:
-        from rollout.lab.scenario import scenario_names
+        from rollout.lab.scenarios import scenario_names
 
         return scenario_names()
 
@@ -165,7 +170,7 @@ def _api(given: Mapping[str, object]) -> "ClusterApi":
 
 def _path(given: Mapping[str, object]) -> Path | None:
     path = given.get("kubeconfig")
-    return path if isinstance(path, Path) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def _namespace(given: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rollout.cli.completion import as_written
 from rollout.cli.settings.rereading import remember
 
 _LAST = "Options"
@@ -28,6 +29,8 @@ class SectionedCommand(TyperCommand):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """As any command's; `--help-all` is `--help` that shows every option."""
+        if ctx.resilient_parsing:
+            as_written(self, ctx)
         remember(ctx, args)
         flags = args[: args.index("--")] if "--" in args else args
         ctx.meta[ALL] = ALL in flags
