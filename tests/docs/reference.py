@@ -11,7 +11,8 @@ from rollout.cli.main import program
 from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, adopt_rights, apply_rights
-from rollout.lab.scenario import load_scenario, scenario_names
+from rollout.lab.scenario import load_scenario
+from rollout.lab.scenarios import scenario_names
 from rollout.model.marks import LEASE_NAMESPACE
 from rollout.model.plan import BlockerKind, ExclusionKind, ExclusionReason, WarningKind, kind_of
 from rollout.model.progress import Outcome
