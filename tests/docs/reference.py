@@ -248,9 +248,15 @@ def commands() -> str:
     for path, command in _commands("", program()):
         if not command.hidden:
             arguments = [item for item in command.params if item.param_type_name == "argument"]
-            words = ("rollout", path, *(item.metavar or item.name.upper() for item in arguments))
+            words = ("rollout", path, *map(_argument, arguments))
             rows.append((f"`{' '.join(words)}`", command.get_short_help_str(limit=200)))
     return _table(("command", "does"), rows)
+
+
+def _argument(argument: Any) -> str:
+    """As usages have it: in brackets where it may be left out."""
+    name = argument.metavar or argument.name.upper()
+    return ("" if argument.required else "[") + name + ("" if argument.required else "]") + "..." * (argument.nargs < 0)
 
 
 def scenarios() -> str:
