@@ -51,6 +51,13 @@ def context_of(options: ClusterOptions) -> str:
         return ""
 
 
+def server_of(options: ClusterOptions) -> tuple[str, str]:
+    """The context of the kubeconfig that is used, and its server's address; `KubeconfigError` where there is none."""
+    from rollout.adapters.kube.kubeconfig import find_server
+
+    return find_server(options.kubeconfig, options.context, os.environ)
+
+
 def host_shell(options: SshOptions) -> HostExecutor:
     """What carries commands to the hosts."""
     from rollout.adapters.ssh.logged_shell import logged_shell
@@ -194,6 +201,13 @@ def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool
     from rollout.adapters.metrics_server import MetricsServer
 
     return MetricsServer(address, metrics, is_ready)
+
+
+def try_listening(address: str) -> None:
+    """`InputError` where metrics could not be served there now."""
+    from rollout.adapters import metrics_server
+
+    metrics_server.try_listening(address)
 
 
 def exposition(*collectors: "Collector") -> Callable[[], bytes]:

@@ -154,7 +154,8 @@ def _next_pass(result: RunResult) -> str:
     steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) + held else []
     steps += ["See: rollout status --run."] if result.failed else []
     steps += [f"Once you know the cause: {release}."] if (release := _release(result)) else []
-    steps += ["The next pass takes up what is left."] if result.not_started or result.deferred else []
+    but = ", but for versions that are held" if result.failed else ""
+    steps += [f"The next pass takes up what is left{but}."] if result.not_started or result.deferred else []
     return " ".join(steps)
 
 

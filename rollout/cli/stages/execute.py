@@ -50,7 +50,7 @@ class Run:
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
     given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run; `news` is
-    what notifications told before.
+    what notifications told before. `cluster_name` is the operator's, and may be empty.
     """
 
     plan: RolloutPlan
@@ -61,6 +61,7 @@ class Run:
     stop: StopMode
     journal: Path | None
     notify: NotifyOptions
+    cluster_name: str = ""
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
     width: int | None = field(default_factory=width)
@@ -163,7 +164,7 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
     process = secrets.token_hex(8)
     with (
-        journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal, process=process) as journal,
+        _journalled(run, _all_of(run, Unfailing(observer)), process) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
@@ -185,6 +186,11 @@ def _command(run: Run) -> Command:
     return "apply" if run.inherited is None else "resume"
 
 
+def _journalled(run: Run, observer: Observer, process: str = "") -> AbstractContextManager[Observer]:
+    name = run.cluster_name
+    return journalled(observer, run.plan, _command(run), run.journal, cluster_name=name, process=process)
+
+
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
     subject = Subject(
         run.plan,
@@ -192,6 +198,7 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
         resumed=run.inherited is not None,
         unattended=run.options.operating,
         news=run.news,
+        cluster=run.cluster_name,
     )
     return notified(observer, run.notify, subject)
 
@@ -202,7 +209,7 @@ def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     observers = _all_of(run, observer)
     with ExitStack() as owing:
         if result.not_done:
-            observers = owing.enter_context(journalled(observers, run.plan, _command(run), run.journal))
+            observers = owing.enter_context(_journalled(run, observers))
             observers = owing.enter_context(_notified(run, observers, stop))
         _notify_conceded(run, observer, observers)
         observers.notify(PlanReady(now, run.plan))

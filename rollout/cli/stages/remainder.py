@@ -68,6 +68,7 @@ def planned_rest(
         stop=process.stop.stop,
         journal=process.journal.journal,
         notify=process.notify,
+        cluster_name=process.naming.cluster_name,
         inherited=remainder.inherited,
         conceded=conceded,
     )
