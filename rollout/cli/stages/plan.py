@@ -55,7 +55,10 @@ def load_plan(path: Path) -> RolloutPlan:
         with path.open("rb") as stream:
             return decode_plan(stream.read(LARGEST_DOCUMENT + 1), str(path))
     except OSError as error:
-        raise PlanFileError(f"cannot read the plan {path}: {error.strerror}") from error
+        raise PlanFileError(
+            f"cannot read the plan {path}: {error.strerror}",
+            hint="Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME.",
+        ) from error
 
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
