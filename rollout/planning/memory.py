@@ -128,6 +128,12 @@ def _is_past(version: str, running: str) -> bool:
     return version == running or (bool(this) and len(this) == len(other) and this <= other)
 
 
+def held_version(why: str) -> str:
+    """The version that `why_held` speaks of, in whatever sentence; empty where it is none of these."""
+    match = re.search(r"\bversion (\S+) is held: ", why)
+    return match[1] if match else ""
+
+
 def why_resting(memory: Memory, node: str, version: str, now: datetime | None) -> str:
     """Why a node is not tried again yet; empty where it may be, as with another version than the one that failed."""
     until = resting_until(memory, node, version, now)
