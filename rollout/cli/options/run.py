@@ -5,7 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.cluster import LeaseOptions, LockOptions, NameOptions
 from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
 from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.metrics import MetricsOptions
@@ -56,6 +56,7 @@ class ProcessOptions:
     stop: StopOptions
     journal: JournalOptions
     notify: NotifyOptions
+    naming: NameOptions = field(default_factory=NameOptions)
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
     detect: DetectCommandOptions = field(default_factory=DetectCommandOptions)
 

@@ -19,7 +19,7 @@ def gathered(intent: Intent, cluster: ClusterOptions, process: ProcessOptions) -
 def gathered_by(connections: Connections, intent: Intent, process: ProcessOptions) -> Gathered:
     """The same by connections that are there already."""
     namespace = process.lease.lease_namespace
-    refusals.refuse_without_rights(connections, intent.policy.drain, namespace)
+    refusals.refuse_without_rights(connections, intent.policy.drain, namespace, unattended=intent.unattended)
     snapshot = gather.read_cluster(connections, namespace)
     refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
     probe = process.detect.probe(intent.policy.detect)
@@ -53,5 +53,6 @@ def planned_run(
         stop=process.stop.stop,
         journal=process.journal.journal,
         notify=process.notify,
+        cluster_name=process.naming.cluster_name,
         conceded=conceded,
     )

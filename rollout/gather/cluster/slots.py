@@ -32,6 +32,10 @@ class _Document(msgspec.Struct):
     unasked: tuple[UnaskedReboot, ...] = ()
 
 
+class _Header(msgspec.Struct):
+    format_version: str = _FORMAT
+
+
 def slots_of(namespace: str) -> Document:
     """Where they stand."""
     return Document(namespace, marks.SLOTS_NAME, _KEY)
@@ -44,6 +48,8 @@ def read_slots(api: ClusterApi, namespace: str) -> StandingSlots:
     if text is None:
         return StandingSlots(NO_SLOTS, whole)
     try:
+        if not _is_known(version := msgspec.json.decode(text, type=_Header).format_version):
+            raise ApiError(f"{origin} has the format {excerpt(version, 20)}, of another version of rollout")
         document = msgspec.json.decode(text, type=_Document)
     except NOT_READ as error:
         raise ApiError(f"{origin} is not understood: {excerpt(str(error))}") from error
@@ -52,10 +58,12 @@ def read_slots(api: ClusterApi, namespace: str) -> StandingSlots:
     return StandingSlots(Slots(document.held, document.unasked), whole)
 
 
+def _is_known(version: str) -> bool:
+    return version.partition(".")[0] == _FORMAT.partition(".")[0]
+
+
 def _impossible(document: _Document) -> str:
     """What this program writes in no such document; empty where there is nothing of the kind."""
-    if document.format_version.partition(".")[0] != _FORMAT.partition(".")[0]:
-        return f"its format is {document.format_version!r}, of another version of rollout"
     for slot in document.held:
         if not (is_object_name(slot.node) and is_run_id(slot.run) and is_fleetlock_run(slot.run)):
             return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"
