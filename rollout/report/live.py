@@ -27,6 +27,7 @@ from rollout.model.progress import (
     NodeStep,
     Notice,
     Phase,
+    PlanReady,
     PodBlocked,
     PodReleased,
     RunFinished,
@@ -185,6 +186,8 @@ class LiveProgress:
                 return Text(sentences.sentence(event), style="yellow")
             case RunFinished():
                 self._board.held.clear()
+            case PlanReady():
+                pass  # the board's state has taken it
         return None
 
     def _finish(self, event: NodeFinished) -> Text:
@@ -233,8 +236,8 @@ class LiveProgress:
         )
         for line in more:
             table.add_row("", "", "", "", _in_a_line(line))
-        for line in self._held(row.node):
-            table.add_row("", "", "", "", line)
+        for pod in self._held(row.node):
+            table.add_row("", "", "", "", pod)
 
     def _fitting(self, rows: Sequence[InFlight]) -> list[InFlight]:
         """All rows where they fit; else those that are held back first, then those longest in their phase."""

@@ -255,7 +255,7 @@ def commands() -> str:
 
 def _argument(argument: Any) -> str:
     """As usages have it: in brackets where it may be left out."""
-    name = argument.metavar or argument.name.upper()
+    name: str = argument.metavar or argument.name.upper()
     return ("" if argument.required else "[") + name + ("" if argument.required else "]") + "..." * (argument.nargs < 0)
 
 
