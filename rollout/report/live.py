@@ -27,6 +27,7 @@ from rollout.model.progress import (
     NodeStep,
     Notice,
     Phase,
+    PlanReady,
     PodBlocked,
     PodReleased,
     RunFinished,
@@ -183,7 +184,7 @@ class LiveProgress:
             case Notice() | VersionHeld():
                 self._board.doing = sentences.sentence(event)
                 return Text(sentences.sentence(event), style="yellow")
-            case RunFinished():
+            case PlanReady() | RunFinished():
                 self._board.held.clear()
         return None
 
@@ -231,8 +232,8 @@ class LiveProgress:
             Text(elapsed(self._monotonic() - row.started), style="dim"),
             _in_a_line(first),
         )
-        for line in more:
-            table.add_row("", "", "", "", _in_a_line(line))
+        for further in more:
+            table.add_row("", "", "", "", _in_a_line(further))
         for line in self._held(row.node):
             table.add_row("", "", "", "", line)
 
