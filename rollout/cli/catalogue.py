@@ -106,6 +106,9 @@ def _made(name: str, entry: Entry) -> Any:
     if isinstance(found, typer.Typer):
         for word, line in (entry.inner or {}).items():
             found.command(short_help=line)(_found(word))
+        for registered in found.registered_commands:
+            if registered.callback is not None:
+                completed(registered.callback)
         holder.add_typer(found, name=name)
     else:
         settings = entry.settings or {"cls": SectionedCommand, "context_settings": CONTEXT}

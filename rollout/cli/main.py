@@ -19,7 +19,10 @@ from rollout.cli.settings.variables import unknown_variables
 from rollout.cli.streams import prepare_streams
 from rollout.cli.terminal import say
 
-_EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."
+_EPILOG = (
+    "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked, "
+    "64 wrong usage, 130 interrupted."
+)
 
 _FIRST_PROCESS = 1
 

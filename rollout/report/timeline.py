@@ -45,7 +45,7 @@ def _row(history: RunHistory) -> tuple[str, ...]:
         str(len(history.planned)) if history.planned else NOTHING,
         str(len(history.outcomes) - len(failed)),
         str(len(failed)),
-        or_nothing(history.cluster.removeprefix("https://")),
+        or_nothing(history.cluster_name or history.cluster.removeprefix("https://")),
         _end(history),
     )
 
@@ -87,7 +87,13 @@ def timeline_text(history: RunHistory, *, details: bool = False) -> str:
     head = tabulate(_head(history), tablefmt="plain", disable_numparse=True)
     moments = history.moments if details else tuple(_once(history.moments))
     rows = tabulate(list(_rows(moments)), tablefmt="plain", disable_numparse=True)
-    return f"Run {printable(history.run)} on {or_nothing(history.cluster)}\n{head}\n\n{rows}"
+    cluster = named_cluster(history.cluster_name, or_nothing(history.cluster))
+    return f"Run {printable(history.run)} on {cluster}\n{head}\n\n{rows}"
+
+
+def named_cluster(name: str, server: str) -> str:
+    """A cluster by its name, where the operator gave one, and its address."""
+    return f"{printable(name)} ({server})" if name else server
 
 
 def _head(history: RunHistory) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from tests.report.builders import AT, plan, planned
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
+HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: it failed on 1 node, node-5, last now")
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
 
 
@@ -52,6 +53,14 @@ def test_a_few_names_are_enough() -> None:
     lines = last_lines(RunResult((), excluded=away))
     assert (lines[0], len(lines)) == ("0 nodes succeeded, 17 not done (17 unreachable).", 8)
     assert lines[-2:] == ["  and 12 more: rollout status", "See: rollout doctor; then: rollout apply"]
+
+
+def test_nodes_of_a_held_version_are_named_together() -> None:
+    held = tuple(replace(HELD, node=f"node-{number}") for number in range(7))
+    assert last_lines(RunResult((), excluded=(AWAY, *held)))[1:-1] == [
+        "  node-7: unreachable, the connection was refused\\x1b[2J",
+        f"  node-0, node-1, node-2, node-3, node-4 and 2 more: version-held, {HELD.message}",
+    ]
 
 
 def test_a_skipped_node_is_named_once_with_its_reason() -> None:
@@ -95,6 +104,23 @@ def test_signs_say_at_a_glance_how_each_ended() -> None:
         (
             RunResult((NodeResult("node-1", Outcome.FENCED, Phase.DRAINING, 3.0, "the lock was lost"),)),
             "See: rollout status --run; then: rollout resume",
+        ),
+        (
+            RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), held=("4.1",)),
+            "See: rollout status; once you know the cause: rollout release 4.1; then: rollout resume",
+        ),
+        (
+            RunResult((DONE,), excluded=(HELD, AWAY)),
+            "See: rollout doctor; once you know the cause: rollout release 4.2; then: rollout apply",
+        ),
+        (
+            RunResult((), excluded=(HELD,), left_over=("node-6",)),
+            "See: rollout status; once you know the cause: rollout release 4.2; then: rollout resume",
+        ),
+        (RunResult((DONE,), excluded=(AWAY,), left_over=("node-2",)), "See: rollout doctor; then: rollout resume"),
+        (
+            RunResult((DONE,), excluded=(PAUSED,), left_over=("node-3",)),
+            "The rollout is over, without 1 node of it that may not be started now. Later: rollout apply",
         ),
     ],
 )

@@ -6,7 +6,7 @@ import typer
 
 from rollout.cli.help import DefaultCommandGroup, SectionedCommand
 from rollout.cli.options import pools
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions, NameOptions
 from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.flattening import flattened
 from rollout.cli.options.fleetlock import ServerOptions
@@ -39,6 +39,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
     local: LocalGateOptions,
     journal: JournalOptions,
     notify: NotifyOptions,
+    naming: NameOptions,
     general: GeneralOptions,
 ) -> None:
     """Serve FleetLock until SIGTERM: a host may reboot once its node is cordoned and drained, by the rules of apply.
@@ -67,6 +68,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
             prometheus_url=gates.prometheus_url,
             journal=journal,
             notify=notify,
+            cluster_name=naming.cluster_name,
             as_json=general.as_json,
         )
     )

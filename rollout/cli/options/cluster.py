@@ -31,6 +31,21 @@ class RecordedOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class NameOptions:
+    """What the cluster is called where a run is told of."""
+
+    cluster_name: Annotated[
+        str,
+        Flag(
+            CLUSTER,
+            "What metrics, notifications, reports and history call this cluster. Default: its API server's address.",
+            "NAME",
+            read=values.one_line,
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseOptions:
     """Where the lock is."""
 

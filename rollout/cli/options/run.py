@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
-from rollout.cli.options.cluster import LeaseOptions, LockOptions
+from rollout.cli.options.cluster import LeaseOptions, LockOptions, NameOptions
 from rollout.cli.options.declaration import OWN, STOPPING, Flag
 from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.general import JournalOptions
@@ -46,6 +46,7 @@ class ProcessOptions:
     stop: StopOptions
     journal: JournalOptions
     notify: NotifyOptions
+    naming: NameOptions = field(default_factory=NameOptions)
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
     detect: DetectCommandOptions = field(default_factory=DetectCommandOptions)
 

@@ -1,5 +1,6 @@
 """The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -49,7 +50,7 @@ class Run:
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
     given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run; `news` is
-    what notifications told before.
+    what notifications told before. `cluster_name` is the operator's, and may be empty.
     """
 
     plan: RolloutPlan
@@ -60,6 +61,7 @@ class Run:
     stop: StopMode
     journal: Path | None
     notify: NotifyOptions
+    cluster_name: str = ""
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
     width: int | None = field(default_factory=width)
@@ -123,7 +125,7 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
         with stage("run") as note:
             result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
             note(counts(result))
-    if not as_json and (run.plan.waves or result.not_done):
+    if not as_json and (run.plan.waves or result.not_done or result.left_over):
         operating = run.options.operating
         show(f"\n{summary_text(run.plan, result, width=run.width, operating=operating, signs=is_terminal())}")
     return result
@@ -160,14 +162,15 @@ def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
+    process = secrets.token_hex(8)
     with (
-        journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal) as journal,
+        _journalled(run, _all_of(run, Unfailing(observer)), process) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
         _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.gates)
-        options = replace(run.options, own_node=run.targets.own_node)
+        options = replace(run.options, own_node=run.targets.own_node, process=process)
         return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 
@@ -183,6 +186,11 @@ def _command(run: Run) -> Command:
     return "apply" if run.inherited is None else "resume"
 
 
+def _journalled(run: Run, observer: Observer, process: str = "") -> AbstractContextManager[Observer]:
+    name = run.cluster_name
+    return journalled(observer, run.plan, _command(run), run.journal, cluster_name=name, process=process)
+
+
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
     subject = Subject(
         run.plan,
@@ -190,6 +198,7 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
         resumed=run.inherited is not None,
         unattended=run.options.operating,
         news=run.news,
+        cluster=run.cluster_name,
     )
     return notified(observer, run.notify, subject)
 
@@ -200,7 +209,7 @@ def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     observers = _all_of(run, observer)
     with ExitStack() as owing:
         if result.not_done:
-            observers = owing.enter_context(journalled(observers, run.plan, _command(run), run.journal))
+            observers = owing.enter_context(_journalled(run, observers))
             observers = owing.enter_context(_notified(run, observers, stop))
         _notify_conceded(run, observer, observers)
         observers.notify(PlanReady(now, run.plan))

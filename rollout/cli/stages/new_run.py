@@ -53,5 +53,6 @@ def planned_run(
         stop=process.stop.stop,
         journal=process.journal.journal,
         notify=process.notify,
+        cluster_name=process.naming.cluster_name,
         conceded=conceded,
     )

@@ -61,6 +61,12 @@ class PassSettings:
         """Where lock and record stand."""
         return self.process.lease.lease_namespace
 
+    @property
+    def cluster_name(self) -> str:
+        """What notifications call the cluster while nothing is known of it."""
+        process = self.process
+        return process.naming.cluster_name or process.notify.notify_cluster or self.cluster.context or ""
+
 
 @dataclass(frozen=True, slots=True)
 class PassEnd:
@@ -113,7 +119,7 @@ def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) ->
     except RolloutError as error:
         if news.now is None:
             # a run that was begun has told of it
-            tell_failed_pass(error, settings.process.notify, settings.cluster.context or "", news)
+            tell_failed_pass(error, settings.process.notify, settings.cluster_name, news)
         raise
     return PassEnd(code, stop.asked)
 
@@ -268,8 +274,7 @@ def _move_elsewhere(run: Run) -> None:
     if own is None:
         return
     try:
-        if sentence := move_elsewhere(run.connections.api, own, run.plan.policy.drain):
-            say(sentence)
+        move_elsewhere(run.connections.api, own, run.plan.policy.drain, say)
     except RolloutError as error:
         say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
 

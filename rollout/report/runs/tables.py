@@ -9,6 +9,7 @@ from rollout.model.text import NOTHING, counted, elapsed, shortened, version_ste
 from rollout.report.rule_words import changed_rules
 from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
 from rollout.report.summary import moves_text, tallied
+from rollout.report.timeline import named_cluster
 
 MOST_SLOWEST, MOST_HOLDS = 10, 50
 
@@ -76,7 +77,7 @@ def outcome(report: RunReport) -> str:
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     """What the head says: who did what, when, by which rules, and what came of it."""
-    yield "Cluster", report.cluster.removeprefix("https://")
+    yield "Cluster", named_cluster(report.cluster_name, report.cluster.removeprefix("https://"))
     yield "Begun", day(report.begun_at)
     word = "Last heard of" if report.ending is Ending.OPEN else "Ended"
     yield word, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
