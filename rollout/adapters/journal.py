@@ -93,13 +93,6 @@ def is_being_written(path: Path) -> bool:
     return False
 
 
-def runs_directory() -> Path:
-    """Where journals are kept: under the XDG state home."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return home / "rollout" / "runs"
-
-
 def is_let_go(path: Path) -> bool:
     """Whether surely no process on this machine has the journal open to write; not where locks are not known."""
     try:
@@ -108,6 +101,13 @@ def is_let_go(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def runs_directory() -> Path:
+    """Where journals are kept: under the XDG state home."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return home / "rollout" / "runs"
 
 
 def journals(directory: Path) -> tuple[Path, ...]:

@@ -35,19 +35,12 @@ def be_silent() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def completed(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with its flags' and arguments' values completed by their names; of a `FILE` any file."""
+def complete_values(command: Callable[..., None]) -> None:
+    """Have the values of a command's flags and arguments completed by their names; of a `FILE` any file."""
     for name, parameter in inspect.signature(command).parameters.items():
         for declaration in get_args(parameter.annotation)[1:]:
             if isinstance(declaration, ParameterInfo) and get_args(parameter.annotation)[0] is not bool:
                 declaration.autocompletion = _BY_NAME.get(name) or (files if declaration.metavar == "FILE" else None)
-    return command
-
-
-def as_written(command: Any, context: typer.Context) -> None:
-    """Have a command whose line is being typed take values as they are: reading them imports more than all else."""
-    for parameter in command.get_params(context):
-        parameter.process_value = lambda _context, value: value
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:

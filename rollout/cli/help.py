@@ -10,7 +10,6 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from rollout.cli.completion import as_written
 from rollout.cli.settings.rereading import remember
 
 _LAST = "Options"
@@ -30,7 +29,7 @@ class SectionedCommand(TyperCommand):
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """As any command's; `--help-all` is `--help` that shows every option."""
         if ctx.resilient_parsing:
-            as_written(self, ctx)
+            _as_written(self, ctx)
         remember(ctx, args)
         flags = args[: args.index("--")] if "--" in args else args
         ctx.meta[ALL] = ALL in flags
@@ -85,3 +84,9 @@ class DefaultCommandGroup(TyperGroup):
         if not incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return next(iter(self.commands.values())).shell_complete(ctx, incomplete)
+
+
+def _as_written(command: Any, context: typer.Context) -> None:
+    """Have a command whose line is being typed take values as they are: reading them imports more than all else."""
+    for parameter in command.get_params(context):
+        parameter.process_value = lambda _context, value: value

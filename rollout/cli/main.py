@@ -1,20 +1,21 @@
-"""The command `rollout`: its root, which knows its commands by their lines alone."""
+"""The command `rollout`.
+
+A command is imported when it is asked for, and what it works with when it runs.
+"""
 
 import getpass
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rollout import __version__
-from rollout.cli import completion
-from rollout.cli.catalogue import CONTEXT, Program
-from rollout.cli.failures import PROGRAM
+from rollout.cli import completion, failures
 from rollout.cli.invocation import invoke
+from rollout.cli.loading import CONTEXT, CommandList, Commands, Source
 from rollout.cli.settings.variables import unknown_variables
 from rollout.cli.streams import prepare_streams
 from rollout.cli.terminal import say
@@ -27,18 +28,20 @@ _EPILOG = (
 _FIRST_PROCESS = 1
 
 app = typer.Typer(
-    name=PROGRAM,
-    cls=Program,
+    name=failures.PROGRAM,
+    cls=CommandList,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings=dict(CONTEXT),
+    context_settings=CONTEXT,
     epilog=_EPILOG,
 )
 
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"{PROGRAM} {__version__}")
+        from rollout.cli.commands.version import version
+
+        version()
         raise typer.Exit
 
 
@@ -62,13 +65,55 @@ def root(
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    for sentence in unknown_variables(context.command, os.environ, context.invoked_subcommand):
+    for sentence in unknown_variables(context.command, os.environ, first=context.invoked_subcommand):
         say(f"warning: {sentence}")
+
+
+_SOURCES: Mapping[str, Source] = {
+    "status": Source("status:status", "Show which nodes wait for a reboot, and why the others do not."),
+    "plan": Source("plan:plan", "Show what apply would do; touch nothing."),
+    "show": Source("show:show", "Show a saved plan; ask neither cluster nor hosts."),
+    "apply": Source("apply:apply", "Run a saved plan; or plan, show, ask and run."),
+    "resume": Source("resume:resume", "Go on with an interrupted rollout, from any machine."),
+    "operate": Source("operate:operate", "Reboot what waits, unattended: once, or pass after pass."),
+    "abort": Source("abort:abort", "Undo what an interrupted rollout started."),
+    "pause": Source("pause:pause", "Have no rollout start these nodes, or any."),
+    "unpause": Source("pause:unpause", "End a pause."),
+    "release": Source("release:release", "End the hold of a version that failed on too many nodes."),
+    "history": Source("history:history", "List this machine's runs, or show one as a timeline."),
+    "adopt": Source("adopt:adopt", "Clean up what another reboot coordinator left on the nodes."),
+    "report": Source("report:report", "Report a run as a page, Markdown or JSON."),
+    "doctor": Source("doctor:doctor", "Check everything that a rollout needs, and name each fix."),
+    "inventory": Source("inventory:inventory", "Print the Nodes as an Ansible inventory, in JSON."),
+    "known-hosts": Source("known_hosts:known_hosts", "Scan the Nodes' host keys into a known_hosts file."),
+    "check-update": Source("check_update:check_update", "Ask the selected hosts to look for an update now."),
+    "manifests": Source("manifests:manifests", "Print what runs rollout in the cluster, for kubectl apply."),
+    "demo": Source("demo:demo", "Watch a simulated cluster being taken through its updates."),
+    "version": Source("version:version", "Print the version."),
+    "completion": Source("completion:completion", "Print the completion script of bash, zsh or fish."),
+    "help": Source("leads:help_of"),
+    "drain": Source("leads:drain", takes_anything=True),
+    "reboot": Source("leads:reboot", takes_anything=True),
+    "fleetlock": Source(
+        "fleetlock:fleetlock_app",
+        "Serve FleetLock: hosts with Zincati ask before they reboot.",
+        members={"zincati": Source("zincati:zincati", "Print the drop-in for hosts with Zincati.")},
+    ),
+    "metrics": Source("metrics:metrics_app", "Print alert rules or a dashboard for Prometheus."),
+    "lab": Source("lab:lab_app", "A simulated cluster to rehearse on."),
+}
+
+
+def program() -> Any:
+    """The command `rollout`, with all others in it."""
+    root: Any = typer.main.get_command(app)
+    root.commands = Commands(_SOURCES)
+    return root
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit code, whatever happens."""
-    return invoke(app, arguments)
+    return invoke(program(), arguments)
 
 
 def main() -> None:

@@ -7,9 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
 from typing import Any
 
-import typer.main
-
-from rollout.cli.main import app
+from rollout.cli.main import program
 from rollout.cli.settings.reserved import RESERVED
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import Right, adopt_rights, apply_rights
@@ -125,7 +123,7 @@ def flags() -> str:
 
 def options() -> Iterable[tuple[str, Any]]:
     """Every option with the words of its command."""
-    for path, command in _commands("", typer.main.get_command(app)):
+    for path, command in _commands("", program()):
         for parameter in command.params:
             if getattr(parameter, "hidden", False):
                 continue
@@ -247,12 +245,18 @@ def metrics() -> str:
 def commands() -> str:
     """Every command that help shows, those of groups as well, each with its line there."""
     rows: list[tuple[str, str]] = []
-    for path, command in _commands("", typer.main.get_command(app)):
+    for path, command in _commands("", program()):
         if not command.hidden:
             arguments = [item for item in command.params if item.param_type_name == "argument"]
-            words = ("rollout", path, *(item.metavar or item.name.upper() for item in arguments))
+            words = ("rollout", path, *map(_argument, arguments))
             rows.append((f"`{' '.join(words)}`", command.get_short_help_str(limit=200)))
     return _table(("command", "does"), rows)
+
+
+def _argument(argument: Any) -> str:
+    """As usages have it: in brackets where it may be left out."""
+    name: str = argument.metavar or argument.name.upper()
+    return ("" if argument.required else "[") + name + ("" if argument.required else "]") + "..." * (argument.nargs < 0)
 
 
 def scenarios() -> str:

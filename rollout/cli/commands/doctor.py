@@ -79,16 +79,18 @@ def _examined(
     probe: "Probe",
 ) -> Iterator["Check"]:
     """Check after check, until one stands in the way of all that follow."""
+    from rollout.cli import wiring
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.gather.cluster.snapshot import read_identity
     from rollout.gather.doctor.checks import CheckName, failed, passed
-    from rollout.gather.doctor.cluster import server_checks
+    from rollout.gather.doctor.cluster import clock_checks, server_checks
 
     stage, subject = CheckName.KUBECONFIG, cluster.context or "current context"
     try:
         connections = connect(cluster, selection.selection, ssh)
         subject = connections.api.server
         yield from server_checks(read_identity(connections.api))
+        yield from clock_checks(wiring.system_clock().now(), connections.api.server_time())
         yield from _rights(connections, policy, lease)
         yield _lock(connections, lease.lease_namespace)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 RunArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[RUN]", help="Show this run as a timeline; the first letters of its id are enough.", show_default=False
+        metavar="RUN", help="Show this run as a timeline; the first letters of its id are enough.", show_default=False
     ),
 ]
 

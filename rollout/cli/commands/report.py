@@ -33,7 +33,7 @@ _ENDINGS = {
 RunArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[RUN]",
+        metavar="RUN",
         help="The run's id, of which the first letters are enough, or a journal's path. "
         "Default: the last run on the context's cluster.",
         show_default=False,

@@ -21,16 +21,6 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedOptions:
-    """Whose runs: those of one cluster, which is not asked."""
-
-    cluster: ClusterOptions
-    all_clusters: Annotated[
-        bool, Flag(CLUSTER, "Runs on any cluster. Default: those on the context's, told by its address.")
-    ] = False
-
-
-@dataclass(frozen=True, slots=True)
 class NameOptions:
     """What the cluster is called where a run is told of."""
 
@@ -43,6 +33,16 @@ class NameOptions:
             read=values.one_line,
         ),
     ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOptions:
+    """Whose runs: those of one cluster, which is not asked."""
+
+    cluster: ClusterOptions
+    all_clusters: Annotated[
+        bool, Flag(CLUSTER, "Runs on any cluster. Default: those on the context's, told by its address.")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,16 @@ _PREFIX = "ROLLOUT_"
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 
 
-def unknown_variables(command: Any, environ: Mapping[str, str], invoked: str | None = None) -> Iterator[str]:
-    """A sentence for each; `command` is the program's.
+def unknown_variables(command: Any, environ: Mapping[str, str], first: str | None = None) -> Iterator[str]:
+    """A sentence for each; `command` is the program's, with all its commands in it.
 
-    All its commands are looked at only where the one that is `invoked` does not know every variable.
+    The others are looked through where one is not the `first` command's, which is about to run.
     """
-    known = set(_variables(command.commands[invoked])) if invoked else set()
-    strange = {name for name in environ if name.startswith(_PREFIX) and name not in known}
-    if not strange:
+    written = {name for name in environ if name.startswith(_PREFIX)}
+    if not written - set(_variables(command.commands[first]) if first else ()):
         return
     valid = {*_variables(command), *_without_flag()}
-    for name in sorted(strange - valid):
+    for name in sorted(written - valid):
         if not _is_somebody_elses(name):
             settings = {setting.removeprefix(_PREFIX): setting for setting in sorted(valid)}
             close = difflib.get_close_matches(name.removeprefix(_PREFIX), settings, n=1)

@@ -1,7 +1,7 @@
 """The second stage: from what was gathered to a plan; or a saved plan, held against what was gathered."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,11 +17,11 @@ from rollout.model.cluster import ClusterSnapshot
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
-from rollout.model.text import counted, listed
+from rollout.model.text import counted, printable, shortened
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.relaxed_rules import relaxed_rules
-from rollout.planning.staleness import changes
+from rollout.planning.staleness import Difference, changes
 from rollout.report.sentences import extent
 from rollout.report.tables import plan_text
 
@@ -63,7 +63,10 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as stream:
             return stream.read(LARGEST_DOCUMENT + 1)
     except OSError as error:
-        raise PlanFileError(f"cannot read the plan {path}: {error.strerror}") from error
+        raise PlanFileError(
+            f"cannot read the plan {path}: {error.strerror}",
+            hint="Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME.",
+        ) from error
 
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
@@ -117,9 +120,22 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
     differences = changes(saved, fresh)
     if differences:
         raise StalePlanError(
-            f"the plan {saved.plan_id} no longer matches the cluster: {listed(differences, _MOST_CHANGES)}",
+            f"the plan {saved.plan_id} no longer matches the cluster",
+            details=tuple(_grouped(differences)),
             hint="Make a new one with `rollout plan --out FILE`, and review it.",
         )
+
+
+def _grouped(differences: Sequence[Difference]) -> Iterator[str]:
+    """A line for each kind of difference, with the nodes that it is of; what is of one node alone in full."""
+    alike: dict[str, list[Difference]] = {}
+    for difference in differences:
+        alike.setdefault(difference.what, []).append(difference)
+    for what, of_nodes in list(alike.items())[:_MOST_CHANGES]:
+        names = [difference.node for difference in of_nodes]
+        yield printable(str(of_nodes[0])) if len(names) == 1 else f"{printable(what)}: {shortened(names)}"
+    if len(alike) > _MOST_CHANGES:
+        yield f"and {len(alike) - _MOST_CHANGES} other differences"
 
 
 def shown(plan: RolloutPlan, snapshot: ClusterSnapshot, width: int | None) -> str:
