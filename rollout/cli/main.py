@@ -46,7 +46,10 @@ from rollout.cli.settings.variables import unknown_variables
 from rollout.cli.streams import prepare_streams
 from rollout.cli.terminal import say
 
-_EPILOG = "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked."
+_EPILOG = (
+    "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked, "
+    "64 wrong usage, 130 interrupted."
+)
 
 _FIRST_PROCESS = 1
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -122,6 +125,9 @@ for _command, _short in _COMMANDS.items():
     )
 app.command(cls=SectionedCommand, context_settings=_CONTEXT)(completion.completed(demo))
 fleetlock_app.command(short_help="Print the drop-in for hosts with Zincati.")(zincati)
+for _registered in fleetlock_app.registered_commands:
+    if _registered.callback is not None:
+        completion.completed(_registered.callback)
 app.add_typer(fleetlock_app, name="fleetlock")
 app.add_typer(metrics_app, name="metrics")
 app.add_typer(lab_app, name="lab")

@@ -52,7 +52,7 @@ class LeaseTerms:
 
     The Lease of the run `unlock` is taken at once: somebody has made sure that its process is gone. So is its version
     `stale`, which was seen to go unrenewed for its whole duration. Without `waits` no other is waited out: what was
-    planned before another held it fits no more.
+    planned before another held it fits no more. `process` is a word that no other process has.
     """
 
     namespace: str
@@ -63,6 +63,16 @@ class LeaseTerms:
     unlock: str = ""
     stale: str = ""
     waits: bool = True
+    process: str = ""
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What the Lease says of its holder, beside the name."""
+        return {marks.RUN: self.run, **({marks.PROCESS: self.process} if self.process else {})}
+
+
+class _Write(msgspec.Struct):
+    time: str | None = None
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -70,6 +80,7 @@ class _Meta(msgspec.Struct, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     annotations: dict[str, str] = {}
+    managed_fields: list[_Write] = []
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -94,7 +105,8 @@ class StandingLease:
     """The Lease as it stands: who holds it (empty: nobody) for which `run`, and its version, which renewals change.
 
     A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up. `renewed` is
-    when it last did, by its own clock: to be shown, never to decide by.
+    when it last did, by its own clock, and `written` by the API server's: to be shown, never to decide by. `process` is
+    the holder's, by a word that no other has; empty where that is not known.
     """
 
     holder: str
@@ -102,11 +114,16 @@ class StandingLease:
     renewal: float
     run: str = ""
     renewed: datetime | None = None
+    written: datetime | None = None
+    process: str = ""
 
     @property
     def duration(self) -> float:
         """In seconds."""
         return self.renewal * _RENEWALS_PER_DURATION
+
+
+NO_LEASE = StandingLease("", "", 0.0)
 
 
 def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
@@ -115,11 +132,13 @@ def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
     try:
         lease = decode(api.get(path), _Lease, path)
     except ApiNotFoundError:
-        return StandingLease("", "", 0.0)
+        return NO_LEASE
     seconds = lease.spec.lease_duration_seconds or SECONDS
     renewal, renewed = seconds / _RENEWALS_PER_DURATION, moment(lease.spec.renew_time or "")
-    run = lease.metadata.annotations.get(marks.RUN, "")
-    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run, renewed)
+    run, process = (lease.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS))
+    writes = (moment(write.time or "") for write in lease.metadata.managed_fields)
+    written = max((write for write in writes if write is not None), default=None)
+    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run, renewed, written, process)
 
 
 class LeaseLock:
@@ -350,7 +369,7 @@ class LeaseLock:
         metadata = {
             "name": marks.LEASE_NAME,
             "namespace": self._terms.namespace,
-            "annotations": {marks.RUN: self._terms.run},
+            "annotations": self._terms.annotations,
         }
         if version:
             # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.

@@ -201,7 +201,8 @@ class FleetLease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind.
 
-    `fleetlock` is the base URL that hosts with Zincati ask; while it is empty they ask nobody.
+    `steps` are the command lines that it is tried with, where they are not the usual ones (`steps.py`). `fleetlock` is
+    the base URL that hosts with Zincati ask; while it is empty they ask nobody.
     """
 
     description: str
@@ -218,6 +219,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     denials: tuple[Denial, ...] = ()
     clock_ahead: float = 0.0
     fleetlock: str = ""
+    steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what could not be told apart later."""

@@ -25,7 +25,9 @@ def standing_text(standing: Standing) -> str:
         case RunWord.INTERRUPTED:
             out = f": {ways_out(standing.unfinished)}" if standing.unfinished else ""
             return f"{standing.word}: no process is working on it{out}"
-        case RunWord.ENDED | RunWord.UNFINISHED:
+        case RunWord.UNFINISHED:
+            return f"{standing.word}: {printable(standing.holder)} is late to renew the lock, and may be gone"
+        case RunWord.ENDED:
             return ""
         case _:
             assert_never(standing.word)

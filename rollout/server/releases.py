@@ -19,6 +19,7 @@ from rollout.model.text import timestamp
 from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.grants import is_given_back
 from rollout.server.machines import Machines
+from rollout.server.nodes import version_of
 from rollout.server.requests import Ask
 from rollout.server.settings import World
 from rollout.server.slots import SlotBook
@@ -94,9 +95,16 @@ class Releases:
         while self.world.clock.monotonic() < end:
             node = self._node(slot)
             if self.book.read().of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
-                return Answer(Kind.RELEASED, f"{slot.node} is in service, and its slot is free or about to be")
+                return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
             time.sleep(_PAUSE)
         raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, self._node(slot))}")
+
+
+def _unmoved(slot: Slot, node: Node | None) -> str:
+    """That a reboot has brought no other version, as far as the host's kubelet tells."""
+    if node is None or node.boot_id == slot.boot_id or version_of(node) != slot.version:
+        return ""
+    return f", and runs {slot.version} as before: no update has taken, or none was staged"
 
 
 def _missing(slot: Slot, node: Node | None) -> str:

@@ -218,7 +218,7 @@ def _finish(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     boot = _boot_of(_await_report(turn, context))
     context.gates.after_reboot(context, boot)
     if boot.version == context.planned.running_version:
-        context.report.notice(f"{context.name} runs {boot.version} as before: no update has taken")
+        context.report.notice(f"{context.name} runs {boot.version} as before: no update has taken, or none was staged")
     before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
     report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
     return replace(progress, boot=boot).to(Phase.DONE)

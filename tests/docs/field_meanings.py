@@ -23,6 +23,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "ready": "its kubelet reports Ready",
         "schedulable": "it is not cordoned",
         "needs_reboot": "an update is staged, or another source of `--detect` asks for a reboot",
+        "judged": "it is known whether it needs a reboot; where it is not, `needs_reboot` is false",
+        "shows": "sources that `--detect` does not name, and that its host or Node shows",
         "operation": "update_engine's word, `UNKNOWN` without one, `NOT_ASKED` where `--detect` does not name it; "
         "empty where the host gave no facts",
         "running_version": "of the operating system; empty where the host gave no facts",

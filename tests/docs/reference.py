@@ -34,7 +34,8 @@ _EXIT_CODES = {
 _REASONS = {
     ExclusionReason.NOT_READY: "its kubelet does not report Ready",
     ExclusionReason.DELETING: "its Node is being deleted",
-    ExclusionReason.CORDONED: "an operator cordoned it; `--include-cordoned` reboots it too and leaves it cordoned",
+    ExclusionReason.CORDONED: "an operator cordoned it: `--include-cordoned` reboots it too and leaves it cordoned; or "
+    "another reboot coordinator left it so: `rollout adopt`",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",
     ExclusionReason.PAUSED: "`rollout pause`, or an annotation: ours, or a reboot coordinator's `reboot-paused`",
     ExclusionReason.NO_UPDATE: "no source of `--detect` asks for a reboot; `--reboot-idle` reboots it anyway",
@@ -242,6 +243,17 @@ def metrics() -> str:
     return _table(("metric", "kind", "labels", "means"), rows)
 
 
+def commands() -> str:
+    """Every command that help shows, those of groups as well, each with its line there."""
+    rows: list[tuple[str, str]] = []
+    for path, command in _commands("", typer.main.get_command(app)):
+        if not command.hidden:
+            arguments = [item for item in command.params if item.param_type_name == "argument"]
+            words = ("rollout", path, *(item.metavar or item.name.upper() for item in arguments))
+            rows.append((f"`{' '.join(words)}`", command.get_short_help_str(limit=200)))
+    return _table(("command", "does"), rows)
+
+
 def scenarios() -> str:
     """What the lab can play."""
     return _table(
@@ -266,6 +278,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "outcomes": lambda: words(_OUTCOMES, "outcome"),
     "reserved": reserved,
     "scenarios": scenarios,
+    "commands": commands,
     "metrics": metrics,
     "fleetlock answers": fleetlock_answers,
 }

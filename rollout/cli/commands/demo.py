@@ -1,6 +1,7 @@
 """`rollout demo`: the real commands, on a simulated cluster."""
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,19 @@ if TYPE_CHECKING:
 
     from rollout.lab.lab import Lab
 
+DEFAULT = "default"
 _AT_ONCE = "3"
+_NEXT = """
+Next, to type the commands yourself:   rollout lab up{of_scenario}
+With trouble to rehearse:              rollout lab scenarios
+On your own cluster, changing nothing: rollout doctor"""
 _STATE_HOME = "XDG_STATE_HOME"
 # In the lab's own seconds: what its nodes take to drain, to reboot, and until moved pods are well again.
 _DRAIN, _REBOOT, _SETTLE = 10.0, 32.0, 11.0
 
 
 def demo(
-    call: typer.Context, nodes: NodesOption = None, scenario: ScenarioOption = "default", speed: SpeedOption = 10.0
+    call: typer.Context, nodes: NodesOption = None, scenario: ScenarioOption = DEFAULT, speed: SpeedOption = 10.0
 ) -> None:
     """Watch a simulated cluster being taken through its updates.
 
@@ -45,6 +51,7 @@ def demo(
         scores = lab.scoreboard()
     _heading("What happened in the cluster")
     show(scoreboard_text(scores))
+    show(_NEXT.format(of_scenario="" if scenario == DEFAULT else f" --scenario {shlex.quote(scenario)}"))
     updated = all(versions.now != versions.before for versions in scores.versions.values())
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
 

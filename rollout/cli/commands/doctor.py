@@ -175,6 +175,7 @@ def _forecast(
     from rollout.cli.stages.gather import read_cluster
     from rollout.cli.stages.plan import Intent, decide
     from rollout.gather.doctor.forecast import drain_checks, exclusion_checks, rival_checks
+    from rollout.planning.leftovers import whose_cordon
     from rollout.planning.rivals import rivals
 
     snapshot = read_cluster(connections, lease.lease_namespace)
@@ -183,7 +184,8 @@ def _forecast(
     rules = replace(policy, skip_blocked=False, reboot_idle=True, include_held=True, pools=own)
     plan = decide(Intent(selection.selection, rules), snapshot, targets)
     yield from rival_checks(rivals(snapshot, ()))
-    yield from exclusion_checks(plan)
+    adoptable = {node.name for node in snapshot.nodes if node.unschedulable and whose_cordon(node)[0]}
+    yield from exclusion_checks(plan, adoptable)
     yield from drain_checks(plan)
 
 
@@ -191,7 +193,6 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     """Whether a rollout could take the lock now, and whose it is where it could not."""
     from rollout.cli.stages import gather
     from rollout.errors import ApiError
-    from rollout.execution.lock import read_lease
     from rollout.execution.record.unfinished import word_of
     from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
     from rollout.model import marks
@@ -200,8 +201,9 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         unfinished = gather.find_unfinished(connections, namespace)
-        holder = gather.with_patience(lambda: read_lease(connections.api, namespace)).holder
-        is_alive = bool(holder) and gather.is_holder_alive(connections, namespace)
+        lock = gather.glance_at_lock(connections, namespace)
+        holder = lock.holder
+        is_alive = bool(holder) and not lock.has_ended and gather.is_holder_alive(connections, namespace)
     except ApiError as error:
         return unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:

@@ -139,18 +139,29 @@ def reason(value: str) -> str:
     return one_line(value)
 
 
-def end(value: str, now: datetime) -> datetime | None:
-    """The time that is meant by a duration from `now`, or by a time; None where nothing is written."""
-    if not value.strip():
+def until(value: str) -> str:
+    """A duration or a time, which may be empty, as it was written."""
+    written = value.strip()
+    if written and not moment(written):
+        try:
+            Duration.parse(written)
+        except UsageError as error:
+            hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
+            raise ValueError(f"{value!r} is neither a duration nor a time. {hint}") from error
+    return written
+
+
+def end(written: str, now: datetime) -> datetime | None:
+    """The time that is meant by a duration from `now`, or by a time (see `until`); None where nothing is written."""
+    if not written:
         return None
-    written = moment(value.strip())
+    time = moment(written)
     try:
-        meant = written.astimezone(UTC) if written else now + timedelta(seconds=Duration.parse(value))
-    except (UsageError, OverflowError) as error:
-        hint = "Write a duration (8h, 2d), or a time: 2026-11-23T06:00Z."
-        raise UsageError(f"--until: {value!r} is neither a duration nor a time", hint=hint) from error
+        meant = time.astimezone(UTC) if time else now + timedelta(seconds=Duration.parse(written))
+    except OverflowError as error:
+        raise UsageError(f"--until: {written!r} is beyond the calendar", hint="The last year is 9999.") from error
     if meant <= now:
-        raise UsageError(f"--until: {value!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
+        raise UsageError(f"--until: {written!r} is over already", hint=f"It is {now:%Y-%m-%dT%H:%M}Z now.")
     return meant
 
 

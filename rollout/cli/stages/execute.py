@@ -1,5 +1,6 @@
 """The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -124,7 +125,7 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
         with stage("run") as note:
             result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
             note(counts(result))
-    if not as_json and (run.plan.waves or result.not_done):
+    if not as_json and (run.plan.waves or result.not_done or result.left_over):
         operating = run.options.operating
         show(f"\n{summary_text(run.plan, result, width=run.width, operating=operating, signs=is_terminal())}")
     return result
@@ -161,14 +162,15 @@ def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
+    process = secrets.token_hex(8)
     with (
-        _journalled(run, _all_of(run, Unfailing(observer))) as journal,
+        _journalled(run, _all_of(run, Unfailing(observer)), process) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
         _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.gates)
-        options = replace(run.options, own_node=run.targets.own_node)
+        options = replace(run.options, own_node=run.targets.own_node, process=process)
         return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 
@@ -184,8 +186,9 @@ def _command(run: Run) -> Command:
     return "apply" if run.inherited is None else "resume"
 
 
-def _journalled(run: Run, observer: Observer) -> AbstractContextManager[Observer]:
-    return journalled(observer, run.plan, _command(run), run.journal, run.cluster_name)
+def _journalled(run: Run, observer: Observer, process: str = "") -> AbstractContextManager[Observer]:
+    name = run.cluster_name
+    return journalled(observer, run.plan, _command(run), run.journal, cluster_name=name, process=process)
 
 
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:

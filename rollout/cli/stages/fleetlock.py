@@ -133,5 +133,5 @@ class _Watch:
         subject = Subject(plan, lambda: False, unattended=True, news=News(), cluster=self.serving.cluster_name)
         with ExitStack() as stack:
             file, name = self.serving.journal.journal, self.serving.cluster_name
-            observer = stack.enter_context(journalled(self.shown, plan, "fleetlock", file, name))
+            observer = stack.enter_context(journalled(self.shown, plan, "fleetlock", file, cluster_name=name))
             yield stack.enter_context(notified(observer, self.serving.notify, subject))

@@ -287,8 +287,7 @@ def _move_elsewhere(run: Run) -> None:
     if own is None:
         return
     try:
-        if sentence := move_elsewhere(run.connections.api, own, run.plan.policy.drain):
-            say(sentence)
+        move_elsewhere(run.connections.api, own, run.plan.policy.drain, say)
     except RolloutError as error:
         say(f"warning: the pod {own.pod} could not be evicted from {own.name}: {error.message}")
 

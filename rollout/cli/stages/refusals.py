@@ -61,7 +61,7 @@ def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace
     """`LockedError` while another rollout is running or interrupted."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        word = word_of(unfinished, alive=glance_at_lock(connections, namespace).seems_alive)
+        word = word_of(unfinished, alive=glance_at_lock(connections, namespace).alive)
         raise LockedError(heading(unfinished, word), hint=f"If no process is working on it: {ways_out(unfinished)}.")
 
 

@@ -4,7 +4,7 @@ Whatever cannot be written now is kept, and written with what comes next; in thi
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -101,6 +101,12 @@ class RunMemory:
             return ""
         held = why_held(self._now_remembered(), planned.staged_version, self._terms.limit)
         return f"{held}; rollout release {planned.staged_version}" if held else ""
+
+    def held_among(self, nodes: Iterable[PlannedNode]) -> tuple[str, ...]:
+        """The versions that these nodes have staged and that keep them from being started, as was seen last."""
+        versions = dict.fromkeys(node.staged_version for node in nodes if not self._terms.is_despite(node.name))
+        with self._lock:
+            return tuple(version for version in versions if why_held(self._seen, version, self._terms.limit))
 
     def begin_by_hand(self) -> None:
         """A person begins: an earlier abort keeps unattended passes back no longer."""

@@ -36,7 +36,7 @@ from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
-from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
+from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.announcements import waiting
 from rollout.planning.pools import pools_of
 
@@ -103,17 +103,30 @@ def execute(
             ledger = _run_waves(run)
             kept.update(_deferred(run, ledger))
         if not ledger.fenced and _may_act(lock):
-            record.end(complete=ledger.complete and not run.inherited.failed)
-    result = RunResult(
+            record.end(complete=_is_over(run, ledger))
+        result = _result(run, ledger)
+    report.finished(result)
+    return result
+
+
+def _is_over(run: _Run, ledger: Ledger) -> bool:
+    """Whether nothing is left that this rollout could be gone on with: neither here, nor once a trouble has passed."""
+    left = {node.node for node in excluded_by_trouble(run.plan.excluded)} & set(run.inherited.left_over)
+    return ledger.complete and not (run.inherited.failed or left)
+
+
+def _result(run: _Run, ledger: Ledger) -> RunResult:
+    waiting = {node.node for node in ledger.not_started}
+    return RunResult(
         tuple(ledger.finished),
         tuple(ledger.skipped),
         tuple(ledger.not_started),
-        plan.excluded,
+        run.plan.excluded,
         run.inherited.failed,
-        moved.of(plan.summary.pods_to_move),
+        run.moved.of(run.plan.summary.pods_to_move),
+        run.inherited.left_over,
+        run.memory.held_among(node for node in run.plan.nodes if node.name in waiting),
     )
-    report.finished(result)
-    return result
 
 
 def _lease_terms(plan: RolloutPlan, options: RunOptions) -> LeaseTerms:
@@ -126,6 +139,7 @@ def _lease_terms(plan: RolloutPlan, options: RunOptions) -> LeaseTerms:
         options.unlock,
         options.stale_lease,
         waits=not options.operating,
+        process=options.process,
     )
 
 

@@ -17,7 +17,7 @@ from rollout.execution.base.live_view import LiveView, watch_node_events, watch_
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.lock import StandingLease, read_lease
+from rollout.execution.lock import NO_LEASE, StandingLease, read_lease
 from rollout.execution.record.record import StandingRecord, read_record
 from rollout.execution.record.unfinished import RunWord, Unfinished, assess, word_of
 from rollout.execution.rollout.account import Account, Look
@@ -65,11 +65,17 @@ class Watched:
 
 
 def watch(
-    api: ClusterApi, clock: Clock, namespace: str, observer: Observer, standing: Callable[[Standing], None]
+    api: ClusterApi,
+    clock: Clock,
+    namespace: str,
+    observer: Observer,
+    standing: Callable[[Standing], None],
+    *,
+    has_gone: Callable[[StandingLease], bool] = lambda _lease: False,
 ) -> Watched:
     """Tell of the rollout that is under way or was interrupted, until it has ended; `ApiError` where it is not shown.
 
-    `standing` hears how it stands whenever that changes.
+    `standing` hears how it stands whenever that changes; `has_gone` says whether a holder surely is no more.
     """
     report = Reporter(observer, clock)
     cluster = PatientApi(api, clock, OutageNotice(report), _FOREVER)
@@ -79,7 +85,7 @@ def watch(
         _node_events(cluster, deadline, changed, report) as events,
     ):
         views = _Views(nodes, events, changed)
-        return _Watch(cluster, namespace, views, report, observer, standing).until_end()
+        return _Watch(cluster, namespace, views, report, observer, standing, has_gone).until_end()
 
 
 @contextmanager
@@ -120,6 +126,7 @@ class _Watch:
         report: Reporter,
         observer: Observer,
         standing: Callable[[Standing], None],
+        has_gone: Callable[[StandingLease], bool],
     ) -> None:
         self._cluster = cluster
         self._api = cluster.api.within(_ANSWER_SECONDS)
@@ -128,8 +135,9 @@ class _Watch:
         self._report = report
         self._observer = observer
         self._standing = standing
+        self._has_gone = has_gone
         self._lock = LeaseWatch(cluster.clock)
-        self._lease = StandingLease("", "", 0.0)
+        self._lease = NO_LEASE
         self._record: StandingRecord | None = None
         self._record_of: tuple[str, Holder] | None = None
         self._record_at = float("-inf")
@@ -194,16 +202,18 @@ class _Watch:
 
     def _word(self, unfinished: Unfinished | None) -> RunWord:
         """By the lock, watched; before that tells, by a glance at it."""
-        match self._lock.state:
-            case Holder.ALIVE:
-                alive = True
-            case Holder.UNKNOWN:
-                alive = glance(self._lease, self._now).seems_alive
-            case _:
-                alive = False
-        if alive or unfinished is None:
-            return RunWord.RUNNING if alive else RunWord.ENDED
-        return word_of(unfinished, alive=False)
+        alive = self._alive
+        if unfinished is None:
+            return RunWord.ENDED if alive is False else RunWord.RUNNING
+        return word_of(unfinished, alive=alive)
+
+    @property
+    def _alive(self) -> bool | None:
+        """Whether a process holds the lock; None where it should have been renewed by now, and may still be."""
+        if self._lock.state in (Holder.NOBODY, Holder.GONE):
+            return False
+        seen = glance(self._lease, self._now, has_ended=self._has_gone(self._lease))
+        return seen.alive or (None if self._lock.state is Holder.ALIVE and not seen.has_ended else seen.alive)
 
     def _has_ended(self, unfinished: Unfinished | None) -> bool:
         """Whether its run is over, and whoever worked on it has let go; where there is none, whether none will be."""

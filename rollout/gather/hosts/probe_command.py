@@ -72,6 +72,9 @@ elif run 5 sudo -n -l systemctl reboot >/dev/null; then
   echo sudo
   mark sudo-rules; run 5 sudo -n -l
 else echo "no $?"; fi
+mark shows
+if [ -e /run/reboot-required ] || [ -e /var/run/reboot-required ]; then echo reboot-required; fi
+if command -v rpm-ostree >/dev/null 2>&1; then echo rpm-ostree; fi
 mark inhibitors; run 5 {_INHIBITORS_CALL}
 mark shutdown
 if [ -r /run/systemd/shutdown/scheduled ]; then cat /run/systemd/shutdown/scheduled; echo "NOW=$(date +%s)"; fi
