@@ -154,7 +154,8 @@ def _next_pass(result: RunResult) -> str:
     steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) + held else []
     steps += ["See: rollout status --run."] if result.failed else []
     steps += [f"Once you know the cause: {release}."] if (release := _release(result)) else []
-    steps += ["The next pass takes up what is left."] if result.not_started or result.deferred else []
+    but = ", but for versions that are held" if result.failed else ""
+    steps += [f"The next pass takes up what is left{but}."] if result.not_started or result.deferred else []
     return " ".join(steps)
 
 
@@ -265,5 +266,5 @@ def _absences(result: RunResult) -> Iterable[str]:
     for node in (*result.skipped, *result.not_started):
         if node.node in in_ending:
             continue
-        by_reason.setdefault(node.message, []).append(node.node)
+        by_reason.setdefault(node.message.removeprefix("not started: "), []).append(node.node)
     return (f"Not started, {printable(reason)}: {shortened(names)}" for reason, names in by_reason.items())

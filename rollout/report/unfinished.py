@@ -187,7 +187,8 @@ def aborted_text(aborted: Aborted) -> str:
     text = f"{counted(len(aborted.reverted), 'node')} given back"
     text += f": {shortened(aborted.reverted)}" if aborted.reverted else ""
     untainted = [f"The soft taint is removed from {_nodes(aborted.untainted)}"] if aborted.untainted else []
-    return "\n".join((text, *untainted, *_left(aborted), _ABORTED_BY_HAND))
+    by_hand = [_ABORTED_BY_HAND] if aborted.operating else []
+    return "\n".join((text, *untainted, *_left(aborted), *by_hand))
 
 
 def _left(aborted: Aborted) -> Iterable[str]:

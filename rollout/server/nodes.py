@@ -77,7 +77,8 @@ def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
         evict=0,
         leave=0,
         cordoned=cordoned,
-        machine_id=node.machine_id,
+        # a host that was installed anew since is another machine, and proves nothing of this one
+        machine_id=(node.annotations.get(marks.MACHINE_ID) if is_marked else "") or node.machine_id,
         pool=pools_of(policy).of(node.labels),
     )
 

@@ -164,7 +164,8 @@ class TurnRunner:
         entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
 
         def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
-            memory.note(self._with_version(stage, entry), outcome, phase)
+            if ended := self._remembered(stage, entry):
+                memory.note(ended, outcome, phase)
 
         context = NodeContext(
             NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
@@ -180,15 +181,19 @@ class TurnRunner:
         memory.report_held()
         return result
 
-    def _with_version(self, stage: _Stage, entry: PlannedNode) -> PlannedNode:
-        """The node with the version that it has booted, which is what had waited; nobody has told of it before."""
+    def _remembered(self, stage: _Stage, entry: PlannedNode) -> PlannedNode | None:
+        """The node with the version that it has booted, which is what had waited; nobody has told of it before.
+
+        None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
+        """
         try:
-            node = read_node(self._world.api, entry.name)
+            node = self._node(stage.slot)
         except ApiError:
             return entry
-        has_rebooted = node.boot_id not in ("", entry.boot_id) and node.machine_id == entry.machine_id
-        moved = has_rebooted and version_of(node) != stage.slot.version
-        return replace(entry, staged_version=version_of(node)) if moved else entry
+        if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
+            return entry if node else None
+        version = version_of(node)
+        return entry if version == stage.slot.version else replace(entry, staged_version=version)
 
     def _turn(self, slot: Slot) -> Turn:
         def close() -> None:

@@ -21,7 +21,7 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command, is_ending
-from tests.apply.test_resume import APPLY, record, run_of
+from tests.apply.test_resume import APPLY, holder_of, record, run_of
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
@@ -242,12 +242,6 @@ def held_by_one_that_hangs(lab: Lab, home: Path, *flags: str) -> subprocess.Pope
 def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
-
-
-def holder_of(lab: Lab) -> str:
-    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
-    assert lease is not None
-    return str(lease["spec"]["holderIdentity"])
 
 
 @pytest.fixture

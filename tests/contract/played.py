@@ -136,6 +136,10 @@ class Played:
     def reboots(self) -> dict[str, int]:
         return {name: kubelet.machine.reboots for name, kubelet in self.kubelets.items()}
 
+    def reboot(self, name: str) -> None:
+        """As somebody at its console does."""
+        self._loop.call_soon_threadsafe(self.kubelets[name].machine.reboot)
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Hosts that answer, Nodes that are Ready, and workloads that run."""

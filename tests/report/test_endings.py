@@ -16,6 +16,7 @@ from tests.report.builders import AT, plan, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
+ROLLED_BACK = NodeResult("node-1", Outcome.ROLLED_BACK, Phase.FAILED, 30.0, "the old version")
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
 HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: it failed on 1 node, node-5, last now")
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
@@ -74,7 +75,7 @@ def test_a_skipped_node_is_named_once_with_its_reason() -> None:
         "  node-3: skipped, not started: the gate command said no",
         "See: rollout doctor; then: rollout apply",
     ]
-    assert "Not started, not started: it has been paused: node-4" in summary_text(plan(), result)
+    assert "Not started, it has been paused: node-4" in summary_text(plan(), result)
 
 
 def test_signs_say_at_a_glance_how_each_ended() -> None:
@@ -128,13 +129,26 @@ def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
     assert last_lines(result)[-1] == step
 
 
-def test_a_pass_names_the_command_that_lets_the_next_one_take_what_is_held() -> None:
-    left = (NotStarted("node-2", "1 failed"),)
-    failed = NodeResult("node-1", Outcome.ROLLED_BACK, Phase.FAILED, 30.0, "the old version")
-    assert next_step(RunResult((failed,), not_started=left, held=("2",)), operating=True) == (
-        "See: rollout status --run. Once you know the cause: rollout release 2. The next pass takes up what is left."
-    )
-    assert next_step(RunResult((DONE,), not_started=left), operating=True) == "The next pass takes up what is left."
+@pytest.mark.parametrize(
+    ("result", "step"),
+    [
+        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "The next pass takes up what is left."),
+        (
+            RunResult((ROLLED_BACK,), not_started=(NotStarted("node-2", "1 failed"),)),
+            "See: rollout status --run. The next pass takes up what is left, but for versions that are held.",
+        ),
+        (
+            RunResult((), excluded=(HELD,)),
+            "Once you know the cause: rollout release 4.2.",
+        ),
+        (
+            RunResult((), excluded=(HELD, AWAY)),
+            "See: rollout doctor. Once you know the cause: rollout release 4.2.",
+        ),
+    ],
+)
+def test_nobody_is_told_that_a_pass_takes_what_it_will_not(result: RunResult, step: str) -> None:
+    assert next_step(result, operating=True) == step
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Hosts that release what they do not hold or come back as they were, and an API server that is away, in four ways."""
+"""Hosts that release what they do not hold or come back as they were, and an API server that is away, in many ways."""
 
 from pathlib import Path
 
@@ -49,7 +49,15 @@ def test_a_host_that_rolls_back_is_told_of_and_given_back(start_lab: StartLab, t
         await_true(lambda: any("as before: no update" in line for line in server.said), "it is told")
 
 
-@pytest.mark.parametrize("fault", [FaultAnswer.UNAVAILABLE, FaultAnswer.DROP, FaultAnswer.HTML, FaultAnswer.HANG])
+# Each ask waits for as long as an answer of the API server may take.
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(FaultAnswer.UNAVAILABLE, FaultAnswer.DROP, FaultAnswer.HTML, FaultAnswer.HANG),
+        *(FaultAnswer.TOO_MANY_REQUESTS, FaultAnswer.INTERNAL_ERROR, FaultAnswer.TIMEOUT),
+    ],
+)
 def test_while_the_api_server_is_away_nobody_is_granted(fault: FaultAnswer, lab: Lab, tmp_path: Path) -> None:
     """Not even who was granted a moment before: what stands on the cluster cannot be seen."""
     with serving(lab, tmp_path, "--lease-duration", "4s") as server:

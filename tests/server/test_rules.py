@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, NODES
+from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.docs.test_json_schema import check
 from tests.ended import Ended
 from tests.inbox import received
-from tests.server.conftest import Client, Serve, is_cordoned, marks_of, node_of, slots_of, workers
+from tests.server.conftest import Client, Serve, holder_of, is_cordoned, marks_of, node_of, slots_of, workers
 from tests.waiting import wait_until
 
 Start = Callable[[Scenario | str, int], Lab]
@@ -135,3 +135,25 @@ def test_abort_leaves_a_slot_that_a_server_works_on_to_it(started: Start, serve:
     assert refused.code == 6
     assert is_cordoned(lab, client.node)
     assert client.ask(server).kind == "granted"
+
+
+def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(started: Start, serve: Serve) -> None:
+    """As where somebody takes it by force, or edits it: whoever holds it may be at work on any node."""
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+
+    def take() -> None:
+        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+        assert lease is not None
+        metadata = {**lease["metadata"], "annotations": {"node-rollout.dev/run": "0123456789abcdef"}}
+        lab.store.put(LEASES, {**lease, "metadata": metadata, "spec": {**lease["spec"], "holderIdentity": "ann"}})
+
+    lab.call(take)
+    denied = client.ask(server)
+    assert (denied.kind, denied.status) == ("lock_lost", 503)
+    assert [slot["node"] for slot in slots_of(lab)] == [client.node]
+    assert is_cordoned(lab, client.node)
+    wait_until(lambda: holder_of(lab).startswith("fleetlock-server/"))
+    client.await_grant(server)
+    assert lab.scoreboard().rebooted_undrained == ()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FileArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[FILE]", help="A plan saved with `rollout plan --out FILE`, run exactly as saved.", show_default=False
+        metavar="FILE", help="A plan saved with `rollout plan --out FILE`, run exactly as saved.", show_default=False
     ),
 ]
 DryRunOption = Annotated[

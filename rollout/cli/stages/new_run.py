@@ -40,7 +40,7 @@ def planned_run(
     decided = plan.decide(intent, gathered.snapshot, gathered.targets)
     if not quiet:
         show(plan.shown(decided, gathered.snapshot, width))
-    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
+    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has", intent.chosen) if intent.saved else ()
     selected, pods = gathered.targets.number_of(decided.selection), execute.pods_on(decided, gathered.snapshot.pods)
     return Run(
         plan=decided,

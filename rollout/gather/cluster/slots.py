@@ -35,6 +35,10 @@ class _Document(msgspec.Struct):
     unasked: tuple[UnaskedReboot, ...] = ()
 
 
+class _Header(msgspec.Struct):
+    format_version: str = _FORMAT
+
+
 class _ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
@@ -56,6 +60,8 @@ def read_slots(api: ClusterApi, namespace: str) -> StandingSlots:
     try:
         whole = msgspec.json.decode(body, type=dict[str, Any])
         text = (msgspec.convert(whole, type=_ConfigMap).data or {}).get(_KEY)
+        if text is not None and not _is_known(written := msgspec.json.decode(text, type=_Header).format_version):
+            raise ApiError(f"{origin} has the format {excerpt(written, 20)}, of another version of rollout")
         document = msgspec.json.decode(text, type=_Document) if text is not None else _Document(_FORMAT)
     except _NOT_READ as error:
         raise ApiError(f"{origin} is not understood: {excerpt(str(error))}") from error
@@ -64,10 +70,12 @@ def read_slots(api: ClusterApi, namespace: str) -> StandingSlots:
     return StandingSlots(Slots(document.held, document.unasked), whole)
 
 
+def _is_known(version: str) -> bool:
+    return version.partition(".")[0] == _FORMAT.partition(".")[0]
+
+
 def _impossible(document: _Document) -> str:
     """What this program writes in no such document; empty where there is nothing of the kind."""
-    if document.format_version.partition(".")[0] != _FORMAT.partition(".")[0]:
-        return f"its format is {document.format_version!r}, of another version of rollout"
     for slot in document.held:
         if not (is_object_name(slot.node) and is_run_id(slot.run) and is_fleetlock_run(slot.run)):
             return f"a slot of {slot.node!r}, for the rollout {slot.run!r}"

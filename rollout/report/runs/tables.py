@@ -6,9 +6,10 @@ from datetime import datetime
 
 from rollout.model.progress import Moves, Outcome
 from rollout.model.text import NOTHING, counted, elapsed, shortened, version_step
+from rollout.report.rule_words import changed_rules
 from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
 from rollout.report.summary import moves_text, tallied
-from rollout.report.timeline import changed_rules, named_cluster
+from rollout.report.timeline import named_cluster
 
 MOST_SLOWEST, MOST_HOLDS = 10, 50
 
