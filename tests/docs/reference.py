@@ -255,8 +255,9 @@ def commands() -> str:
 
 def _argument(argument: Any) -> str:
     """As usages have it: in brackets where it may be left out."""
-    name = argument.metavar or argument.name.upper()
-    return ("" if argument.required else "[") + name + ("" if argument.required else "]") + "..." * (argument.nargs < 0)
+    name: str = argument.metavar or argument.name.upper()
+    more = "..." if argument.nargs < 0 else ""
+    return f"{name}{more}" if argument.required else f"[{name}]{more}"
 
 
 def scenarios() -> str:
