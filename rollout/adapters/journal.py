@@ -103,6 +103,13 @@ def is_let_go(path: Path) -> bool:
     return True
 
 
+def runs_directory() -> Path:
+    """Where journals are kept: under the XDG state home."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return home / "rollout" / "runs"
+
+
 def journals(directory: Path) -> tuple[Path, ...]:
     """The journals in a directory, by name; none where there is no such directory."""
     return tuple(sorted(directory.glob(f"*{SUFFIX}")))

@@ -91,8 +91,7 @@ def runs(incomplete: str) -> Sequence[str]:
     """Runs that were written down on this machine, the latest first."""
 
     def read() -> list[str]:
-        from rollout.adapters.journal import journals
-        from rollout.cli.stages.journal import runs_directory
+        from rollout.adapters.journal import journals, runs_directory
 
         return [path.stem for path in sorted(journals(runs_directory()), key=_changed, reverse=True)]
 
@@ -103,7 +102,7 @@ def scenarios(incomplete: str) -> Sequence[str]:
     """Scenarios of the lab, and files."""
 
     def read() -> list[str]:
-        from rollout.lab.scenario import scenario_names
+        from rollout.lab.scenarios import scenario_names
 
         return scenario_names()
 
@@ -164,7 +163,7 @@ def _api(given: Mapping[str, object]) -> "ClusterApi":
 
 def _path(given: Mapping[str, object]) -> Path | None:
     path = given.get("kubeconfig")
-    return path if isinstance(path, Path) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def _namespace(given: Mapping[str, object]) -> str:

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 
 from rollout.cli import completion, failures
-from rollout.cli.commands.version import version
 from rollout.cli.invocation import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands, Source
 from rollout.cli.settings.variables import unknown_variables
@@ -40,6 +39,8 @@ app = typer.Typer(
 
 def _print_version(value: bool) -> None:
     if value:
+        from rollout.cli.commands.version import version
+
         version()
         raise typer.Exit
 

@@ -51,6 +51,13 @@ def context_of(options: ClusterOptions) -> str:
         return ""
 
 
+def server_of(options: ClusterOptions) -> tuple[str, str]:
+    """The context of the kubeconfig that is used, and its server's address; `KubeconfigError` where there is none."""
+    from rollout.adapters.kube.kubeconfig import find_server
+
+    return find_server(options.kubeconfig, options.context, os.environ)
+
+
 def host_shell(options: SshOptions) -> HostExecutor:
     """What carries commands to the hosts."""
     from rollout.adapters.ssh.logged_shell import logged_shell

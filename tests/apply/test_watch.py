@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.api.resources import LEASES
+from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command, is_ending
 from tests.apply.test_resume import APPLY, holder_of, record, run_of
+from tests.cli.screens import shown
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
@@ -199,6 +200,52 @@ def test_where_there_is_none_it_says_so(started: Start, rollout: Rollout) -> Non
     as_json = rollout(lab, "status", "--watch", "-o", "json")
     assert (as_json.code, [line["type"] for line in as_json.lines]) == (0, ["version", "summary"])
     assert rollout(lab, "status", "--watch", "-o", "name").code == 64
+
+
+def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
+    run = run_of_last(lab)
+    applying: list[subprocess.Popen[str]] = []
+
+    def begin_one(lines: Sequence[str], _process: subprocess.Popen[bytes]) -> None:
+        if not applying and "waiting for a rollout to begin: none is running" in " ".join(lines):
+            applying.append(command(lab, tmp_path, *APPLY))
+
+    screen = shown(tmp_path, lab.environment, ("status", "--watch"), 200, heed=begin_one)
+    assert applying
+    applying[0].communicate()
+    assert (applying[0].returncode, screen.code) == (0, 0), screen.text
+    assert re.search(rf"; the last was {run}, until \S+Z: 1 succeeded", screen.text)
+    assert "Ctrl-C ends this view" in "\n".join(line for lines in screen.moments for line in lines)
+    assert "2 nodes succeeded" in screen.text
+    ended = rollout(lab, "status", "--watch")
+    assert ended.code == 0
+    assert re.fullmatch(
+        r"No rollout is running or interrupted\. The last was [0-9a-f]{16}, until \S+Z: 2 succeeded\.\n", ended.stdout
+    )
+
+
+def test_ctrl_c_ends_the_waiting_for_one(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 3)
+    sent = list[int]()
+
+    def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        if not sent and "waiting for a rollout to begin · Ctrl-C ends this view" in " ".join(lines):
+            process.send_signal(signal.SIGINT)
+            sent.append(process.pid)
+
+    screen = shown(tmp_path, lab.environment, ("status", "--watch"), 80, heed=leave)
+    assert (screen.code, len(sent)) == (130, 1)
+    assert "waiting for a rollout to begin: none is running or interrupted" in " ".join(screen.text.split())
+
+
+def run_of_last(lab: Lab) -> str:
+    node = lab.call(lambda: lab.store.get(NODES, "worker-1"))
+    assert node is not None
+    return str(json.loads(node["metadata"]["annotations"]["node-rollout.dev/last-result"])["run"])
 
 
 def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Start, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Help names everything, and loads nothing."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +101,44 @@ def test_help_loads_no_client() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stderr == "[]\n"
+
+
+def loaded(file: Path, *words: str, **variables: str) -> set[str]:
+    """The modules that a command line loads: told in a file, for completions leave nothing else to say it by."""
+    script = (
+        "import pathlib, sys\n"
+        "from rollout.cli.main import main\n"
+        f"sys.argv = ['rollout', *{words}]\n"
+        "try: main()\n"
+        f"finally: pathlib.Path({str(file)!r}).write_text(' '.join(sys.modules))\n"
+    )
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=False)
+    return set(file.read_text(encoding="ascii").split())
+
+
+def commands_among(modules: set[str]) -> set[str]:
+    begin = "rollout.cli.commands."
+    return {module.removeprefix(begin) for module in modules if module.startswith(begin)}
+
+
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [(("--help",), set()), (("--version",), set()), (("plan", "--help"), {"plan"}), (("statsu",), set())],
+)
+def test_a_command_is_loaded_when_it_is_asked_for(words: tuple[str, ...], commands: set[str], tmp_path: Path) -> None:
+    assert commands_among(loaded(tmp_path / "modules", *words)) == commands
+
+
+COMPLETED = {"sta": set(), "plan --context ": {"plan"}, "history ": {"history"}, "demo --scenario ": {"demo"}}
+
+
+@pytest.mark.parametrize("line", COMPLETED)
+def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
+    """Neither what checks values nor the clients: they take longer than all else."""
+    count = str(len(line.split(" ")))
+    asked = {"COMP_WORDS": f"rollout {line}", "COMP_CWORD": count, "_ROLLOUT_COMPLETE": "complete_bash"}
+    modules = loaded(tmp_path / "modules", **asked)
+    assert commands_among(modules) == COMPLETED[line]
+    heavy = {*CLIENTS, "asyncio", "rollout.planning.plan", "rollout.execution", "rollout.lab.scenario"}
+    assert modules & heavy == set()

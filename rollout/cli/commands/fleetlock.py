@@ -11,11 +11,10 @@ from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.flattening import flattened
 from rollout.cli.options.fleetlock import ServerOptions
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
-from rollout.cli.options.general import GeneralOptions, ListingOptions
+from rollout.cli.options.general import GeneralOptions, JournalOptions, ListingOptions
 from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.policy import PolicyOptions
-from rollout.cli.options.run import JournalOptions
 from rollout.errors import UsageError
 
 fleetlock_app = typer.Typer(

@@ -36,6 +36,16 @@ class NameOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedOptions:
+    """Whose runs: those of one cluster, which is not asked."""
+
+    cluster: ClusterOptions
+    all_clusters: Annotated[
+        bool, Flag(CLUSTER, "Runs on any cluster. Default: those on the context's, told by its address.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseOptions:
     """Where the lock is."""
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 from rollout.cli.options.cluster import LeaseOptions, LockOptions, NameOptions
-from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
+from rollout.cli.options.declaration import OWN, STOPPING, Flag
 from rollout.cli.options.detect import DetectCommandOptions
+from rollout.cli.options.general import JournalOptions
 from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.options.nodes import IgnoreOption, IncludeHeldOption, RequireAllOption, SkipBlockedOption
 from rollout.cli.options.notify import NotifyOptions
@@ -32,16 +32,6 @@ class StopOptions:
         StopMode,
         Flag(STOPPING, "At the first Ctrl-C: finish the nodes in flight, or revert those that are not rebooting yet."),
     ] = StopMode.FINISH
-
-
-@dataclass(frozen=True, slots=True)
-class JournalOptions:
-    """Where the run is written down."""
-
-    journal: Annotated[
-        Path | None,
-        Flag(GENERAL, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs.", "FILE"),
-    ] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ RESERVED: Mapping[str, str] = {
 }
 TUNING = frozenset(
     {
-        *("context", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
+        *("context", "all-clusters", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
         *("ssh-user", "ssh-port", "probe-timeout", "probe-concurrency"),
         *(
             "max-unavailable",

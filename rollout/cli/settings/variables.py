@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rollout.model.gates import GateVariable
-
 _PREFIX = "ROLLOUT_"
 # What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
@@ -43,6 +41,8 @@ def _without_flag() -> set[str]:
 
 def _is_somebody_elses(name: str) -> bool:
     """A gate's word to the operator's own command, which may be rollout again; or a kubelet's to its pods."""
+    from rollout.model.gates import GateVariable
+
     return name in set(GateVariable) or bool(_OF_SERVICES.fullmatch(name))
 
 

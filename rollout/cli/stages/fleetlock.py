@@ -12,8 +12,8 @@ from rollout.cli import wiring
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
 from rollout.cli.options.fleetlock import ServerOptions
 from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.general import JournalOptions
 from rollout.cli.options.notify import NotifyOptions
-from rollout.cli.options.run import JournalOptions
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.metrics import name_of
 from rollout.cli.stages.notify import News, Subject, notified

@@ -1,6 +1,5 @@
 """The journal of a run: where it is, what stands first in it, and that it never keeps a rollout from its work."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from rollout import __version__
-from rollout.adapters.journal import SUFFIX, JournalFile, is_let_go, journals, read_journal
+from rollout.adapters.journal import SUFFIX, JournalFile, is_let_go, journals, read_journal, runs_directory
 from rollout.cli import wiring
 from rollout.cli.terminal import say
 from rollout.execution.lock import StandingLease
@@ -27,13 +26,6 @@ from rollout.report.line_types import AbortedRecord, Command, RunRecord
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10
-
-
-def runs_directory() -> Path:
-    """Where journals are kept: under the XDG state home."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return home / "rollout" / "runs"
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:

@@ -40,6 +40,6 @@ def planned_run(
     decided = plan.decide(intent, gathered.snapshot, gathered.targets)
     if not quiet:
         show(plan.shown(decided, gathered.snapshot, width))
-    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
+    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has", intent.chosen) if intent.saved else ()
     selected = gathered.targets.number_of(decided.selection)
     return execute.run_of(process, gathered, decided, selected, gates, conceded)

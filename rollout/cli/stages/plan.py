@@ -9,6 +9,7 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.stages.gather import Targets
 from rollout.cli.stages.journal import past_runs
+from rollout.cli.stages.own_plans import is_own
 from rollout.cli.stages.selection import useless_control_plane, useless_spreading
 from rollout.cli.terminal import is_terminal, say
 from rollout.errors import PlanFileError, StalePlanError
@@ -32,30 +33,40 @@ _DECISIONS = logging.getLogger("rollout.decision")
 class Intent:
     """What the operator wants: nodes and rules from flags, or a saved plan with its own.
 
-    `unattended`: nobody is there who could have decided to try failed nodes again.
+    `unattended`: nobody is there who could have decided to try failed nodes again. `chosen` are rules that the operator
+    has chosen for this command, or for the plan where they have saved it here themselves.
     """
 
     selection: Selection
     policy: Policy
     saved: RolloutPlan | None = None
     unattended: bool = False
+    chosen: Policy | None = None
 
 
 def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Intent:
     """The saved plan's nodes and rules where there is one."""
     if file is None:
         return Intent(selection, policy)
-    saved = load_plan(file)
-    return Intent(saved.selection, saved.policy, saved)
+    document = _read(file)
+    saved = decode_plan(document, str(file))
+    return Intent(saved.selection, saved.policy, saved, chosen=saved.policy if is_own(document) else policy)
 
 
 def load_plan(path: Path) -> RolloutPlan:
     """A saved plan, whole and as it was saved; `PlanFileError` otherwise."""
+    return decode_plan(_read(path), str(path))
+
+
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            return decode_plan(stream.read(LARGEST_DOCUMENT + 1), str(path))
+            return stream.read(LARGEST_DOCUMENT + 1)
     except OSError as error:
-        raise PlanFileError(f"cannot read the plan {path}: {error.strerror}") from error
+        raise PlanFileError(
+            f"cannot read the plan {path}: {error.strerror}",
+            hint="Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME.",
+        ) from error
 
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
@@ -137,9 +148,13 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def warn_of_relaxed_rules(policy: Policy, origin: str) -> tuple[str, ...]:
-    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
-    sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy))
+def warn_of_relaxed_rules(policy: Policy, origin: str, chosen: Policy | None = None) -> tuple[str, ...]:
+    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences.
+
+    What the operator has `chosen` likewise is nothing to warn of.
+    """
+    known = relaxed_rules(chosen or Policy())
+    sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy) if sentence not in known)
     for sentence in sentences:
         say(f"warning: {sentence}")
     return sentences

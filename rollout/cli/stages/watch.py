@@ -42,7 +42,9 @@ def watch_run(connections: Connections, namespace: str, general: GeneralOptions)
             if text := standing_text(now):
                 observer.notify(Notice(clock.now(), text))
 
-        watched = watch(connections.api, clock, namespace, observer, standing, has_gone=has_ended_here)
+        # whoever looks at a terminal waits for what comes; a script wants to know that there is none
+        waits = isinstance(observer, LiveProgress)
+        watched = watch(connections.api, clock, namespace, observer, standing, has_gone=has_ended_here, waits=waits)
     _show_end(watched, general)
 
 

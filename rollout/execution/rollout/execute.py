@@ -14,6 +14,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.moves import MovedPods
 from rollout.execution.drain.precedence import Precedence
 from rollout.execution.events.phases import PhaseEvents
+from rollout.execution.events.writer import EventWriter
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lock import LeaseLock, LeaseTerms
@@ -58,6 +59,7 @@ class _Run:
     record: Record
     moved: MovedPods
     memory: RunMemory
+    events: EventWriter
     precedence: Precedence = field(default_factory=Precedence)
 
     @property
@@ -97,7 +99,8 @@ def execute(
             memory.begin_by_hand()
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
-        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)
+        at_hand = (gates, record, moved, memory, events.writer)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, *at_hand)
         with _soft_taints(run) as kept:
             _announce(run)
             ledger = _run_waves(run)
@@ -354,6 +357,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         precedence=run.precedence,
         moved=run.moved,
         own=own if own and own.name == planned.name else None,
+        events=run.events,
         remember=run.memory.note,
     )
 

@@ -6,7 +6,8 @@ changes hands. Nothing is written, and nothing is decided by what is seen.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -26,6 +27,7 @@ from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.node_events import NodeEvent
 from rollout.model.cluster import Node
 from rollout.model.memory import moment
+from rollout.model.node_marks import last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import RunResult
 from rollout.ports import Clock, ClusterApi, Observer
@@ -40,7 +42,8 @@ _RECORD_SECONDS = 30.0
 class Standing:
     """How the rollout stands: the word, who holds the lock (empty: nobody), and what is left of it.
 
-    `begun`: it has come so far that there is something to watch. `away`: all this is as it was last seen.
+    `begun`: it has come so far that there is something to watch. `away`: all this is as it was last seen. `waits`:
+    there is none yet; `last` is the one before, None where no node tells of one.
     """
 
     word: RunWord
@@ -48,6 +51,27 @@ class Standing:
     begun: bool
     unfinished: Unfinished | None
     away: bool = False
+    waits: bool = False
+    last: "LastRun | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The rollout that ended a node last, as Nodes tell: when, RFC 3339 in UTC, and how many nodes ended how."""
+
+    run: str
+    at: str
+    outcomes: Mapping[str, int]
+
+
+def last_run(nodes: Sequence[Node]) -> LastRun | None:
+    """None where no Node tells of any."""
+    results = [result for node in nodes if (result := last_result(node)).get("run") and result.get("at")]
+    if not results:
+        return None
+    latest = max(results, key=lambda result: result["at"])
+    outcomes = Counter(result.get("outcome", "") for result in results if result["run"] == latest["run"])
+    return LastRun(latest["run"], latest["at"], outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +86,7 @@ class Watched:
     result: RunResult | None = None
     aborted_by: str = ""
     left: Unfinished | None = None
+    last: LastRun | None = None
 
 
 def watch(
@@ -72,10 +97,12 @@ def watch(
     standing: Callable[[Standing], None],
     *,
     has_gone: Callable[[StandingLease], bool] = lambda _lease: False,
+    waits: bool = False,
 ) -> Watched:
     """Tell of the rollout that is under way or was interrupted, until it has ended; `ApiError` where it is not shown.
 
     `standing` hears how it stands whenever that changes; `has_gone` says whether a holder surely is no more.
+    Where there is none it `waits` for one to begin, or says so and ends.
     """
     report = Reporter(observer, clock)
     cluster = PatientApi(api, clock, OutageNotice(report), _FOREVER)
@@ -85,7 +112,7 @@ def watch(
         _node_events(cluster, deadline, changed, report) as events,
     ):
         views = _Views(nodes, events, changed)
-        return _Watch(cluster, namespace, views, report, observer, standing, has_gone).until_end()
+        return _Watch(cluster, namespace, views, report, observer, standing, has_gone, waits=waits).until_end()
 
 
 @contextmanager
@@ -127,6 +154,8 @@ class _Watch:
         observer: Observer,
         standing: Callable[[Standing], None],
         has_gone: Callable[[StandingLease], bool],
+        *,
+        waits: bool,
     ) -> None:
         self._cluster = cluster
         self._api = cluster.api.within(_ANSWER_SECONDS)
@@ -136,6 +165,7 @@ class _Watch:
         self._observer = observer
         self._standing = standing
         self._has_gone = has_gone
+        self._waits = waits
         self._lock = LeaseWatch(cluster.clock)
         self._lease = NO_LEASE
         self._record: StandingRecord | None = None
@@ -195,8 +225,10 @@ class _Watch:
             self._plan = unfinished.record.plan
             self._account = Account(unfinished.run, self._plan, self._observer.notify)
             self._account.begin(min(moment(unfinished.record.started_at) or self._now, self._now))
-        begun = self._account is not None
-        self._tell(Standing(self._word(unfinished), self._lease.holder, begun, unfinished))
+        begun, word = self._account is not None, self._word(unfinished)
+        waits = self._waits and not begun and word is RunWord.ENDED
+        last = last_run(self._views.nodes.items()) if waits else None
+        self._tell(Standing(word, self._lease.holder, begun, unfinished, waits=waits, last=last))
         if self._account is not None:
             self._account.look(self._look())
 
@@ -224,11 +256,13 @@ class _Watch:
         if not run and unfinished is not None and unfinished.blocks:
             # marks that are not understood: nobody can tell of which run
             return False
+        if not run and self._waits:
+            return False
         return is_another or self._lock.state in (Holder.NOBODY, Holder.GONE)
 
     def _end(self, unfinished: Unfinished | None) -> Watched:
         if self._account is None:
-            return Watched(left=unfinished)
+            return Watched(left=unfinished, last=last_run(self._views.nodes.items()))
         look = self._look()
         self._account.look(look, last=True)
         result = self._account.result(look)
