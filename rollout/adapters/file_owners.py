@@ -72,7 +72,7 @@ def _objection(place: Path, reader: Reader) -> str:
     state = place.lstat()
     noun = "the folder " if stat.S_ISDIR(state.st_mode) else ""
     if state.st_uid not in (reader.uid, _ROOT):
-        return f"{noun}{place} belongs to {_user_name(state.st_uid)}"
+        return f"{noun}{place} belongs to {user_name(state.st_uid)}"
     if stat.S_ISLNK(state.st_mode):
         return ""
     by_group = state.st_mode & stat.S_IWGRP and state.st_gid not in reader.groups
@@ -81,7 +81,8 @@ def _objection(place: Path, reader: Reader) -> str:
     return ""
 
 
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """Their name, or their number where they have none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from rollout.adapters.planted import refuse_planted
 from rollout.model.json_text import json_line
 
 Record = Mapping[str, Any]
@@ -26,6 +27,7 @@ class JournalFile:
     """Appends records to a file; safe to call from many threads. Raises `OSError` where the file cannot be written."""
 
     def __init__(self, path: Path) -> None:
+        refuse_planted(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._turn = threading.Lock()
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
@@ -89,6 +91,23 @@ def is_being_written(path: Path) -> bool:
         except OSError:
             return False
     return False
+
+
+def is_let_go(path: Path) -> bool:
+    """Whether surely no process on this machine has the journal open to write; not where locks are not known."""
+    try:
+        with path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def runs_directory() -> Path:
+    """Where journals are kept: under the XDG state home."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return home / "rollout" / "runs"
 
 
 def journals(directory: Path) -> tuple[Path, ...]:

@@ -11,6 +11,7 @@ import secrets
 import stat
 from pathlib import Path
 
+from rollout.adapters.planted import refuse_planted
 from rollout.errors import InputError
 
 _NEW_MODE = 0o666
@@ -29,6 +30,10 @@ def check_target(path: Path | None) -> None:
     folder = _target(path).parent
     if not folder.is_dir():
         raise InputError(f"there is no directory {folder}", hint="Create it first.")
+    try:
+        refuse_planted(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
 
 
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
@@ -41,9 +46,14 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
         if stream is not None:
             _write_through(os.dup(stream), content)
         else:
+            refuse_planted(path)
             _write(_target(path), content, mode)
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"cannot write {path}: {error.strerror}")
 
 
 def _stream(path: Path) -> int | None:

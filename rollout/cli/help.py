@@ -28,6 +28,8 @@ class SectionedCommand(TyperCommand):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """As any command's; `--help-all` is `--help` that shows every option."""
+        if ctx.resilient_parsing:
+            _as_written(self, ctx)
         remember(ctx, args)
         flags = args[: args.index("--")] if "--" in args else args
         ctx.meta[ALL] = ALL in flags
@@ -73,4 +75,18 @@ class DefaultCommandGroup(TyperGroup):
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """As any group's, with the first command put in front of options that are not the group's own."""
         is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if is_command else [next(iter(self.commands)), *args])
+        # while a line is being typed, the next word may be any command's name
+        is_open = ctx.resilient_parsing and not args
+        return super().parse_args(ctx, args if is_command or is_open else [next(iter(self.commands)), *args])
+
+    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
+        """The commands' names; or flags, which are those of the first command."""
+        if not incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return next(iter(self.commands.values())).shell_complete(ctx, incomplete)
+
+
+def _as_written(command: Any, context: typer.Context) -> None:
+    """Have a command whose line is being typed take values as they are: reading them imports more than all else."""
+    for parameter in command.get_params(context):
+        parameter.process_value = lambda _context, value: value

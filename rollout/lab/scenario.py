@@ -19,10 +19,10 @@ from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import HostTimings
 from rollout.lab.hosts.release import System
+from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.timings import Timings
 
 DEFAULT_SCENARIO: Final = "default"
-_SUFFIX: Final = ".yaml"
 
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
@@ -201,7 +201,8 @@ class FleetLease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole lab. Its machines' clocks are `clock_ahead` seconds ahead of this machine's; below 0, behind.
 
-    `fleetlock` is the base URL that hosts with Zincati ask; while it is empty they ask nobody.
+    `steps` are the command lines that it is tried with, where they are not the usual ones (`steps.py`). `fleetlock` is
+    the base URL that hosts with Zincati ask; while it is empty they ask nobody.
     """
 
     description: str
@@ -218,6 +219,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     denials: tuple[Denial, ...] = ()
     clock_ahead: float = 0.0
     fleetlock: str = ""
+    steps: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what could not be told apart later."""
@@ -226,12 +228,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("a scenario needs at least one node")
         if len(set(prefixes)) < len(prefixes):
             raise ValueError("two groups of nodes have the same prefix")
-
-
-def scenario_names() -> list[str]:
-    """The names of the scenarios that ship with the lab."""
-    files = resources.files("rollout.lab.scenarios").iterdir()
-    return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
 
 
 def load_scenario(name_or_path: str) -> Scenario:
@@ -253,7 +249,7 @@ def load_scenario(name_or_path: str) -> Scenario:
 
 
 def _shipped(name: str) -> str:
-    return (resources.files("rollout.lab.scenarios") / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+    return (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(encoding="utf-8")
 
 
 def _decoded(text: str, name: str, *, source: str) -> Scenario:

@@ -12,6 +12,8 @@ HIGHEST_PORT = 65535
 # What a kubelet reports is not trusted: an address is no option for a program, no word of a shell and no template.
 # Their os-release IDs: there a missing update_engine is trouble, elsewhere it is how things are.
 FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
+# What update_engine has for a version where it knows none: after a restart while an update was pending.
+NO_VERSION = "0.0.0"
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
 
@@ -84,13 +86,23 @@ class UpdateOperation(StrEnum):
     NOT_ASKED = "NOT_ASKED"
 
 
+class EngineTrouble(StrEnum):
+    """Why update_engine gave no status: the host has no client of it, nobody answered in time, the bus refused."""
+
+    NONE = "none"
+    MISSING = "missing"
+    SILENT = "silent"
+    DENIED = "denied"
+    OTHER = "other"
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateStatus:
     """One answer of update_engine.
 
     `progress` is 0 to 1. `new_version` is empty where the engine does not say, which includes an engine that
     was restarted while an update was pending: it then knows only that a reboot is needed. `message` says why
-    the operation is unknown; `is_missing` is whether the host has no client of it.
+    the operation is unknown, and `trouble` of which kind that is.
     """
 
     operation: UpdateOperation
@@ -99,7 +111,7 @@ class UpdateStatus:
     last_checked: int = 0
     new_size: int = 0
     message: str = ""
-    is_missing: bool = False
+    trouble: EngineTrouble = EngineTrouble.NONE
 
     @property
     def needs_reboot(self) -> bool:
@@ -129,6 +141,7 @@ class HostFacts:
     strategy by which Zincati reboots the host, empty where it does not. `users` are those who are logged in, without
     the one who asked; None where the host does not tell. `group` is the update group. `sources` are those
     that were asked whether a reboot is needed; `signs` what they say, but for update_engine, which says it in `update`.
+    `shows` are sources that were not asked, and that the host shows it has.
     """
 
     host: Host
@@ -147,6 +160,12 @@ class HostFacts:
     signs: tuple[Sign, ...] = ()
     zincati: str = ""
     users: tuple[LoggedInUser, ...] | None = None
+    shows: tuple[Source, ...] = ()
+
+    @property
+    def lacks_engine(self) -> bool:
+        """Whether update_engine was asked, and is not on the host."""
+        return self.update.trouble is EngineTrouble.MISSING
 
     @property
     def detection(self) -> Detection:
@@ -162,7 +181,7 @@ class HostFacts:
             return Sign(source, Answer.NEEDED, detail, version, target=version, current=self.running_version)
         if update.operation is not UpdateOperation.UNKNOWN:
             return Sign(source, Answer.NOT_NEEDED, current=self.running_version)
-        is_absent = update.is_missing and self.os_id not in FLATCAR_FAMILY
+        is_absent = self.lacks_engine and self.os_id not in FLATCAR_FAMILY
         detail = update.message or "update_engine gave no status"
         return Sign(source, Answer.ABSENT if is_absent else Answer.NONE, detail)
 

@@ -15,9 +15,10 @@ from rollout.model.own_node import OwnNode
 from rollout.model.pause import why_paused
 from rollout.model.plan import Exclusion, ExclusionReason
 from rollout.model.policy import ControlPlaneOrder, Policy, Selection
-from rollout.model.reboot_request import annotation_sign
+from rollout.model.unasked import detect_flag, unasked, way_to_judge
+from rollout.planning.leftovers import whose_cordon
 from rollout.planning.memory import UNJUDGED, Rules, objection
-from rollout.planning.rivals import LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
+from rollout.planning.rivals import CLEAN_UP, LOCKSMITHD, UPGRADE_CONTROLLER, ZINCATI, marks_on
 from rollout.planning.selector import parse_selector
 
 _OPERATION_SENTENCES = {
@@ -115,10 +116,9 @@ def _cordoned(candidate: Candidate) -> Objection | None:
             ExclusionReason.LEFT_CORDONED,
             f"cordoned by the unfinished rollout {run} in its phase {node.annotations.get(marks.PHASE, 'unknown')}",
         )
-    return (
-        ExclusionReason.CORDONED,
-        "cordoned by an operator (--include-cordoned reboots it too, and leaves it cordoned)",
-    )
+    rival, sentence = whose_cordon(node)
+    way = CLEAN_UP if rival else "--include-cordoned reboots it too, and leaves it cordoned"
+    return ExclusionReason.CORDONED, f"{sentence} ({way})"
 
 
 def _unknown_marks(candidate: Candidate) -> Objection | None:
@@ -161,8 +161,8 @@ def _way_to_reboot(candidate: Candidate) -> str:
     facts = candidate.facts
     if facts is None or facts.update.operation not in _RESTING:
         return ""
-    if Source.ANNOTATION not in facts.sources and annotation_sign(candidate.node).is_needed:
-        return f" (its annotation reboot-needed counts with --detect {','.join((*facts.sources, Source.ANNOTATION))})"
+    if Source.ANNOTATION in unasked(candidate.node, facts):
+        return f" (its annotation reboot-needed counts with {detect_flag(facts.sources, [Source.ANNOTATION])})"
     return " (--reboot-idle reboots it anyway)"
 
 
@@ -182,8 +182,11 @@ def reason_of(failure: ProbeFailure) -> ExclusionReason:
 
 
 def _unknown_status(candidate: Candidate) -> Objection | None:
-    silent = candidate.detection.unanswered
-    return (ExclusionReason.UNKNOWN_STATUS, "; ".join(sign.detail for sign in silent)) if silent else None
+    facts, silent = candidate.facts, candidate.detection.unanswered
+    if facts is None or not silent:
+        return None
+    way = way_to_judge(facts, unasked(candidate.node, facts))
+    return ExclusionReason.UNKNOWN_STATUS, "; ".join((*(sign.detail for sign in silent), *([way] if way else [])))
 
 
 def _no_sudo(candidate: Candidate) -> Objection | None:

@@ -25,6 +25,8 @@ from rollout.model.node_marks import is_begun, is_deferred, misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.rivals import LockHolder, Workload
 from rollout.model.soft_taint import has_soft_taint
+from rollout.model.text import excerpt
+from rollout.planning.rivals import marks_on
 
 # A pause is a person's word, and rollout heeds it.
 _KEPT = frozenset(marks.RIVAL_PAUSES)
@@ -42,6 +44,9 @@ _MANAGERS = {
 _ALONE = frozenset({System.KURED, System.FLEETLOCK})
 # The field managers of people.
 _PEOPLE = ("kubectl", "oc", "k9s", "lens", "openlens", "headlamp", "mozilla", "dashboard")
+
+
+_LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +119,39 @@ def _cordon(written: WrittenNode, system: System, names: Collection[str], locks:
         if common or system in _ALONE:
             return (
                 Cordon.THEIRS,
-                f"{writer} wrote both the cordon and {common[0]}" if common else f"{writer} cordoned it",
+                f"{_named(writer, system)} wrote both the cordon and {common[0]}"
+                if common
+                else f"{writer} cordoned it",
             )
     return Cordon.KEPT, f"nothing proves that {system} cordoned it"
+
+
+def _named(writer: str, system: System) -> str:
+    return "its client, which gives no name," if system is System.KRM else writer
+
+
+def whose_cordon(node: Node) -> tuple[str, str]:
+    """Who cordoned a node, as far as its own marks and their writers tell: half a sentence.
+
+    First the system that `rollout adopt` cleans up after; it is empty of a person, and where nothing is known.
+    """
+    rows = _node_leftovers(WrittenNode(node, node.cordoned_by, node.written_by), _Locks())
+    proof = next((row for row in rows if row.cordon is Cordon.THEIRS and not row.obstacle), None)
+    if proof:
+        return proof.system, f"cordoned by {proof.system}" + ("" if _is_lone(proof, node) else f": {proof.because}")
+    in_hand = ", ".join(rival for rival, _ in marks_on(node))
+    if _is_person(node.cordoned_by):
+        marked = f"; {in_hand} left marks on it: rollout adopt" if in_hand else ""
+        return "", f"cordoned by an operator with {node.cordoned_by}{marked}"
+    if in_hand:
+        return in_hand, f"cordoned, most likely by {in_hand}, whose marks stand on it"
+    is_named = node.cordoned_by not in ("", _MANAGERS[System.KRM])
+    return "", f"cordoned by {excerpt(node.cordoned_by, _LONGEST_NAME) if is_named else 'an operator'}"
+
+
+def _is_lone(row: NodeLeftover, node: Node) -> bool:
+    """Whether all there is to say is that its program wrote the cordon."""
+    return row.because == f"{node.cordoned_by} cordoned it"
 
 
 def _is_person(manager: str) -> bool:

@@ -19,6 +19,7 @@ FLEETLOCK = "fleetlock"
 ZINCATI = "zincati"
 RIVALS = (LOCKSMITHD, FLUO, CLUO, KURED, UPGRADE_CONTROLLER, CRO, KRM, FLEETLOCK, ZINCATI)
 
+CLEAN_UP = "if it was removed, clean up after it: rollout adopt"
 _SCALE_DOWN = "pause it (kubectl -n {namespace} scale {kind} {name} --replicas=0)"
 _WAYS_OUT = {
     FLUO: _SCALE_DOWN,
@@ -76,7 +77,7 @@ def nodes_being_upgraded(pods: Iterable[Pod]) -> Mapping[str, str]:
 def marks_on(node: Node) -> Iterator[tuple[str, str]]:
     """Which coordinators' marks say that they have this node in hand: the name of each, and a sentence."""
     for rival, sentence in _marks_on(node):
-        yield rival, f"{sentence} (if it was removed, clean up after it: rollout adopt)"
+        yield rival, f"{sentence} ({CLEAN_UP})"
 
 
 def _marks_on(node: Node) -> Iterator[tuple[str, str]]:

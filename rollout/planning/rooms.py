@@ -228,8 +228,11 @@ class Rooms:
         if not roomy:
             return f"no other schedulable node has room for its requests ({in_words(pod.requests)})"
         checks = self.neighbours.checks(pod, self.closed)
-        failed = {check.because for room in roomy for check in checks if not check.admits(room.node)}
-        return f"{' and '.join(sorted(failed))} {'leave' if len(failed) > 1 else 'leaves'} no other node"
+        # of each node the first that says no: pods of one owner keep each other away from both sides
+        numbers = range(len(checks))
+        refused = {next((number for number in numbers if not checks[number].admits(room.node)), -1) for room in roomy}
+        failed = dict.fromkeys(checks[number].because for number in sorted(refused) if number >= 0)
+        return f"{' and '.join(failed)} {'leave' if len(failed) > 1 else 'leaves'} no other node"
 
     def _too_much(self, shape: _Shape) -> Resources | None:
         if shape.closing != self._closing:

@@ -11,6 +11,7 @@ from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.node_marks import deferral, is_deferred
 from rollout.model.own_node import OwnNode
 from rollout.model.policy import Policy, Pool, Selection
+from rollout.model.unasked import unasked
 from rollout.planning.eligibility import Candidate, exclusion
 from rollout.planning.memory import Rules, resting_until
 from rollout.planning.naming import natural_key
@@ -26,7 +27,8 @@ class NodeStatus:
     `deferred` is by whom, and since when, it was left for a run from elsewhere; empty where it was not. `group` is the
     update group of the host, empty where it is not known, `users` who is logged in there, None where it is not.
     `detected_by` are the sources that say that it needs a reboot, `detail` is why, in their words. `under_way` is how
-    far a rollout has come with it: `rebooting, wave 3 of 6`.
+    far a rollout has come with it: `rebooting, wave 3 of 6`. `judged` is whether it is known that it needs a reboot,
+    or none; `shows` are sources that it could be asked by as well.
     """
 
     node: str
@@ -49,6 +51,8 @@ class NodeStatus:
     detected_by: tuple[Source, ...] = ()
     detail: str = ""
     under_way: str = ""
+    judged: bool = True
+    shows: tuple[Source, ...] = ()
 
     @property
     def is_pending(self) -> bool:
@@ -101,7 +105,8 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         running_version=facts.running_version if facts else "",
         staged_version=detection.version,
         boot_id=facts.boot_id if facts else node.boot_id,
-        reason=f"{objection.reason}: {objection.message}" if objection else "",
+        # a pause says the word by itself
+        reason=f"{objection.reason}: {objection.message.removeprefix(f'{objection.reason} ')}" if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,
@@ -111,6 +116,8 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         users=facts.users if facts else None,
         detected_by=detection.by,
         detail=detection.detail,
+        judged=facts is not None and not detection.unanswered,
+        shows=unasked(node, facts) if facts else (),
     )
 
 

@@ -1,14 +1,16 @@
 """Status and plan as text that is read at a glance."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 
-from rollout.model.detection import Source
+from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, Wave, kind_of
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
+from rollout.model.unasked import detect_flag
 from rollout.planning.status import NodeStatus
 from rollout.report.columns import Column, Row, table_text, wrapped
 from rollout.report.findings import findings
@@ -51,19 +53,37 @@ def status_text(
     only_pending: bool = False,
     wide: bool = False,
     signs: bool = False,
+    asked: Sequence[Source] = DEFAULT_SOURCES,
 ) -> str:
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
 
     With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for. With
-    `signs` a glance is enough.
+    `signs` a glance is enough. `asked` are the sources of `--detect`.
     """
     shown = [status for status in statuses if status.is_pending or not only_pending]
     table = _status_table(shown, width, wide=wide, signs=signs)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
-    unknown = sum(not status.operation for status in statuses)
+    unknown = sum(not status.judged for status in statuses)
     rest = f", {unknown} unknown" if unknown else ""
-    return f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
+    text = f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
+    return "\n".join((text, *(wrapped(line, width) for line in _led_on(statuses, asked))))
+
+
+def _led_on(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
+    """What tells more: of hosts that could not be judged, and of those that were not asked by all that they have."""
+    if any(not (status.judged or status.shows) for status in statuses):
+        yield "Why some are unknown, and what mends it: rollout doctor"
+    yield from _unasked(statuses, asked)
+
+
+def _unasked(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
+    """By which sources more could be told than by those that were `asked`; nothing where none is known."""
+    silent = [status for status in statuses if status.shows and not status.needs_reboot]
+    counts = Counter(source for status in silent for source in status.shows)
+    if shown := [source for source in Source if source in counts]:
+        nodes = ", ".join(f"{source} on {counts[source]}" for source in shown)
+        yield f"{counted(len(silent), 'node')} could tell more: {detect_flag(asked, shown)} ({nodes})"
 
 
 def _status_table(statuses: Sequence[NodeStatus], width: int | None, *, wide: bool, signs: bool) -> str:
@@ -94,7 +114,7 @@ def _logged_in(statuses: Sequence[NodeStatus]) -> str:
 
 
 def _status_row(status: NodeStatus, *, signs: bool) -> tuple[str, ...]:
-    reboot = _yes(status.needs_reboot) if status.operation else "?"
+    reboot = _yes(status.needs_reboot) if status.judged else "?"
     return (
         printable(status.node),
         _yes(status.ready),
@@ -121,7 +141,8 @@ def _worth_telling(status: NodeStatus) -> str:
         ExclusionReason.NO_UPDATE,
         *((ExclusionReason.LEFT_CORDONED, ExclusionReason.CORDONED) if status.under_way else ()),
     )
-    if status.reason and not status.reason.startswith(known):
+    is_annotated = Source.ANNOTATION in status.shows
+    if status.reason and (is_annotated or not status.reason.startswith(known)):
         return status.reason
     if status.deferred:
         return f"{ExclusionReason.DEFERRED}: {status.deferred}"

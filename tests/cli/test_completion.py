@@ -12,7 +12,7 @@ import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import scenario_names
+from rollout.lab.scenarios import scenario_names
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start_cold
@@ -74,7 +74,10 @@ def lab(start_lab: StartLab) -> Lab:
 
 @pytest.mark.parametrize(
     "line",
-    ["status --node ", "plan --exclude ", "plan --explain ", "pause ", "drain ", "apply --node worker-1 --node "],
+    [
+        *("status --node ", "plan --exclude ", "plan --explain ", "pause ", "drain ", "fleetlock release "),
+        "apply --node worker-1 --node ",
+    ],
 )
 def test_nodes(line: str, complete: Complete, lab: Lab) -> None:
     assert "worker-1" in complete(f"rollout {line}", lab)
@@ -127,6 +130,11 @@ def test_runs(complete: Complete, command: Command, lab: Lab) -> None:
         ("status -o ", {"text", "json", "wide", "yaml", "name"}),
         ("completion ", {"bash", "zsh", "fish"}),
         ("sta", {"status"}),
+        ("fleetlock ", {"serve", "status", "release", "zincati"}),
+        ("fleetlock st", {"status"}),
+        ("fleetlock --li", {"--listen"}),
+        ("fleetlock --listen :8080 --slo", {"--slots", "--slot-timeout"}),
+        ("fleetlock zincati --for", {"--format"}),
     ],
 )
 def test_fixed_words(line: str, words: set[str], complete: Complete) -> None:
@@ -136,6 +144,24 @@ def test_fixed_words(line: str, words: set[str], complete: Complete) -> None:
 def test_zsh_is_told_in_its_own_words(home: Path, lab: Lab) -> None:
     ended = asked(home, "rollout status --node worker-2", lab, "zsh", **PATIENT)
     assert (ended.stderr, ended.stdout.strip()) == ("", """_arguments '*: :(("worker-2"))'""")
+
+
+def test_other_shells_are_told_a_groups_commands_too(home: Path) -> None:
+    zsh = asked(home, "rollout fleetlock ", None, "zsh", **PATIENT).stdout
+    fish = end_of(
+        start_cold(
+            home,
+            {
+                "_ROLLOUT_COMPLETE": "complete_fish",
+                "_TYPER_COMPLETE_ARGS": "rollout fleetlock ",
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            },
+            (),
+        )
+    ).stdout
+    for name in ("serve", "status", "release", "zincati"):
+        assert f'"{name}"' in zsh
+        assert name in {line.split("\t")[0] for line in fish.splitlines()}
 
 
 @pytest.mark.parametrize("line", ["status --node ", "release ", "apply --force-unlock "])

@@ -19,3 +19,6 @@ def test_estimates_and_time_outs_are_as_much_shorter_as_the_lab_is_faster(comman
     # ten minutes it would wait for the pod that never ends, at an operator's time-outs
     assert time.monotonic() - began < 100
     assert not list(home.rglob("*.jsonl"))
+    # and its last lines lead on, to the same scenario
+    assert "rollout lab up --scenario drain-hangs\n" in ended.stdout
+    assert ended.stdout.splitlines()[-1].endswith("rollout doctor")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rollout.errors import ExitCode
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.cli.conftest import Command
@@ -16,6 +17,84 @@ from tests.cli.conftest import Command
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with Lab.start(load_scenario("mixed"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
         yield lab
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(load_scenario("sources"), directory=tmp_path_factory.mktemp("lab"), speed=30) as lab:
+        yield lab
+
+
+WITHOUT_ENGINE = {
+    **dict.fromkeys(("cp-2", "worker-6", "worker-7"), "rpm-ostree"),
+    **dict.fromkeys(("worker-4", "worker-5"), "reboot-required"),
+}
+"""Hosts that have no update_engine, and what they have in its place."""
+
+
+def test_a_host_without_update_engine_is_not_known_to_need_no_reboot(command: Command, sources: Lab) -> None:
+    rows = {row["node"]: row for row in json.loads(command("status", "-o", "json", lab=sources).stdout)}
+    unknown = {name: row["shows"] for name, row in rows.items() if not row["judged"]}
+    assert unknown == {name: [source] for name, source in WITHOUT_ENGINE.items()}
+    text = command("status", "-o", "wide", lab=sources).stdout
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith(("cp-", "worker-"))}
+    for name, source in WITHOUT_ENGINE.items():
+        assert " ? " in lines[name]
+        assert f"it has {source}: --detect update-engine,{source}" in lines[name]
+    assert "1 node of 12 waits for a reboot, 5 unknown." in text
+    pending = command("status", "--pending", "-o", "name", lab=sources)
+    assert (pending.stdout, "of 5 nodes it is not known" in pending.stderr) == ("node/cp-1\n", True)
+    # its flag, as it is printed, has them all judged
+    flag = text.rpartition("could tell more: ")[2].partition(" (")[0].split()
+    told = json.loads(command("status", *flag, "-o", "json", lab=sources).stdout)
+    assert all(row["judged"] and not row["shows"] for row in told)
+    assert {row["node"] for row in told if row["needs_reboot"]} >= {*WITHOUT_ENGINE} - {"worker-5"}
+
+
+def test_a_plan_and_doctor_lead_to_what_such_a_host_has(command: Command, sources: Lab) -> None:
+    planned = command("plan", "-o", "json", "--detailed-exitcode", "--node", "worker-4", "--node", "cp-2", lab=sources)
+    left = {item["node"]: item for item in json.loads(planned.stdout)["excluded"]}
+    checks = json.loads(command("doctor", "-o", "json", lab=sources).stdout)["checks"]
+    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "update-status" and check["fix"]}
+    assert planned.code == ExitCode.PARTIAL
+    assert fixes.keys() == WITHOUT_ENGINE.keys()
+    for name, source in WITHOUT_ENGINE.items():
+        assert f"--detect update-engine,{source}" in fixes[name]
+        assert name not in left or (left[name]["reason"], source in left[name]["message"]) == ("unknown-status", True)
+
+
+CORDONED_BY = {
+    "worker-1": "cordoned by fluo: agent-made-unschedulable is true (if it was removed, clean up after it",
+    "worker-2": "cordoned by an operator with kubectl-cordon; cluo left marks on it: rollout adopt",
+    "worker-3": "cordoned, most likely by kured, whose marks stand on it (if it was removed",
+    "worker-5": "cordoned by krm: its client, which gives no name, wrote both the cordon and rebootmanager/status (if",
+    "worker-6": "cordoned, most likely by cro, whose marks stand on it (if it was removed",
+    "worker-7": "cordoned by fleetlock (if it was removed",
+    "worker-9": "cordoned by an operator (--include-cordoned",
+}
+
+
+def test_a_cordon_says_whose_it_is_and_leads_to_adopt(command: Command, tmp_path: Path) -> None:
+    """status, plan and doctor, as far as marks and field managers tell; a person's is none to be adopted."""
+    with Lab.start(load_scenario("leftovers"), directory=tmp_path / "lab", speed=30) as lab:
+        rows = {row["node"]: row["reason"] for row in json.loads(command("status", "-o", "json", lab=lab).stdout)}
+        planned = json.loads(command("plan", "-o", "json", lab=lab).stdout)["excluded"]
+        checks = json.loads(command("doctor", "-o", "json", lab=lab).stdout)["checks"]
+        shown = json.loads(command("adopt", "--dry-run", "-o", "json", lab=lab).stdout)["nodes"]
+    messages = {item["node"]: item["message"] for item in planned if item["reason"] == "cordoned"}
+    assert messages.keys() == CORDONED_BY.keys()
+    for name, message in CORDONED_BY.items():
+        assert rows[name].startswith(f"cordoned: {message}")
+        assert messages[name].startswith(message)
+    fixes = {check["subject"]: check["fix"] for check in checks if check["check"] == "node"}
+    assert {name for name, fix in fixes.items() if "rollout adopt" in fix} == {*CORDONED_BY} - {"worker-2", "worker-9"}
+    assert all(f"kubectl uncordon {name};" in fixes[name] for name in ("worker-2", "worker-9"))
+    # the same rule as adopt's: what it proves is said as such
+    proven = {row["node"] for row in shown if row["cordon"] == "theirs" and row["system"] not in {"kured", "rollout"}}
+    assert proven == {
+        name for name, message in CORDONED_BY.items() if message.startswith("cordoned by") and name in proven
+    }
+    assert not any("unknown wrote" in row["because"] for row in shown)
 
 
 def test_yaml_and_json_say_the_same_and_names_are_kubectls(command: Command, mixed: Lab) -> None:
@@ -43,7 +122,9 @@ def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> N
     assert said.stdout == ""
     assert "of 12 nodes it is not known whether a reboot is pending" in said.stderr
     text = command("status", "--pending", *away, lab=mixed).stdout
-    assert "0 nodes of 12 wait for a reboot, 12 unknown." in text
+    assert (
+        "0 nodes of 12 wait for a reboot, 12 unknown.\nWhy some are unknown, and what mends it: rollout doctor" in text
+    )
 
 
 def test_plans_have_the_same_formats(command: Command, mixed: Lab, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ PLACES: Mapping[str, str] = {
     "rights": "security.md",
     "rights of adopt": "security.md",
     "scenarios": "lab.md",
+    "commands": "getting-started.md",
     "metrics": "operating.md",
     "fleetlock answers": "fleetlock.md",
     **{f"{command} fields": "json.md" for command in schemas.TOLD},

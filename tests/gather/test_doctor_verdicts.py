@@ -29,4 +29,4 @@ def test_a_living_holder_goes_before_what_is_unfinished(state: LockState, verdic
 def test_a_lock_that_is_not_shown_is_no_failure() -> None:
     check = unseen_lock_check("kube-system/node-rollout", "forbidden", "")
     assert (check.verdict, check.message) == (Verdict.WARN, "the lock cannot be seen: forbidden")
-    assert check.fix == "Try: kubectl get lease node-rollout"
+    assert check.fix == "Try: kubectl -n kube-system get lease node-rollout"

@@ -6,7 +6,7 @@ import pytest
 
 from rollout.model import marks
 from rollout.model.detection import Answer, Detection, Sign, Source, read_targets, targets_text
-from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.host import EngineTrouble, Host, HostFacts, UpdateOperation, UpdateStatus
 from rollout.model.reboot_request import annotation_sign
 from tests.planning.builders import node
 
@@ -61,8 +61,8 @@ def facts(update: UpdateStatus, os_id: str = "flatcar", **changes: object) -> Ho
         (UpdateStatus(UpdateOperation.DOWNLOADING), "flatcar", Answer.NOT_NEEDED),
         (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "flatcar", Answer.NONE),
         # on Flatcar it has to be there
-        (UpdateStatus(UpdateOperation.UNKNOWN, message="gone", is_missing=True), "flatcar", Answer.NONE),
-        (UpdateStatus(UpdateOperation.UNKNOWN, message="gone", is_missing=True), "ubuntu", Answer.ABSENT),
+        (UpdateStatus(UpdateOperation.UNKNOWN, message="gone", trouble=EngineTrouble.MISSING), "flatcar", Answer.NONE),
+        (UpdateStatus(UpdateOperation.UNKNOWN, message="gone", trouble=EngineTrouble.MISSING), "ubuntu", Answer.ABSENT),
         (UpdateStatus(UpdateOperation.UNKNOWN, message="denied"), "ubuntu", Answer.NONE),
     ],
 )

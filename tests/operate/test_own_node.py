@@ -1,6 +1,5 @@
 """An operating process leaves the node under it to the next pass: a later pod's, or that of the pod that follows it."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,7 +76,6 @@ def test_a_standing_process_has_its_own_pod_moved_once(started: Start, tmp_path:
     create_pod(lab, "worker-2")
     process = start(tmp_path, environment(lab, "worker-2"), ("operate", "--every", "1s", *RULES))
     wait_until(lambda: is_evicted(lab), 90)
-    time.sleep(2)  # it is told once the API server has answered
     process.terminate()
     ended = end_of(process)
     assert f"{POD} is evicted" in ended.stderr

@@ -8,7 +8,7 @@ import pytest
 from rollout.model.fleetlock import zincati_id
 from rollout.model.leftovers import Cordon, HeldLease, NodeLeftover, Standing, System, WrittenNode
 from rollout.model.rivals import Coordinator, LockHolder, Workload
-from rollout.planning.leftovers import adoption
+from rollout.planning.leftovers import adoption, whose_cordon
 from tests.planning.builders import node
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
@@ -232,3 +232,26 @@ def test_only_workloads_of_systems_that_left_something_keep_it_from_being_cleane
     standing = Standing((), (operator, stopped, kured(running=True)))
     made = WrittenNode(node("w-1", annotations={FLUO + "reboot-ok": "true"}))
     assert adoption(replace(standing, nodes=(made,)), {"w-1"}, whole=True).running == (operator,)
+
+
+@pytest.mark.parametrize(
+    ("writer", "annotations", "system", "sentence"),
+    [
+        ("kubectl-cordon", {}, "", "cordoned by an operator with kubectl-cordon"),
+        ("", {}, "", "cordoned by an operator"),
+        ("unknown", {}, "", "cordoned by an operator"),
+        ("cluster-autoscaler", {}, "", "cordoned by cluster-autoscaler"),
+        ("kured", {}, "kured", "cordoned by kured"),
+        # kured leaves this one after each reboot: of a cordon it says nothing
+        ("", {"weave.works/kured-most-recent-reboot-needed": "x"}, "", "cordoned by an operator"),
+        ("", {"weave.works/kured-reboot-in-progress": "x"}, "kured", "cordoned, most likely by kured, whose marks"),
+        ("\x1b[2Jx", {}, "", "cordoned by x"),
+    ],
+)
+def test_whose_a_cordon_is_as_far_as_a_node_tells(
+    writer: str, annotations: dict[str, str], system: str, sentence: str
+) -> None:
+    cordoned = node("w-1", unschedulable=True, cordoned_by=writer, annotations=annotations)
+    owner, told = whose_cordon(cordoned)
+    assert owner == system
+    assert told.startswith(sentence)

@@ -34,7 +34,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], type[SshError], str], ...] = (
     (
         _HOST_KEY,
         HostKeyError,
-        "The connection may be intercepted. If the key is right, record it with ssh-keyscan instead of the old one.",
+        "The connection may be intercepted. Where its console confirms it: rollout known-hosts --fingerprints CONSOLES",
     ),
     (_AUTH, SshAuthError, "Check the inventory's ansible_user and key, or --ssh-user and --ssh-key."),
     (_TIMEOUT, SshTimeoutError, "Is its address right, and does a firewall let the port pass?"),

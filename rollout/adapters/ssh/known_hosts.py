@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import SSHCertificate
 
+from rollout.adapters.planted import refuse_planted
 from rollout.adapters.ssh.host_certificates import ALGORITHMS, authority_of, refusal
 from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
@@ -141,6 +142,7 @@ def _paths(files: HostKeyFiles) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
 def _append(path: Path, host: Host, key: HostKey) -> None:
     line = f"{name_on_file(host)} {key.type} {base64.b64encode(key.blob).decode()}\n"
     try:
+        refuse_planted(path)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.open("a+b") as file:
             file.write((b"" if _ends_line(path) else b"\n") + line.encode())
@@ -185,8 +187,9 @@ def _unknown(host: Host, shown: HostKey, file: Path | None, hopes: tuple[str, tu
     scan = f"ssh-keyscan -p {host.port} {host.address} >> {file or _SOME_FILE}"
     return HostKeyError(
         f"its host key is unknown: {shown.type} {shown.fingerprint}{why}{other}",
-        hint=f"If that is its fingerprint: {scan}"
-        + (" (or --host-key-checking accept-new)" if file else f", and --known-hosts {_SOME_FILE}"),
+        hint=f"Compare and record the keys of all hosts: rollout known-hosts --out {file or _SOME_FILE}; if that is its"
+        f" fingerprint, this one alone: {scan}"
+        + (" (or --host-key-checking accept-new)" if file else f"; then --known-hosts {_SOME_FILE}"),
     )
 
 
@@ -196,8 +199,9 @@ def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path | 
     return HostKeyError(
         f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is"
         f" {_described(same_type or known)}",
-        hint="The connection may be intercepted."
-        + (f" If the host was reinstalled: {remedy}" if file else " If the host was reinstalled, remove that line."),
+        hint="The connection may be intercepted. If the host was reinstalled, its console confirms the new key:"
+        f" rollout known-hosts --out {file or _SOME_FILE} --fingerprints CONSOLES"
+        + (f"; or by hand: {remedy}" if file else "; or remove that line."),
     )
 
 

@@ -122,7 +122,7 @@ def _text(file: Path, *, must_exist: bool) -> str:
             return ""
         raise InputError(
             f"known hosts file {file}: no such file",
-            hint="Name another with --known-hosts, or collect keys with ssh-keyscan.",
+            hint=f"Name another with --known-hosts, or make it: rollout known-hosts --out {file}",
         ) from error
     except OSError as error:
         raise InputError(f"known hosts file {file}: {error.strerror}") from error

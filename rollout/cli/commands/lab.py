@@ -10,6 +10,7 @@ from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption
 from rollout.cli.options.values import server_url
 
 if TYPE_CHECKING:
+    from rollout.lab.credentials import InventoryHost
     from rollout.lab.scenario import Scenario
 
 lab_app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -18,13 +19,13 @@ _NEXT = """
 The lab serves until Ctrl-C. In another terminal:
 
     . {env}
-    rollout status
-    rollout plan --max-unavailable 3
-    rollout apply --max-unavailable 3
-    kubectl get nodes
+{steps}
 
-Hosts answer SSH, too: ssh -i {key} -o UserKnownHostsFile={known_hosts} -p PORT core@ADDRESS
-(addresses and ports are in {inventory}).
+Hosts answer SSH, too; of {host}:
+
+    ssh -F none -i {key} -o {known_hosts} -p {port} core@{address}
+
+Addresses and ports of all are in {inventory}
 """
 
 
@@ -58,6 +59,7 @@ def up(
     API server and hosts listen on this machine's loopback addresses only. kubectl and ssh work on them.
     """
     from rollout.adapters.scratch import scratch_for
+    from rollout.cli.invocation import own_path
     from rollout.cli.scoreboard import scoreboard_text
     from rollout.cli.terminal import say, show
 
@@ -67,17 +69,27 @@ def up(
 
         require_libraries()
         from rollout.lab.foreground import serve
+        from rollout.lab.steps import steps_of
     loaded = _scenario(scenario, nodes, server_url("--fleetlock", fleetlock) if fleetlock else "")
 
-    def ready(environment: dict[str, str]) -> None:
+    def ready(environment: dict[str, str], host: "InventoryHost") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+        if program := own_path():
+            exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
         files = directory.resolve()
         (files / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
         show("\n".join(exports))
-        known_hosts, inventory = files / "known_hosts", files / "inventory.yaml"
-        for line in _NEXT.format(
-            env=shlex.quote(str(files / "env")), key=files / "id_ed25519", known_hosts=known_hosts, inventory=inventory
-        ).splitlines():
+        text = _NEXT.format(
+            env=shlex.quote(str(files / "env")),
+            steps="\n".join(f"    {step}" for step in steps_of(loaded)),
+            host=host.name,
+            key=shlex.quote(str(files / "id_ed25519")),
+            known_hosts=shlex.quote(f"UserKnownHostsFile={_unsplit(files / 'known_hosts')}"),
+            port=host.port,
+            address=host.address,
+            inventory=files / "inventory.yaml",
+        )
+        for line in text.splitlines():
             say(line)
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
@@ -91,12 +103,18 @@ def up(
 def scenarios() -> None:
     """List the scenarios that come with the lab."""
     from rollout.cli.terminal import show
-    from rollout.lab.scenario import load_scenario, scenario_names
+    from rollout.lab.scenario import load_scenario
+    from rollout.lab.scenarios import scenario_names
 
     names = scenario_names()
     width = max(len(name) for name in names)
     for name in names:
         show(f"{name.ljust(width)}  {load_scenario(name).description}")
+
+
+def _unsplit(path: Path) -> str:
+    """As ssh's options take a path: one with a space in it would be two."""
+    return f'"{path}"' if " " in str(path) else str(path)
 
 
 def _scenario(name: str, nodes: int | None, fleetlock: str) -> "Scenario":

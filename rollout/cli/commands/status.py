@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rollout.cli.stages.gather import Connections, Targets
     from rollout.model.cluster import Node
+    from rollout.model.detection import Source
     from rollout.model.memory import Memory
     from rollout.model.policy import Pool
     from rollout.planning.status import NodeStatus
@@ -72,7 +73,7 @@ def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
     memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
     sentence, rollout = _rollout_beside(connections, nodes, lease.lease_namespace)
     statuses = _statuses(nodes, targets, selection, own_rules, (memory, now), rollout)
-    _show_nodes(statuses, general, (memory, now), only_pending=pending)
+    _show_nodes(statuses, general, (memory, now), only_pending=pending, asked=probe.sources)
     if sentence:
         say(f"{sentence}. See: rollout status --run")
 
@@ -102,6 +103,7 @@ def _show_nodes(
     remembered: "tuple[Memory, datetime | None]",
     *,
     only_pending: bool,
+    asked: "Sequence[Source]",
 ) -> None:
     from rollout.cli.terminal import is_terminal, say, show, show_bytes, show_names
     from rollout.model.json_text import json_document
@@ -114,7 +116,12 @@ def _show_nodes(
         memory, now = remembered
         lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
         text = status_text(
-            statuses, width=general.width, only_pending=only_pending, wide=general.is_wide, signs=is_terminal()
+            statuses,
+            width=general.width,
+            only_pending=only_pending,
+            wide=general.is_wide,
+            signs=is_terminal(),
+            asked=asked,
         )
         show("\n".join((text, *lines)))
         return
@@ -123,7 +130,7 @@ def _show_nodes(
         show_names(row.node for row in rows)
     else:
         show_bytes(general.document(json_document(rows)))
-    unknown = sum(not row.operation for row in statuses if row not in rows)
+    unknown = sum(not row.judged for row in statuses if row not in rows)
     if unknown:
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
 
@@ -142,10 +149,11 @@ def _show_run(connections: "Connections", namespace: str, general: ListingOption
         return
     if not general.is_document:
         show(wrapped(run_text(unfinished, lock), general.width))
-    alive = unfinished is not None and bool(lock.holder) and is_holder_alive(connections, namespace)
+    watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
+    alive = watched and is_holder_alive(connections, namespace)
     if general.is_document:
         show_bytes(general.document(json_document(run_document(unfinished, alive=alive))))
-    elif unfinished is not None and lock.holder:
+    elif watched:
         now = unfinished if alive else find_unfinished(connections, namespace)
         if text := confirmed_text(now, lock, alive=alive):
             show(wrapped(text, general.width))
@@ -177,5 +185,5 @@ def _rollout_beside(
     with suppress(ApiError):
         unfinished = assess(read_record(connections.api, namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(connections, namespace).seems_alive)
+            word = word_of(unfinished, alive=glance_at_lock(connections, namespace).alive)
     return (heading(unfinished, word), under_way(unfinished)) if unfinished is not None else ("", {})

@@ -39,10 +39,10 @@ class Meter:
         return (self.metrics,) if self.metrics else ()
 
     def observe_hosts(self, observations: Mapping[str, HostObservation], *, among_others: bool = False) -> None:
-        """What the hosts have said, by Node; one that did not answer is not known to need a reboot, nor not to."""
+        """What the hosts have said, by Node; one that could not be judged does not count as either."""
         if self.metrics:
-            facts = {name: seen for name, seen in observations.items() if isinstance(seen, HostFacts)}
-            waiting = {name: seen.detection.needs_reboot for name, seen in facts.items()}
+            facts = {name: seen.detection for name, seen in observations.items() if isinstance(seen, HostFacts)}
+            waiting = {name: seen.needs_reboot for name, seen in facts.items() if not seen.unanswered}
             self.metrics.observe_nodes(waiting, among_others=among_others)
 
     def skip_pass(self) -> None:
@@ -100,8 +100,8 @@ class MeasuredPass:
 
 
 @contextmanager
-def metered(options: MetricsOptions, server: str, listen: str = "") -> Iterator[Meter]:
-    """Metrics on their way for as long as this context lasts; of the cluster at this address.
+def metered(options: MetricsOptions, cluster_name: str, server: str, listen: str = "") -> Iterator[Meter]:
+    """Metrics on their way for as long as this context lasts; of the cluster of this name, else of this address.
 
     With `listen` they are served there as well; `InputError` where that cannot be.
     """
@@ -110,7 +110,7 @@ def metered(options: MetricsOptions, server: str, listen: str = "") -> Iterator[
         return
     from rollout.report.metrics.exposition import Metrics
 
-    metrics = Metrics(options.metrics_cluster or name_of(server))
+    metrics = Metrics(cluster_name or options.metrics_cluster or name_of(server))
     with ExitStack() as deliveries:
         _deliver(metrics, options, deliveries)
         if listen:

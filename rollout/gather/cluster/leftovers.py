@@ -3,11 +3,12 @@
 import msgspec
 
 from rollout.errors import ApiError, ApiNotFoundError
-from rollout.gather.cluster import decode, wire
+from rollout.gather.cluster import wire
 from rollout.gather.cluster.listing import read_list
 from rollout.gather.cluster.rivals import read_workloads
-from rollout.gather.cluster.snapshot import NODES, node_path
+from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
+from rollout.model.cluster import Node
 from rollout.model.leftovers import HeldLease, Standing, WrittenNode
 from rollout.ports import ClusterApi
 
@@ -15,10 +16,6 @@ LEASES = "/apis/coordination.k8s.io/v1/leases"
 # Every node has a Lease of its own there.
 _WITHOUT_NODES = {"fieldSelector": "metadata.namespace!=kube-node-lease"}
 _FORBIDDEN = 403
-
-
-class _Node(wire.WireNode, frozen=True, gc=False):
-    metadata: wire.ManagedMeta
 
 
 class _LeaseSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -34,7 +31,7 @@ class _Lease(msgspec.Struct, frozen=True, gc=False):
 
 def read_standing(api: ClusterApi) -> Standing:
     """All of it; what this user may not read is said. `ApiError` for any other failure."""
-    nodes = read_list(api, NODES, _Node, _written).items
+    nodes = tuple(_written(node) for node in read_nodes(api))
     workloads, unseen = read_workloads(api)
     try:
         leases = tuple(lease for lease in read_list(api, LEASES, _Lease, _held, _WITHOUT_NODES).items if lease)
@@ -49,14 +46,11 @@ def read_standing(api: ClusterApi) -> Standing:
 
 def read_written_node(api: ClusterApi, name: str) -> WrittenNode:
     """One Node; `ApiNotFoundError` where there is none."""
-    path = node_path(name)
-    return decode.one(api.get(path), _Node, _written, path)
+    return _written(read_node(api, name))
 
 
-def _written(read: _Node) -> WrittenNode:
-    meta = read.metadata
-    managers = {entry.manager for entry in meta.managed_fields or () if "f:unschedulable" in entry.fields.spec}
-    return WrittenNode(decode.node(read), managers.pop() if len(managers) == 1 else "", meta.written_by)
+def _written(node: Node) -> WrittenNode:
+    return WrittenNode(node, node.cordoned_by, node.written_by)
 
 
 def _held(read: _Lease) -> HeldLease | None:

@@ -5,6 +5,7 @@ Fields that are not named here are skipped by the decoder without becoming objec
 the published schema allows.
 """
 
+from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -60,6 +61,23 @@ class Managed(msgspec.Struct, frozen=True, gc=False):
     fields: _Fields = msgspec.field(name="fieldsV1", default=_Fields())
 
 
+def writers(entries: Iterable[Managed]) -> dict[str, str]:
+    """The field managers of annotations and labels, by their names."""
+    return {
+        name.removeprefix("f:"): entry.manager
+        for entry in entries
+        for names in (entry.fields.metadata.annotations, entry.fields.metadata.labels)
+        for name in names
+        if name.startswith("f:")
+    }
+
+
+class NodeMeta(Meta, frozen=True, gc=False, rename="camel"):
+    """A Node's, with its field managers as they came: they are read of few."""
+
+    managed_fields: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class ManagedMeta(Meta, frozen=True, gc=False, rename="camel"):
     """Metadata with the field managers, which take most of its room."""
 
@@ -68,13 +86,7 @@ class ManagedMeta(Meta, frozen=True, gc=False, rename="camel"):
     @property
     def written_by(self) -> dict[str, str]:
         """The field managers of annotations and labels, by their names."""
-        return {
-            name.removeprefix("f:"): entry.manager
-            for entry in self.managed_fields or ()
-            for names in (entry.fields.metadata.annotations, entry.fields.metadata.labels)
-            for name in names
-            if name.startswith("f:")
-        }
+        return writers(self.managed_fields or ())
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -117,7 +129,7 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WireNode(msgspec.Struct, frozen=True, gc=False):
-    metadata: Meta
+    metadata: NodeMeta
     spec: NodeSpec | None = None
     status: NodeStatus | None = None
 

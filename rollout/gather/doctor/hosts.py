@@ -8,13 +8,26 @@ from rollout.gather.doctor.doctor import Examination
 from rollout.gather.hosts.sudo import sudo_fix
 from rollout.model import marks
 from rollout.model.detection import DEFAULT_SOURCES, Answer, Source
-from rollout.model.host import FLATCAR_FAMILY, HostFacts, HostObservation, ProbeFailure, ProbeFailureKind
+from rollout.model.host import (
+    FLATCAR_FAMILY,
+    EngineTrouble,
+    HostFacts,
+    HostObservation,
+    ProbeFailure,
+    ProbeFailureKind,
+)
+from rollout.model.unasked import way_to_judge
 
 SKEW_SECONDS = 30.0
 _ANSWERS = frozenset({Answer.NEEDED, Answer.NOT_NEEDED})
+_ENGINE_FIXES = {
+    EngineTrouble.DENIED: "Its bus admits root and core only: connect as core, or allow it in /etc/sudoers.d/rollout: "
+    "{user} ALL=(root) NOPASSWD: /usr/bin/update_engine_client -status",
+    EngineTrouble.SILENT: "On the host: systemctl status dbus update-engine; sudo systemctl restart update-engine",
+}
+_ENGINE_FIX = "Try on the host: update_engine_client -status"
 _FIXES = {
-    Source.UPDATE_ENGINE: "Its bus admits root and core only: connect as core, or allow sudo -n update_engine_client.",
-    Source.ANNOTATION: f"Set it to true, or remove it: kubectl annotate node NAME {marks.REBOOT_NEEDED}-",
+    Source.ANNOTATION: f"Set it to true, or remove it: kubectl annotate node {{node}} {marks.REBOOT_NEEDED}-",
     Source.REBOOT_REQUIRED: "Try on the host: ls -l /run/reboot-required",
     Source.RPM_OSTREE: "Try on the host: rpm-ostree status --json. Where it is none of that kind, drop the source.",
     Source.COMMAND: "Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.",
@@ -68,7 +81,7 @@ def _answered(node: str, facts: HostFacts, *, keys_checked: bool, own_command: b
             CheckName.HOST_KEY,
             node,
             "the host's key was not checked: any key is accepted",
-            "Record the keys once with --host-key-checking accept-new, then drop `off`.",
+            "Compare and record the keys: rollout known-hosts --out FILE; then --known-hosts FILE in place of `off`.",
         )
     yield passed(CheckName.USER, node, f"{host.user} can log in")
     yield passed(CheckName.IDENTITY, node, f"it is the Node's machine: machine id {facts.machine_id}")
@@ -105,8 +118,24 @@ def _operating_system(node: str, facts: HostFacts) -> Check:
         CheckName.OPERATING_SYSTEM,
         node,
         f"the host runs {facts.os_id or 'an unknown system'}, neither Flatcar nor CoreOS",
-        "Name what says that it needs a reboot (--detect), or leave it out with --exclude.",
+        _other_source(facts),
     )
+
+
+def _other_source(facts: HostFacts) -> str:
+    """What to ask a host in update_engine's place."""
+    way = way_to_judge(facts, facts.shows)
+    say = f"{way[:1].upper()}{way[1:]}." if way else "Name what says that it needs a reboot: --detect."
+    return f"{say} Or leave it out with --exclude."
+
+
+def _source_fix(source: Source, node: str, facts: HostFacts) -> str:
+    """What mends a source that gave no answer."""
+    if source is not Source.UPDATE_ENGINE:
+        return _FIXES[source].format(node=node)
+    if facts.lacks_engine:
+        return _other_source(facts)
+    return _ENGINE_FIXES.get(facts.update.trouble, _ENGINE_FIX).format(user=facts.host.user)
 
 
 def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Check]:
@@ -122,7 +151,7 @@ def _sources(node: str, facts: HostFacts, *, own_command: bool) -> Iterator[Chec
         elif sign.answer in _ANSWERS or (sign.answer is Answer.ABSENT and is_judged):
             yield passed(name, node, message)
         else:
-            yield failed(name, node, sign.detail, _FIXES[sign.source])
+            yield failed(name, node, sign.detail, _source_fix(sign.source, node, facts))
 
 
 def _examined(node: str, facts: HostFacts, examined: Examination | None) -> Iterator[Check]:
@@ -130,10 +159,15 @@ def _examined(node: str, facts: HostFacts, examined: Examination | None) -> Iter
     if examined is None or not examined.health.update_engine.known:
         problem = examined.health.problem if examined else "it was not asked"
         message = f"systemd reported nothing about its units: {problem or 'no reason given'}"
-        yield warned(CheckName.UPDATE_ENGINE, node, message, f"Try: ssh {host.address} systemctl status update-engine")
+        yield warned(
+            CheckName.UPDATE_ENGINE,
+            node,
+            message,
+            f"Try: ssh -p {host.port} {host.user}@{host.address} systemctl status update-engine",
+        )
     else:
         if _may_have_engine(facts):
-            yield _update_engine(node, examined.health.update_engine)
+            yield _update_engine(node, facts, examined.health.update_engine)
         yield _locksmithd(node, examined.health.locksmithd)
     if examined is not None and examined.off_by is not None:
         yield _clock(node, examined.off_by, examined.margin)
@@ -145,10 +179,10 @@ def _may_have_engine(facts: HostFacts) -> bool:
     return any(sign.source is Source.UPDATE_ENGINE and sign.answer is not Answer.ABSENT for sign in signs)
 
 
-def _update_engine(node: str, unit: UnitState) -> Check:
+def _update_engine(node: str, facts: HostFacts, unit: UnitState) -> Check:
     name = CheckName.UPDATE_ENGINE
     if unit.missing:
-        return failed(name, node, "the host has no update-engine", "Is this a Flatcar or CoreOS host? --exclude it.")
+        return failed(name, node, "the host has no unit update-engine", _other_source(facts))
     if unit.masked:
         # a mask in /run is none to `unmask`, and one in /etc none to `unmask --runtime`
         runtime = "" if unit.stays_masked else " --runtime"

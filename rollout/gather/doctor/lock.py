@@ -36,5 +36,6 @@ def lock_check(subject: str, state: LockState) -> Check:
 
 def unseen_lock_check(subject: str, message: str, hint: str) -> Check:
     """The verdict on a lock that the API server does not show."""
-    fix = hint or "Try: kubectl get lease node-rollout"
+    namespace, _, name = subject.partition("/")
+    fix = hint or f"Try: kubectl -n {namespace} get lease {name}"
     return warned(CheckName.LOCK, subject, f"the lock cannot be seen: {message}", fix)

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.answer import assignments, complaint
 from rollout.gather.hosts.probe_command import EXIT_MARKER
-from rollout.model.host import UpdateOperation, UpdateStatus
+from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt
 
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
-_NO_VERSION = "0.0.0"
 _NULL = "(null)"
 _INTEGER = re.compile(r"\d{1,18}")
 _BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
@@ -24,6 +23,8 @@ _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
 _OPERATIONS = frozenset(UpdateOperation) - {UpdateOperation.UNKNOWN, UpdateOperation.NOT_ASKED}
 _CUT_OFF = 124
 _NOT_FOUND = 127
+# What the bus says of a name that no program has, nor any file says how to start one.
+_NO_SUCH_SERVICE = "The name com.coreos.update1 was not provided by any .service files"
 
 
 def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> UpdateStatus:
@@ -32,8 +33,8 @@ def parse_update_status(stdout: Mapping[str, str], stderr: Mapping[str, str]) ->
         status = _from_client(stdout.get(source, "")) or _from_bus(stdout.get(source, ""))
         if status is not None:
             return status
-    is_missing = _exit_code(stdout.get("client", "")) == _NOT_FOUND
-    return UpdateStatus(UpdateOperation.UNKNOWN, message=_why_unknown(stdout, stderr), is_missing=is_missing)
+    trouble, message = _why_unknown(stdout, stderr)
+    return UpdateStatus(UpdateOperation.UNKNOWN, message=message, trouble=trouble)
 
 
 def version(text: str) -> str:
@@ -66,7 +67,7 @@ def _status(operation: str, new_version: str, *, progress: str, last_checked: st
     parsed = _operation(operation)
     return UpdateStatus(
         operation=parsed,
-        new_version="" if new_version == _NO_VERSION else version(new_version),
+        new_version="" if new_version == NO_VERSION else version(new_version),
         progress=_fraction(progress),
         last_checked=_integer(last_checked),
         new_size=_integer(new_size),
@@ -93,23 +94,27 @@ def _fraction(text: str) -> float:
     return min(1.0, max(0.0, value)) if math.isfinite(value) else 0.0
 
 
-def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> str:
+def _why_unknown(stdout: Mapping[str, str], stderr: Mapping[str, str]) -> tuple[EngineTrouble, str]:
     sources = [source for source in _SOURCES if source in stdout]
     codes = {source: _exit_code(stdout[source]) for source in sources}
     if _CUT_OFF in codes.values():
-        return "update_engine did not answer in time: the system bus or the engine is down"
+        return EngineTrouble.SILENT, "update_engine did not answer in time: the system bus or the engine is down"
     if codes.get("client") == _NOT_FOUND:
-        return _with_cause(
-            "update_engine_client is not on this host, and D-Bus gave no answer",
-            complaint(stderr.get("bus", "")),
-        )
+        return EngineTrouble.MISSING, _missing(complaint(stderr.get("bus", "")))
     if any(_NULL in stdout[source] for source in sources):
-        return _with_cause(
+        return EngineTrouble.DENIED, _with_cause(
             "update_engine refused to answer: its bus policy allows only root and user core",
             complaint(stderr.get("sudo-bus", "")),
         )
     causes = (complaint(stderr.get(source, "")) for source in sources)
-    return _with_cause("update_engine did not answer", next(filter(None, causes), ""))
+    return EngineTrouble.OTHER, _with_cause("update_engine did not answer", next(filter(None, causes), ""))
+
+
+def _missing(said: str) -> str:
+    """Where the bus does not know it either, there is nothing more to say."""
+    if said.endswith(_NO_SUCH_SERVICE):
+        return "update_engine is not on this host"
+    return _with_cause("update_engine_client is not on this host, and D-Bus gave no answer", said)
 
 
 def _exit_code(section: str) -> int:

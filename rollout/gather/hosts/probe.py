@@ -12,7 +12,7 @@ from rollout.gather.hosts.engine_status import parse_update_status
 from rollout.gather.hosts.probe_command import PROBE_COMMAND, REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.gather.hosts.release import running_version
 from rollout.gather.hosts.shutdown import inhibition, pending_shutdown
-from rollout.gather.hosts.signs import host_signs
+from rollout.gather.hosts.signs import host_signs, shown_sources
 from rollout.gather.hosts.sudo import SudoProblem, SudoRefusal, refusal
 from rollout.gather.hosts.sudo_rules import wants_password
 from rollout.gather.hosts.users import logged_in
@@ -38,7 +38,7 @@ _RUNNING_UNIT = frozenset({"active", "activating", "reloading"})
 _STATUS = re.compile(r"[0-9]{1,3}")
 _PERMITTED = frozenset({"root", "sudo"})
 _NOT_ASKED = UpdateStatus(UpdateOperation.NOT_ASKED)
-_SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh {} true"
+_SHELL_HINT = "The user's login shell must be a POSIX shell that runs commands over SSH; try: ssh -p {} {}@{} true"
 
 
 def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -> HostObservation:
@@ -69,6 +69,7 @@ def parse_probe(host: Host, result: CommandResult, probe: Probe = USUAL_PROBE) -
         sources=probe.sources,
         signs=host_signs(answers, complaints, probe.sources),
         users=logged_in(answers.get("users", "")),
+        shows=shown_sources(answers.get("shows", ""), os_release, probe.sources),
     )
 
 
@@ -97,7 +98,7 @@ def _incomplete(host: Host, result: CommandResult, answers: Mapping[str, str]) -
     else:
         output = excerpt(result.stderr) or excerpt(result.stdout) or "nothing"
         message = f"{host.name}: the host did not run the command; it said: {output}"
-    return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.address))
+    return ProbeFailure(host, ProbeFailureKind.GARBLED, message, _SHELL_HINT.format(host.port, host.user, host.address))
 
 
 def _no_boot_id(host: Host, complaints: Mapping[str, str]) -> ProbeFailure:

@@ -21,6 +21,8 @@ from rollout.model.text import excerpt, shortened
 
 Sections = Mapping[str, str]
 
+# Those of which a host shows that it has them; the others are the operator's to name.
+_SHOWN = (Source.REBOOT_REQUIRED, Source.RPM_OSTREE)
 _MOST_PACKAGES = 3
 _LONGEST_WORD = 60
 _EXIT = re.compile(rf"^{EXIT_MARKER} (\d{{1,3}})$", re.MULTILINE)
@@ -50,6 +52,13 @@ class _Status(msgspec.Struct, frozen=True):
 def host_signs(stdout: Sections, stderr: Sections, sources: Sequence[Source]) -> tuple[Sign, ...]:
     """What those of the sources say that a host answers for."""
     return tuple(_READERS[source](stdout, stderr) for source in sources if source in _READERS)
+
+
+def shown_sources(section: str, os_release: Mapping[str, str], asked: Sequence[Source]) -> tuple[Source, ...]:
+    """Those that were not asked, and that this host has: it says so itself, or its system is of Debian's family."""
+    families = {os_release.get("ID", ""), *os_release.get("ID_LIKE", "").split()}
+    words = {*section.split(), *([Source.REBOOT_REQUIRED] if "debian" in families else [])}
+    return tuple(source for source in _SHOWN if source in words and source not in asked)
 
 
 def _reboot_required(stdout: Sections, stderr: Sections) -> Sign:

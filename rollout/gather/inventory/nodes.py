@@ -126,7 +126,7 @@ def _facts(observation: HostObservation | None) -> Variables:
         return {}
     detection = observation.detection
     return {
-        "rollout_needs_reboot": detection.needs_reboot,
+        **({} if detection.unanswered else {"rollout_needs_reboot": detection.needs_reboot}),
         "rollout_detected_by": list(detection.by),
         "rollout_operation": observation.update.operation.value,
         "rollout_running_version": observation.running_version,
@@ -155,7 +155,7 @@ def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
     version = observation.running_version if isinstance(observation, HostFacts) else _version_of(node.os_image)
     if version:
         yield _group("os_version", version)
-    if isinstance(observation, HostFacts):
+    if isinstance(observation, HostFacts) and not observation.detection.unanswered:
         yield "needs_reboot" if observation.detection.needs_reboot else "needs_no_reboot"
     if node.unschedulable:
         yield "cordoned"

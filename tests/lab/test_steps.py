@@ -1,0 +1,105 @@
+"""What `rollout lab up` prints to be typed next: every line of every scenario is typed, into the real program."""
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.lab.hostplan import scale, with_fleetlock
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.lab.scenarios import scenario_names
+from rollout.lab.steps import steps_of
+from tests.ended import Ended, end_of, start
+
+# A smaller one shows the same.
+SMALLER = {"large": 30, "typical-large": 30}
+# Where a command's own answer is that something is wrong, which is what the scenario is for.
+TROUBLE = {"doctor": (ExitCode.ERROR, "failed."), "check-update": (ExitCode.PARTIAL, "")}
+
+
+def typed(home: Path, lab: Lab, words: list[str]) -> Ended:
+    """As at a terminal, at which any question is answered with no."""
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, b"no\n")
+        return end_of(start(home, lab.environment, words, stdin=theirs))
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+def is_answered(words: list[str], ended: Ended) -> bool:
+    """Whether it did what it is for: a plan that nothing blocks comes to its question."""
+    code, word = TROUBLE.get(words[0], (ExitCode.OK, ""))
+    return ended.code in (ExitCode.OK, ExitCode.DECLINED) or (ended.code == code and word in ended.stdout)
+
+
+@pytest.mark.parametrize("name", sorted({*scenario_names()} - {"zincati"}))
+def test_each_step_of_a_scenario_works_as_it_is_printed(name: str, tmp_path: Path) -> None:
+    scenario = load_scenario(name)
+    chosen = scale(scenario, SMALLER[name]) if name in SMALLER else scenario
+    steps = [shlex.split(step, comments=True) for step in steps_of(scenario)]
+    assert steps
+    with Lab.start(chosen, directory=tmp_path / "lab", speed=30) as lab:
+        for program, *words in steps:
+            if program == "rollout":
+                ended = typed(tmp_path, lab, words)
+                assert is_answered(words, ended), (words, ended.code, ended.stderr)
+            elif kubectl := shutil.which(program):
+                variables = {**os.environ, **lab.environment}
+                done = subprocess.run([kubectl, *words], env=variables, capture_output=True, check=False)
+                assert done.returncode == 0, done.stderr
+
+
+def test_where_hosts_ask_the_server_is_the_first_step(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    scenario = with_fleetlock(load_scenario("zincati"), f"http://127.0.0.1:{port}/")
+    (serve, *rest) = [shlex.split(step, comments=True)[1:] for step in steps_of(scenario)]
+    with Lab.start(scenario, directory=tmp_path / "lab", speed=30) as lab:
+        server = start(tmp_path, lab.environment, serve)
+        assert server.stderr is not None
+        assert any("serving FleetLock at" in line for line in server.stderr)
+        for words in rest:
+            ended = typed(tmp_path, lab, words)
+            assert ended.code == ExitCode.OK, ended.stderr
+        server.send_signal(signal.SIGINT)
+        assert end_of(server).code in (ExitCode.OK, ExitCode.INTERRUPTED)
+
+
+def test_a_server_elsewhere_is_not_started_here() -> None:
+    steps = steps_of(with_fleetlock(load_scenario("default"), "https://lock.example/lock/"))
+    assert not any("--listen" in step for step in steps)
+
+
+def test_they_are_printed_with_the_env_and_a_line_for_ssh(tmp_path: Path) -> None:
+    """Pasted into a shell, which has a `rollout`, one after the other."""
+    process = start(tmp_path, {}, ("lab", "up", "--scenario", "leftovers", "--dir", str(tmp_path / "my lab")))
+    assert process.stderr is not None
+    said: list[str] = []
+    for line in process.stderr:
+        said.append(line.rstrip("\n"))
+        if line.startswith("Addresses and ports"):
+            break
+    commands = [line.strip() for line in said if line.startswith("    ")]
+    assert tuple(commands[1:-1]) == steps_of(load_scenario("leftovers"))
+    try:
+        status = f'rollout() {{ {shlex.quote(sys.executable)} -m rollout "$@"; }}; {commands[0]}; {commands[1]}'
+        shown = subprocess.run(["bash", "-c", status], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (shown.returncode, "13 nodes of 13 wait" in shown.stdout) == (0, True), shown.stderr
+        if shutil.which("ssh"):
+            done = subprocess.run(
+                ["bash", "-c", f"{commands[-1]} hostname"], capture_output=True, text=True, check=False
+            )
+            assert done.stdout == "cp-1\n", done.stderr
+    finally:
+        process.terminate()
+        end_of(process)
