@@ -93,6 +93,23 @@ def is_being_written(path: Path) -> bool:
     return False
 
 
+def is_let_go(path: Path) -> bool:
+    """Whether surely no process on this machine has the journal open to write; not where locks are not known."""
+    try:
+        with path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def runs_directory() -> Path:
+    """Where journals are kept: under the XDG state home."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return home / "rollout" / "runs"
+
+
 def journals(directory: Path) -> tuple[Path, ...]:
     """The journals in a directory, by name; none where there is no such directory."""
     return tuple(sorted(directory.glob(f"*{SUFFIX}")))

@@ -104,7 +104,7 @@ class MetricsServer:
         try:
             self._server = _Server(host, port, _application(make_wsgi_app(registry), is_ready))
         except OSError as error:
-            raise InputError(f"cannot listen on {address}: {error.strerror or error}") from error
+            raise _unavailable(address, error) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="metrics-server", daemon=True)
 
     @property
@@ -122,6 +122,19 @@ class MetricsServer:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def try_listening(address: str) -> None:
+    """`InputError` where this address cannot be listened on now."""
+    host, port = parsed_address(address)
+    try:
+        _Server(host, port, lambda _environ, _respond: ()).server_close()
+    except OSError as error:
+        raise _unavailable(address, error) from error
+
+
+def _unavailable(address: str, error: OSError) -> InputError:
+    return InputError(f"cannot listen on {address}: {error.strerror or error}")
 
 
 def _application(metrics: Any, is_ready: Callable[[], bool]) -> Application:

@@ -57,6 +57,10 @@ class Pushgateway:
             outliving = _Collected(last_success)
             push_to_gateway(self.url, JOB, outliving, {**group, "last": "success"}, _SECONDS, self._send)
 
+    def ask(self) -> None:
+        """Whether it answers and is ready; nothing is pushed."""
+        self._send(f"{self.url}/-/ready", "GET", _SECONDS, (), b"")()
+
     def _send(
         self, url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
     ) -> Callable[[], None]:

@@ -35,13 +35,12 @@ def be_silent() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def completed(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with its flags' and arguments' values completed by their names; of a `FILE` any file."""
+def complete_values(command: Callable[..., None]) -> None:
+    """Have the values of a command's flags and arguments completed by their names; of a `FILE` any file."""
     for name, parameter in inspect.signature(command).parameters.items():
         for declaration in get_args(parameter.annotation)[1:]:
             if isinstance(declaration, ParameterInfo) and get_args(parameter.annotation)[0] is not bool:
                 declaration.autocompletion = _BY_NAME.get(name) or (files if declaration.metavar == "FILE" else None)
-    return command
 
 
 def nodes(ctx: typer.Context, incomplete: str) -> Sequence[str]:
@@ -92,8 +91,7 @@ def runs(incomplete: str) -> Sequence[str]:
     """Runs that were written down on this machine, the latest first."""
 
     def read() -> list[str]:
-        from rollout.adapters.journal import journals
-        from rollout.cli.stages.journal import runs_directory
+        from rollout.adapters.journal import journals, runs_directory
 
         return [path.stem for path in sorted(journals(runs_directory()), key=_changed, reverse=True)]
 
@@ -104,7 +102,7 @@ def scenarios(incomplete: str) -> Sequence[str]:
     """Scenarios of the lab, and files."""
 
     def read() -> list[str]:
-        from rollout.lab.scenario import scenario_names
+        from rollout.lab.scenarios import scenario_names
 
         return scenario_names()
 
@@ -165,7 +163,7 @@ def _api(given: Mapping[str, object]) -> "ClusterApi":
 
 def _path(given: Mapping[str, object]) -> Path | None:
     path = given.get("kubeconfig")
-    return path if isinstance(path, Path) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def _namespace(given: Mapping[str, object]) -> str:

@@ -1,47 +1,21 @@
 """The command `rollout`.
 
-Commands are imported for their flags, which costs little; what they work with is imported when they run.
+A command is imported when it is asked for, and what it works with when it runs.
 """
 
 import getpass
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from rollout import __version__
 from rollout.cli import completion, failures
-from rollout.cli.commands.abort import abort
-from rollout.cli.commands.adopt import adopt
-from rollout.cli.commands.apply import apply
-from rollout.cli.commands.check_update import check_update
-from rollout.cli.commands.completion import completion as completion_script
-from rollout.cli.commands.demo import demo
-from rollout.cli.commands.doctor import doctor
-from rollout.cli.commands.fleetlock import fleetlock_app
-from rollout.cli.commands.history import history
-from rollout.cli.commands.inventory import inventory
-from rollout.cli.commands.known_hosts import known_hosts
-from rollout.cli.commands.lab import lab_app
-from rollout.cli.commands.leads import drain, help_of, reboot
-from rollout.cli.commands.manifests import manifests
-from rollout.cli.commands.metrics import metrics_app
-from rollout.cli.commands.operate import operate
-from rollout.cli.commands.pause import pause, unpause
-from rollout.cli.commands.plan import plan
-from rollout.cli.commands.release import release
-from rollout.cli.commands.report import report
-from rollout.cli.commands.resume import resume
-from rollout.cli.commands.show import show
-from rollout.cli.commands.status import status
-from rollout.cli.commands.zincati import zincati
-from rollout.cli.help import SectionedCommand
 from rollout.cli.invocation import invoke
-from rollout.cli.options.flattening import flattened
+from rollout.cli.loading import CONTEXT, CommandList, Commands, Source
 from rollout.cli.settings.variables import unknown_variables
 from rollout.cli.streams import prepare_streams
 from rollout.cli.terminal import say
@@ -52,19 +26,21 @@ _EPILOG = (
 )
 
 _FIRST_PROCESS = 1
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 app = typer.Typer(
     name=failures.PROGRAM,
+    cls=CommandList,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings=_CONTEXT,
+    context_settings=CONTEXT,
     epilog=_EPILOG,
 )
 
 
 def _print_version(value: bool) -> None:
     if value:
+        from rollout.cli.commands.version import version
+
         version()
         raise typer.Exit
 
@@ -89,64 +65,55 @@ def root(
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    for sentence in unknown_variables(context.command, os.environ):
+    for sentence in unknown_variables(context.command, os.environ, first=context.invoked_subcommand):
         say(f"warning: {sentence}")
 
 
-def version() -> None:
-    """Print the version."""
-    typer.echo(f"{failures.PROGRAM} {__version__}")
-
-
-# a line each in the list of commands; None: their own first sentence is short enough for 80 columns
-_COMMANDS: Mapping[Callable[..., None], str | None] = {
-    status: "Show which nodes wait for a reboot, and why the others do not.",
-    plan: None,
-    show: "Show a saved plan; ask neither cluster nor hosts.",
-    apply: None,
-    resume: None,
-    operate: "Reboot what waits, unattended: once, or pass after pass.",
-    abort: "Undo what an interrupted rollout started.",
-    pause: "Have no rollout start these nodes, or any.",
-    unpause: "End a pause.",
-    release: "End the hold of a version that failed on too many nodes.",
-    history: "List this machine's runs, or show one as a timeline.",
-    adopt: "Clean up what another reboot coordinator left on the nodes.",
-    report: "Report a run as a page, Markdown or JSON.",
-    doctor: "Check everything that a rollout needs, and name each fix.",
-    inventory: "Print the Nodes as an Ansible inventory, in JSON.",
-    known_hosts: "Scan the Nodes' host keys into a known_hosts file.",
-    check_update: None,
-    manifests: "Print what runs rollout in the cluster, for kubectl apply.",
+_SOURCES: Mapping[str, Source] = {
+    "status": Source("status:status", "Show which nodes wait for a reboot, and why the others do not."),
+    "plan": Source("plan:plan", "Show what apply would do; touch nothing."),
+    "show": Source("show:show", "Show a saved plan; ask neither cluster nor hosts."),
+    "apply": Source("apply:apply", "Run a saved plan; or plan, show, ask and run."),
+    "resume": Source("resume:resume", "Go on with an interrupted rollout, from any machine."),
+    "operate": Source("operate:operate", "Reboot what waits, unattended: once, or pass after pass."),
+    "abort": Source("abort:abort", "Undo what an interrupted rollout started."),
+    "pause": Source("pause:pause", "Have no rollout start these nodes, or any."),
+    "unpause": Source("pause:unpause", "End a pause."),
+    "release": Source("release:release", "End the hold of a version that failed on too many nodes."),
+    "history": Source("history:history", "List this machine's runs, or show one as a timeline."),
+    "adopt": Source("adopt:adopt", "Clean up what another reboot coordinator left on the nodes."),
+    "report": Source("report:report", "Report a run as a page, Markdown or JSON."),
+    "doctor": Source("doctor:doctor", "Check everything that a rollout needs, and name each fix."),
+    "inventory": Source("inventory:inventory", "Print the Nodes as an Ansible inventory, in JSON."),
+    "known-hosts": Source("known_hosts:known_hosts", "Scan the Nodes' host keys into a known_hosts file."),
+    "check-update": Source("check_update:check_update", "Ask the selected hosts to look for an update now."),
+    "manifests": Source("manifests:manifests", "Print what runs rollout in the cluster, for kubectl apply."),
+    "demo": Source("demo:demo", "Watch a simulated cluster being taken through its updates."),
+    "version": Source("version:version", "Print the version."),
+    "completion": Source("completion:completion", "Print the completion script of bash, zsh or fish."),
+    "help": Source("leads:help_of"),
+    "drain": Source("leads:drain", takes_anything=True),
+    "reboot": Source("leads:reboot", takes_anything=True),
+    "fleetlock": Source(
+        "fleetlock:fleetlock_app",
+        "Serve FleetLock: hosts with Zincati ask before they reboot.",
+        members={"zincati": Source("zincati:zincati", "Print the drop-in for hosts with Zincati.")},
+    ),
+    "metrics": Source("metrics:metrics_app", "Print alert rules or a dashboard for Prometheus."),
+    "lab": Source("lab:lab_app", "A simulated cluster to rehearse on."),
 }
-for _command, _short in _COMMANDS.items():
-    app.command(cls=SectionedCommand, context_settings=_CONTEXT, short_help=_short)(
-        completion.completed(flattened(_command))
-    )
-app.command(cls=SectionedCommand, context_settings=_CONTEXT)(completion.completed(demo))
-fleetlock_app.command(short_help="Print the drop-in for hosts with Zincati.")(zincati)
-for _registered in fleetlock_app.registered_commands:
-    if _registered.callback is not None:
-        completion.completed(_registered.callback)
-app.add_typer(fleetlock_app, name="fleetlock")
-app.add_typer(metrics_app, name="metrics")
-app.add_typer(lab_app, name="lab")
-app.command(cls=SectionedCommand)(version)
-app.command(
-    name="completion",
-    cls=SectionedCommand,
-    context_settings=_CONTEXT,
-    short_help="Print the completion script of bash, zsh or fish.",
-)(completion_script)
-app.command(name="help", hidden=True)(help_of)
-_ANYTHING = {"ignore_unknown_options": True}
-for _command in (drain, reboot):
-    app.command(hidden=True, context_settings=_ANYTHING, add_help_option=False)(completion.completed(_command))
+
+
+def program() -> Any:
+    """The command `rollout`, with all others in it."""
+    root: Any = typer.main.get_command(app)
+    root.commands = Commands(_SOURCES)
+    return root
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line; the exit code, whatever happens."""
-    return invoke(app, arguments)
+    return invoke(program(), arguments)
 
 
 def main() -> None:

@@ -31,17 +31,20 @@ _FINISHING = f"stopping: no further node is started, those in flight are finishe
 _REVERTING = (
     f"stopping: no further node is started, those in flight are given back, or finished if rebooting. {_ONCE_MORE}"
 )
+_LAST_SECONDS = 4.0
 _LEFT = "stopped at once; nodes in flight are left as they are. To go on: rollout resume. To undo: rollout abort."
 
 
 @contextmanager
-def stopped_by_signals(stop: StopRequest, *, shown: bool = False) -> Iterator[None]:
+def stopped_by_signals(stop: StopRequest, *, shown: bool = False, meaning: str = "") -> Iterator[None]:
     """Within this context SIGINT and SIGTERM are requests to `stop`. For the main thread only.
 
-    `shown` is whether a board says that it stops: lines between its own would be drawn over.
+    `shown` is whether a board says that it stops: lines between its own would be drawn over. `meaning` is what a stop
+    is, where it is another than that of a rollout.
     """
     numbers = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    with _listened(lambda ear: _listen(ear, stop, shown), numbers, _heard):
+    said = f"stopping: {meaning}. {_ONCE_MORE}" if meaning else _REVERTING if stop.revert else _FINISHING
+    with _listened(lambda ear: _listen(ear, stop, "" if shown else said), numbers, _heard):
         yield
 
 
@@ -105,23 +108,29 @@ def _heard(_number: int, _frame: FrameType | None) -> None:
     """A handler there must be, or the interpreter would not write to the descriptor; the listener does the work."""
 
 
-def _listen(ear: int, stop: StopRequest, shown: bool) -> None:
+def _listen(ear: int, stop: StopRequest, said: str) -> None:
     asked = False
     while numbers := os.read(ear, 1):
         if numbers[0] not in _SIGNALS:
             continue
         if asked:
             if numbers[0] in _ASKING:
-                _leave_at_once()
+                _leave_at_once(stop)
             continue
         asked = True
         stop.request()
-        if not shown:
-            _say(_REVERTING if stop.revert else _FINISHING)
+        if said:
+            _say(said)
 
 
-def _leave_at_once() -> None:
-    """Not `sys.exit`: that would wait for the threads of the nodes in flight."""
+def _leave_at_once(stop: StopRequest) -> None:
+    """Not `sys.exit`: that would wait for the threads of the nodes in flight.
+
+    The lock is given up before, where the API server answers soon: whoever goes on need not wait for it to run out.
+    """
+    leaving = threading.Thread(target=stop.leave, name="leaving", daemon=True)
+    leaving.start()
+    leaving.join(_LAST_SECONDS)
     _say(_LEFT)
     os._exit(ExitCode.INTERRUPTED)
 

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rollout.cli.options.cluster import ClusterOptions
@@ -48,6 +49,13 @@ def context_of(options: ClusterOptions) -> str:
         return find_login(options.kubeconfig, None, os.environ).context
     except KubeconfigError:
         return ""
+
+
+def server_of(options: ClusterOptions) -> tuple[str, str]:
+    """The context of the kubeconfig that is used, and its server's address; `KubeconfigError` where there is none."""
+    from rollout.adapters.kube.kubeconfig import find_server
+
+    return find_server(options.kubeconfig, options.context, os.environ)
 
 
 def host_shell(options: SshOptions) -> HostExecutor:
@@ -195,6 +203,13 @@ def metrics_server(address: str, metrics: "Metrics", is_ready: Callable[[], bool
     return MetricsServer(address, metrics, is_ready)
 
 
+def try_listening(address: str) -> None:
+    """`InputError` where metrics could not be served there now."""
+    from rollout.adapters import metrics_server
+
+    metrics_server.try_listening(address)
+
+
 def exposition(*collectors: "Collector") -> Callable[[], bytes]:
     """The text of these metrics, and of this process's own, each time that it is asked for."""
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -225,6 +240,28 @@ def system_clock() -> Clock:
 def lease_holder() -> str:
     """Who holds the lock, for people: user, machine, process."""
     return f"{operator()}/{os.getpid()}"
+
+
+def is_alive_here(holder: str) -> bool | None:
+    """Whether the process of a holder's name runs on this machine; None where it is not of this machine."""
+    place, _, process = holder.rpartition("/")
+    if place.rpartition("@")[2] != socket.gethostname() or not process.isdecimal():
+        return None
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return None
+    return not _is_unreaped(process)
+
+
+def _is_unreaped(process: str) -> bool:
+    """Whether a process has ended, and nobody has asked how: as in containers without an init."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in ("Z", "X")
+    except (OSError, UnicodeError, IndexError):
+        return False
 
 
 def operator() -> str:

@@ -44,6 +44,8 @@ _RENEWALS_PER_DURATION = 3
 _FIRST_PAUSE = 0.25
 # What is sent at the last moment still has a way to go: an act must begin while this share of the duration lasts.
 _SURE_SHARE = 0.8
+# In seconds: how often whoever waits for another's lock says so, and how long giving it up may take on the way out.
+_SAID_AGAIN, _LAST_SECONDS = 10.0, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class LeaseTerms:
 
     The Lease of the run `unlock` is taken at once: somebody has made sure that its process is gone. So is its version
     `stale`, which was seen to go unrenewed for its whole duration. Without `waits` no other is waited out: what was
-    planned before another held it fits no more.
+    planned before another held it fits no more. `process` is a word that no other process has.
     """
 
     namespace: str
@@ -63,6 +65,16 @@ class LeaseTerms:
     unlock: str = ""
     stale: str = ""
     waits: bool = True
+    process: str = ""
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """What the Lease says of its holder, beside the name."""
+        return {marks.RUN: self.run, **({marks.PROCESS: self.process} if self.process else {})}
+
+
+class _Write(msgspec.Struct):
+    time: str | None = None
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -70,6 +82,7 @@ class _Meta(msgspec.Struct, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     annotations: dict[str, str] = {}
+    managed_fields: list[_Write] = []
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -94,7 +107,8 @@ class StandingLease:
     """The Lease as it stands: who holds it (empty: nobody) for which `run`, and its version, which renewals change.
 
     A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up. `renewed` is
-    when it last did, by its own clock: to be shown, never to decide by.
+    when it last did, by its own clock, and `written` by the API server's: to be shown, never to decide by. `process` is
+    the holder's, by a word that no other has; empty where that is not known.
     """
 
     holder: str
@@ -102,11 +116,16 @@ class StandingLease:
     renewal: float
     run: str = ""
     renewed: datetime | None = None
+    written: datetime | None = None
+    process: str = ""
 
     @property
     def duration(self) -> float:
         """In seconds."""
         return self.renewal * _RENEWALS_PER_DURATION
+
+
+NO_LEASE = StandingLease("", "", 0.0)
 
 
 def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
@@ -115,11 +134,13 @@ def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
     try:
         lease = decode(api.get(path), _Lease, path)
     except ApiNotFoundError:
-        return StandingLease("", "", 0.0)
+        return NO_LEASE
     seconds = lease.spec.lease_duration_seconds or SECONDS
     renewal, renewed = seconds / _RENEWALS_PER_DURATION, moment(lease.spec.renew_time or "")
-    run = lease.metadata.annotations.get(marks.RUN, "")
-    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run, renewed)
+    run, process = (lease.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS))
+    writes = (moment(write.time or "") for write in lease.metadata.managed_fields)
+    written = max((write for write in writes if write is not None), default=None)
+    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run, renewed, written, process)
 
 
 class LeaseLock:
@@ -151,6 +172,7 @@ class LeaseLock:
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
         self._turn = threading.Lock()
         self._ended = threading.Event()
+        self._leaving = threading.Event()
         self._renewed_at = 0.0
         self._version = ""
         self._uid = ""
@@ -162,6 +184,7 @@ class LeaseLock:
     def __enter__(self) -> Self:
         self._acquire()
         self._is_held = True
+        self._stop.before_leaving(self._let_go)
         self._thread.start()
         return self
 
@@ -174,6 +197,9 @@ class LeaseLock:
 
     def check(self) -> None:
         """Return only while the Lease is surely ours; `FencedError` where it is not."""
+        if self._leaving.is_set():
+            # the process ends in a moment, and another may begin before that
+            threading.Event().wait()
         if self._lost_to is None and not self._is_surely_ours():
             patiently(self._renew, Deadline(self._clock, self._terms.patience), self._outage, passing=_is_passing)
         if self._lost_to is not None:
@@ -250,10 +276,17 @@ class LeaseLock:
         if not self._terms.waits:
             raise self._taken(lease.held_by, lease.metadata.annotations.get(marks.RUN, ""))
         seconds = lease.spec.lease_duration_seconds or self._terms.seconds
-        self._notice(f"{lease.held_by} holds the lock: watching up to {Duration(round(seconds))} for a renewal")
-        deadline = Deadline(self._clock, seconds)
+        run = lease.metadata.annotations.get(marks.RUN, "")
+        unlocked = f"; where its process is surely gone: --force-unlock {run}" if run else ""
+        self._notice(
+            f"{lease.held_by} holds the lock: watching up to {Duration(round(seconds))} for a renewal{unlocked}"
+        )
+        deadline, said = Deadline(self._clock, seconds), float(seconds)
         while not deadline.expired:
             self._sleep(min(1.0, deadline.remaining))
+            if said - deadline.remaining >= _SAID_AGAIN and not deadline.expired:
+                said = deadline.remaining
+                self._notice(f"{lease.held_by} has not renewed the lock: it is taken in {Duration(round(said))}")
             current = self._read()
             if current is None:
                 return lease
@@ -325,18 +358,30 @@ class LeaseLock:
     def _release(self) -> None:
         """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
         with self._turn, suppress(ApiError):
-            patiently(self._give_up, Deadline(self._clock, 2 * self._interval), self._outage)
+            patiently(lambda: self._give_up(self._hurried), Deadline(self._clock, 2 * self._interval), self._outage)
 
-    def _give_up(self) -> None:
+    def _let_go(self) -> None:
+        """Give it up before the process ends at once; from here on nothing is begun that asks first."""
+        self._leaving.set()
+        self._ended.set()
+        # a renewal that is not answered is not waited for: the conflict that it may make is solved as any other
+        has_turn = self._turn.acquire(timeout=_LAST_SECONDS)
+        try:
+            self._give_up(self._api.within(_LAST_SECONDS))
+        finally:
+            if has_turn:
+                self._turn.release()
+
+    def _give_up(self, api: ClusterApi) -> None:
         """Nothing where it is not ours any more: an unanswered attempt may have succeeded."""
         if self._lost_to is not None:
             return
         try:
-            self._hurried.replace(self._path, self._released(self._version))
+            api.replace(self._path, self._released(self._version))
         except ApiConflictError:
-            current = self._read_once(self._hurried)
+            current = self._read_once(api)
             if current is not None and self._is_mine(current):
-                self._hurried.replace(self._path, self._released(current.metadata.resource_version))
+                api.replace(self._path, self._released(current.metadata.resource_version))
 
     def _released(self, version: str) -> dict[str, Any]:
         body = self._body(version)
@@ -350,7 +395,7 @@ class LeaseLock:
         metadata = {
             "name": marks.LEASE_NAME,
             "namespace": self._terms.namespace,
-            "annotations": {marks.RUN: self._terms.run},
+            "annotations": self._terms.annotations,
         }
         if version:
             # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.

@@ -19,10 +19,10 @@ from rollout.lab.api.faults import ApiFault
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.hosts.machine import HostTimings
 from rollout.lab.hosts.release import System
+from rollout.lab.scenarios import SUFFIX, scenario_names
 from rollout.lab.world.timings import Timings
 
 DEFAULT_SCENARIO: Final = "default"
-_SUFFIX: Final = ".yaml"
 
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
@@ -230,12 +230,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("two groups of nodes have the same prefix")
 
 
-def scenario_names() -> list[str]:
-    """The names of the scenarios that ship with the lab."""
-    files = resources.files("rollout.lab.scenarios").iterdir()
-    return sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX))
-
-
 def load_scenario(name_or_path: str) -> Scenario:
     """The scenario of this name, or in this file; raises ScenarioError.
 
@@ -255,7 +249,7 @@ def load_scenario(name_or_path: str) -> Scenario:
 
 
 def _shipped(name: str) -> str:
-    return (resources.files("rollout.lab.scenarios") / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+    return (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(encoding="utf-8")
 
 
 def _decoded(text: str, name: str, *, source: str) -> Scenario:

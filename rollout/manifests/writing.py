@@ -1,6 +1,7 @@
 """The objects as texts: a YAML stream, a List in JSON, or the files of a kustomization."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import yaml
 
@@ -9,6 +10,7 @@ from rollout.manifests.objects import config_map, objects
 from rollout.manifests.pod import config_name
 
 _WIDTH = 100
+_GO_WORDS = frozenset({"y", "n"})
 
 
 class _Dumper(yaml.SafeDumper):
@@ -19,7 +21,17 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    style = "|" if "\n" in value else "'" if _is_other_to_go(value) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+def _is_other_to_go(value: str) -> bool:
+    """Whether kubectl, kustomize or Helm would read it as a number or a truth value, where Python's YAML does not."""
+    for read in (float, lambda text: int(text, 0)):
+        with suppress(ValueError):
+            read(value)
+            return True
+    return value.lower() in _GO_WORDS
 
 
 def _list(dumper: yaml.SafeDumper, items: Sequence[object]) -> yaml.SequenceNode:

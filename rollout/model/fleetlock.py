@@ -123,6 +123,10 @@ class Slots:
         """The slot whose node carries the marks of this rollout."""
         return next((slot for slot in self.held if slot.run == run), None)
 
+    def of_id(self, asked_as: str) -> Slot | None:
+        """The slot that is held by the host that calls itself so."""
+        return next((slot for slot in self.held if slot.id == asked_as), None)
+
     def taken(self, group: str) -> int:
         """How many of a group's slots are not free."""
         return sum(1 for slot in self.held if slot.group == group and slot.state is not SlotState.ABSENT)

@@ -12,6 +12,8 @@ HIGHEST_PORT = 65535
 # What a kubelet reports is not trusted: an address is no option for a program, no word of a shell and no template.
 # Their os-release IDs: there a missing update_engine is trouble, elsewhere it is how things are.
 FLATCAR_FAMILY = frozenset({"flatcar", "coreos"})
+# What update_engine has for a version where it knows none: after a restart while an update was pending.
+NO_VERSION = "0.0.0"
 _ADDRESS = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z._:%-]*[0-9A-Za-z.])?|::[0-9A-Fa-f:.]*")
 
 

@@ -34,6 +34,9 @@ ENDED = PREFIX + "ended"
 ORIGIN = PREFIX + "origin"
 OPERATE = "operate"
 
+# On the lock: which process holds it, by a word that no other has; the journal of that process has it, too.
+PROCESS = PREFIX + "process"
+
 # What goes once a node is done; the last result stays.
 TRANSIENT = (
     *(RUN, PHASE, BOOT_ID_BEFORE, MACHINE_ID, STAGED_VERSION, DETECTED),

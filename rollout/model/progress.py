@@ -122,7 +122,8 @@ class RunResult:
     """The end of a rollout: every planned node is in exactly one of the first three.
 
     `excluded` are the selected nodes that were not planned, `failed_before` those that an earlier process of this
-    rollout failed and that are not tried again. `moves` are those of this process.
+    rollout failed and that are not tried again. `left_over` were planned by an earlier process, and left out when this
+    one went on. `held` are the versions whose hold keeps nodes from being started. `moves` are those of this process.
     """
 
     finished: tuple[NodeResult, ...]
@@ -131,6 +132,8 @@ class RunResult:
     excluded: tuple[Exclusion, ...] = ()
     failed_before: tuple[NotDone, ...] = ()
     moves: Moves = Moves()
+    left_over: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
 
     @property
     def succeeded(self) -> tuple[NodeResult, ...]:
@@ -145,7 +148,9 @@ class RunResult:
     @property
     def not_done(self) -> tuple[NotDone, ...]:
         """Nodes that were asked for and never begun, for other reasons than that their turn did not come."""
-        return (*self.failed_before, *excluded_by_trouble(self.excluded), *self._skipped_by_trouble())
+        troubled = (*excluded_by_trouble(self.excluded), *self._skipped_by_trouble())
+        named = {node.node for node in troubled}
+        return (*(node for node in self.failed_before if node.node not in named), *troubled)
 
     @property
     def deferred(self) -> tuple[str, ...]:

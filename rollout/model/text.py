@@ -9,8 +9,6 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rollout.model.detection import Source
-
 UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Of characters that a terminal obeys instead of showing them: controls, directions, separators of lines."""
 
@@ -20,6 +18,8 @@ _ESCAPE_SEQUENCE = re.compile(
 )
 _SENTENCE_LIMIT = 160
 NOTHING = "-"
+# of what may ask for a reboot the one that knows versions: see `detection`, which is too much to import for a text
+_WITH_VERSIONS = "update-engine"
 
 
 def is_unsafe(character: str) -> bool:
@@ -87,12 +87,12 @@ def timestamp(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def version_step(running: str, staged: str, detected_by: Sequence[Source] = ()) -> str:
+def version_step(running: str, staged: str, detected_by: Sequence[str] = ()) -> str:
     """`3975.2.0 → 4081.2.1`; a question mark stands for a version that nobody knows.
 
     Where what asks for the reboot has no versions, it stands there itself: `22.04 (reboot-required)`.
     """
-    if detected_by and not staged and Source.UPDATE_ENGINE not in detected_by:
+    if detected_by and not staged and _WITH_VERSIONS not in detected_by:
         return f"{printable(running) or '?'} ({', '.join(detected_by)})"
     return f"{printable(running) or '?'} → {printable(staged) or '?'}"
 

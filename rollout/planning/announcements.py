@@ -9,13 +9,10 @@ from datetime import UTC, datetime
 
 from rollout.model import marks
 from rollout.model.courtesy import Compat, CourtesyPolicy
-from rollout.model.host import HostFacts, UpdateOperation
+from rollout.model.host import NO_VERSION, HostFacts, UpdateOperation
 from rollout.model.plan import PlannedNode
 from rollout.model.replaced import Fields
 from rollout.planning.node_labels import is_label_value, node_labels
-
-# What update_engine reports where nothing is staged.
-_NO_VERSION = "0.0.0"
 
 
 def own_names(courtesy: CourtesyPolicy) -> frozenset[str]:
@@ -64,7 +61,7 @@ def _fluo(
     labels = {name: value for name, value in said.items() if value and is_label_value(value)}
     annotations = {
         marks.FLUO_STATUS: operation.value,
-        marks.FLUO_NEW_VERSION: new_version or _NO_VERSION,
+        marks.FLUO_NEW_VERSION: new_version or NO_VERSION,
         marks.FLUO_NEEDED: needed,
         **({marks.FLUO_CHECKED: checked} if checked else {}),
     }

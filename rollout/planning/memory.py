@@ -4,6 +4,7 @@ A node that failed rests for an hour, then for four, then for a day each time, u
 on as many nodes as `--max-failures` allows, over all rollouts, is held.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -106,6 +107,31 @@ def why_held(memory: Memory, version: str, limit: int = MOST_NODES_OF_VERSION) -
         return ""
     nodes = counted(len(known.nodes), "node")
     return f"version {version} is held: it failed on {nodes}, {shortened(known.nodes, 3)}, last {known.at}"
+
+
+def why_maybe_held(memory: Memory, running: str, rules: Rules) -> str:
+    """Why a node is left out of whose staged version nobody tells: one that is held may be it.
+
+    A version that is older than the one it runs, or the same, does not wait there.
+    """
+    if rules.include_held:
+        return ""
+    for version in sorted(memory.versions):
+        if not _is_past(version, running) and (why := why_held(memory, version, rules.limit)):
+            return f"{why}; it may be the one that waits here (rollout release {version}, or --include-held)"
+    return ""
+
+
+def _is_past(version: str, running: str) -> bool:
+    """Whether this version is no later than the one that runs; no where their numbers cannot be compared."""
+    this, other = ([int(number) for number in re.findall(r"\d{1,18}", text)] for text in (version, running))
+    return version == running or (bool(this) and len(this) == len(other) and this <= other)
+
+
+def held_version(why: str) -> str:
+    """The version that `why_held` speaks of, in whatever sentence; empty where it is none of these."""
+    match = re.search(r"\bversion (\S+) is held: ", why)
+    return match[1] if match else ""
 
 
 def why_resting(memory: Memory, node: str, version: str, now: datetime | None) -> str:

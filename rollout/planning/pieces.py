@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Item, Limits, Load, Weight
+from rollout.planning.rates import sum_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,7 @@ def by_price(piece: Piece) -> tuple[object, ...]:
 
 def used_by(pieces: Sequence[Piece], limits: Limits) -> Counter[str]:
     """What these nodes take together of budgets and owners."""
-    used: Counter[str] = Counter()
-    for piece in pieces:
-        used.update(limits.use(piece.load, piece.holds))
-    return used
+    return Counter(sum_of(limits.use(piece.load, piece.holds) for piece in pieces))
 
 
 def filled_by(pieces: Sequence[Piece], limits: Limits) -> Weight:

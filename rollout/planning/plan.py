@@ -38,11 +38,12 @@ from rollout.planning.pieces import Piece
 from rollout.planning.pool_layout import lay_out_pools
 from rollout.planning.pools import Pools, pools_of
 from rollout.planning.quotas import Quotas
-from rollout.planning.rates import Rates
+from rollout.planning.rates import Rates, sum_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import Near, rolled, schedule, slow_first
+from rollout.planning.rolling import Near, rolled, slow_first
 from rollout.planning.rooms import Rooms
-from rollout.planning.sharing import Owners, added, free_room, weight_of
+from rollout.planning.schedule import schedule
+from rollout.planning.sharing import Owners, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.waves import Layout, Placed
 
@@ -224,7 +225,7 @@ def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
 
 def _timed(wave: Wave, placed: Placed, before: int, decisions: Decisions, pace: Pace) -> Wave:
     """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
-    seconds = {node.name: _seconds(placed, node.name, decisions, pace) for node in wave.nodes}
+    seconds = {piece.name: _seconds(replace(placed, pieces=(piece,)), decisions, pace) for piece in placed.pieces}
     rules = placed.rolling or Rolling(1)
     begins, whole = _schedule(placed, rules, slow_first(seconds), decisions.limits)
     shifted = {name: before + begin for name, begin in begins.items()}
@@ -250,11 +251,10 @@ def _prolonged(seconds: Mapping[str, int], waits: Mapping[str, int]) -> Mapping[
     return {name: alone + waits.get(name, 0) for name, alone in seconds.items()}
 
 
-def _seconds(placed: Placed, name: str, decisions: Decisions, pace: Pace) -> int:
+def _seconds(alone: Placed, decisions: Decisions, pace: Pace) -> int:
     """How long a node alone is likely to take: as long as its own last run did, where that was longer."""
-    alone = replace(placed, pieces=tuple(piece for piece in placed.pieces if piece.name == name))
-    estimate = _estimate(alone, decisions, pace)
-    return max(estimate.seconds, round(past_run(decisions.drainable[name].node) or 0) + estimate.settle + estimate.soak)
+    estimate, node = _estimate(alone, decisions, pace), decisions.drainable[alone.pieces[0].name].node
+    return max(estimate.seconds, round(past_run(node) or 0) + estimate.settle + estimate.soak)
 
 
 def _estimate(placed: Placed, decisions: Decisions, pace: Pace) -> Estimate:
@@ -366,9 +366,9 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
         is_control_plane(item.node, policy),
-        added((item.load, own)),
+        sum_of((item.load, own)),
         weight_of(item.node, item.leaving, forecaster.rooms),
-        added((item.holds, own)),
+        sum_of((item.holds, own)),
         len(item.leaving),
         0 if grace is None else Pace.of((), inputs.past).ending(grace),
         _price(item, policy),

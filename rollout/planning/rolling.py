@@ -6,7 +6,7 @@ same sets be in flight.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush, nlargest
 from itertools import groupby
@@ -21,8 +21,6 @@ _ROOM = ("room:cpu", "room:memory", "room:pods")
 _SLOW = 2
 Near = Callable[[str], Iterable[str]]
 """By node, those that its pods could go to."""
-# So many nodes are scheduled to the second, larger plans in longer steps.
-_PRECISE = 100
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -133,32 +131,3 @@ def slow_first(seconds: Mapping[str, int]) -> Mapping[str, int]:
         return seconds
     much = _SLOW * median(seconds.values())
     return dict(sorted(seconds.items(), key=lambda item: -item[1] if item[1] >= much else 0))
-
-
-def schedule(rules: Rolling, seconds: Mapping[str, int]) -> tuple[Mapping[str, int], int]:
-    """When each node begins, and when the last is back, where each is away for so many seconds; in the plan's order."""
-    order, waiting = {name: place for place, name in enumerate(seconds)}, list(seconds)
-    begins: dict[str, int] = {}
-    away: list[tuple[int, str]] = []
-    now, step = 0, 1 + len(seconds) // _PRECISE
-    while waiting:
-        beginning = _all_that_may(candidates(rules, order, waiting, [name for _, name in away]))
-        for node in beginning:
-            begins[node] = now
-            heappush(away, (now + -(-seconds[node] // step) * step, node))
-        waiting = [node for node in waiting if node not in begins]
-        now = away[0][0]
-        while away and away[0][0] == now and waiting:
-            heappop(away)
-    return begins, max((end for end, _ in away), default=now)
-
-
-def _all_that_may(walk: Generator[str, bool | None]) -> Iterator[str]:
-    """All candidates, each told that it begins."""
-    node = next(walk, None)
-    while node is not None:
-        yield node
-        try:
-            node = walk.send(True)
-        except StopIteration:
-            return

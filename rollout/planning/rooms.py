@@ -8,6 +8,8 @@ that of nodes without the soft taint on those that wait: it weighs more with a s
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 
 from rollout.model.cluster import HOST_PORT, ClusterSnapshot, Node, PersistentVolume, Pod, Resources
 from rollout.planning.neighbours import Check, Neighbours
@@ -31,6 +33,19 @@ class Room:
     memory: int
     pods: int
     others: dict[str, int]
+    name: str = field(init=False)
+    _offered: tuple[int, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keep at hand what is asked for each pod and room."""
+        self.name = self.node.name
+        self._offered = max(1, self.node.allocatable.cpu_milli), max(1, self.node.allocatable.memory)
+
+    @property
+    def free_share(self) -> float:
+        """How much of its CPU and its memory is free, as shares of what it offers."""
+        cpu, memory = self._offered
+        return self.cpu / cpu + self.memory / memory
 
     def takes(self, requests: Resources) -> bool:
         """Whether a pod with these requests fits; what is not asked for never lacks."""
@@ -149,26 +164,26 @@ class Rooms:
         checks = self.neighbours.checks(pod, self.closed)
         preferred = self._without_taint(shape)
         best = (self._best(pod, preferred, checks) if preferred else None) or self._best(pod, shape, checks)
-        return best.node.name if best else self._place_back(pod, shape)
+        return best.name if best else self._place_back(pod, shape)
 
     def _best(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> Room | None:
         if _exceeds(pod.requests, self._too_much(shape)):
             return None
-        best = max(self._open(pod, shape, checks), key=_free_share, default=None)
+        best = max(self._open(pod, shape, checks), key=attrgetter("free_share"), default=None)
         if best is None and not (checks and self._has_room(pod, shape)):
             shape.too_much = pod.requests
         return best
 
     def _has_room(self, pod: Pod, shape: _Shape) -> bool:
         """Whether what keeps the pod from all these nodes is something else than their room."""
-        return any(room.node.name not in self.closed and room.takes(pod.requests) for room in shape.rooms)
+        return any(room.name not in self.closed and room.takes(pod.requests) for room in shape.rooms)
 
     def _without_taint(self, shape: _Shape) -> _Shape | None:
         """The shape's nodes that have no soft taint by now; None where that is no preference."""
         if not self._tainted or not shape.minds_taint or len(shape.rooms) == 1:
             return None
         if shape.untainted is None:
-            shape.untainted = _Shape([room for room in shape.rooms if room.node.name not in self._tainted])
+            shape.untainted = _Shape([room for room in shape.rooms if room.name not in self._tainted])
         else:
             more = [self.rooms[name] for name in self._untainted[shape.known :] if name in shape.names]
             if more:
@@ -182,12 +197,12 @@ class Rooms:
             return ""
         checks = self.neighbours.checks(pod, self.closed)
         room = next(self._open(pod, shape, checks, closed=True), None)
-        return room.node.name if room else ""
+        return room.name if room else ""
 
     def could_go(self, pod: Pod) -> bool:
         """Whether some node that is not closed matches the pod, room or not."""
         rooms = self._shape(pod).rooms
-        return len(rooms) > len(self.closed) or any(room.node.name not in self.closed for room in rooms)
+        return len(rooms) > len(self.closed) or any(room.name not in self.closed for room in rooms)
 
     def lacks_room(self, pod: Pod) -> bool:
         """Whether the open nodes that match the pod are full."""
@@ -203,7 +218,7 @@ class Rooms:
 
     def why_nowhere(self, pod: Pod) -> str:
         """What keeps a pod that stands nowhere from every node, in a clause."""
-        elsewhere = [room for room in self._shape(pod).rooms if room.node.name not in self.closed]
+        elsewhere = [room for room in self._shape(pod).rooms if room.name not in self.closed]
         if not elsewhere:
             held = [volume.name for volume in self._volumes_of(pod)]
             if held and all(self._holds(volume, pod.node) for volume in self._volumes_of(pod)):
@@ -213,8 +228,11 @@ class Rooms:
         if not roomy:
             return f"no other schedulable node has room for its requests ({in_words(pod.requests)})"
         checks = self.neighbours.checks(pod, self.closed)
-        failed = {check.because for room in roomy for check in checks if not check.admits(room.node)}
-        return f"{' and '.join(sorted(failed))} {'leave' if len(failed) > 1 else 'leaves'} no other node"
+        # of each node the first that says no: pods of one owner keep each other away from both sides
+        numbers = range(len(checks))
+        refused = {next((number for number in numbers if not checks[number].admits(room.node)), -1) for room in roomy}
+        failed = dict.fromkeys(checks[number].because for number in sorted(refused) if number >= 0)
+        return f"{' and '.join(failed)} {'leave' if len(failed) > 1 else 'leaves'} no other node"
 
     def _too_much(self, shape: _Shape) -> Resources | None:
         if shape.closing != self._closing:
@@ -229,16 +247,16 @@ class Rooms:
         """The first few rooms that take the pod, of the open or the closed ones, from where the last search ended."""
         if any(check.is_hopeless for check in checks):
             return
-        number, yielded = len(shape.rooms), 0
-        for step in range(number):
-            room = shape.rooms[(shape.next + step) % number]
-            if (room.node.name in self.closed) is not closed or not room.takes(pod.requests):
+        rooms, requests, first, yielded = shape.rooms, pod.requests, shape.next, 0
+        for place in chain(range(first, len(rooms)), range(first)):
+            room = rooms[place]
+            if (room.name in self.closed) is not closed or not room.takes(requests):
                 continue
             if not checks or all(check.admits(room.node) for check in checks):
                 yield room
                 yielded += 1
             if yielded == _LOOKS:
-                shape.next = (shape.next + step + 1) % number
+                shape.next = (place + 1) % len(rooms)
                 return
 
     def _shape(self, pod: Pod) -> _Shape:
@@ -253,7 +271,7 @@ class Rooms:
     def _shape_of(self, demand: Demand) -> _Shape:
         if demand not in self._alike:
             rooms = [room for room in self._likely(demand) if demand.admits(room.node)]
-            names = frozenset(room.node.name for room in rooms)
+            names = frozenset(room.name for room in rooms)
             self._alike[demand] = _Shape(rooms, demand.tolerates_cordons, demand.minds_soft_taint, names)
         return self._alike[demand]
 
@@ -263,7 +281,7 @@ class Rooms:
         if not labels:
             return self.rooms.values()
         labelled = (room for key, value in labels for room in self._labelled(key).get(value, ()))
-        return {room.node.name: room for room in labelled}.values()
+        return {room.name: room for room in labelled}.values()
 
     def _labelled(self, key: str) -> Mapping[str, Sequence[Room]]:
         if key not in self._by_label:
@@ -301,8 +319,3 @@ def _exceeds(requests: Resources, bound: Resources | None) -> bool:
         and requests.memory >= bound.memory
         and (not bound.others or requests.others == bound.others)
     )
-
-
-def _free_share(room: Room) -> float:
-    offered = room.node.allocatable
-    return room.cpu / max(1, offered.cpu_milli) + room.memory / max(1, offered.memory)

@@ -3,7 +3,7 @@
 An owner whose pods no budget covers is treated like a budget that allows all replicas but one.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -97,12 +97,3 @@ def weight_of(node: Node, leaving: Sequence[Pod], rooms: Rooms) -> Weight:
 def _kept_apart(node: Node) -> bool:
     """Whether taints keep it for pods of its own, which the common room says nothing about."""
     return any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.taints)
-
-
-def added(loads: Iterable[Load]) -> Load:
-    """Several loads of one node in one."""
-    total: dict[str, int] = defaultdict(int)
-    for load in loads:
-        for key, need in load.items():
-            total[key] += need
-    return total

@@ -105,7 +105,8 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         running_version=facts.running_version if facts else "",
         staged_version=detection.version,
         boot_id=facts.boot_id if facts else node.boot_id,
-        reason=f"{objection.reason}: {objection.message}" if objection else "",
+        # a pause says the word by itself
+        reason=f"{objection.reason}: {objection.message.removeprefix(f'{objection.reason} ')}" if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,

@@ -36,7 +36,8 @@ class RunHistory:
 
     `aborted` is when it was undone, empty where it was not. `state` is the one word for all that: `running`,
     `interrupted`, `ended` or `aborted`; empty where nobody has looked whether a process writes the journal.
-    `policy`, `version` and `cluster` are those of the command that began it; `outcomes` are by node, the last one each;
+    `policy`, `version` and `cluster` are those of the command that began it, `cluster_name` is of the first that gives
+    one; `outcomes` are by node, the last one each;
     `planned` counts the nodes of all its plans; `heard_at` is the time of the last record. As the last summary has
     them: `not_started` and `not_done` are by node, with the reason; `left_out` counts nodes by reason. `evictions`, and
     those of pods that came while its commands ran, are summed up over the summaries; `pods_to_move` had to go by the
@@ -48,6 +49,7 @@ class RunHistory:
     by: str = ""
     version: str = ""
     cluster: str = ""
+    cluster_name: str = ""
     policy: Record | None = None
     commands: tuple[str, ...] = ()
     outcomes: tuple[tuple[str, str], ...] = ()
@@ -112,6 +114,7 @@ def _ended(history: RunHistory, record: Record) -> RunHistory:
 
 def _begun(history: RunHistory, record: Record) -> RunHistory:
     commands = (*history.commands, _text(record, "command"))
+    history = replace(history, cluster_name=history.cluster_name or _text(record, "cluster_name"))
     if history.run:
         return replace(history, commands=commands, ended="", aborted="", not_started={}, not_done={}, left_out={})
     cluster = record.get("cluster")

@@ -25,6 +25,7 @@ _LeftCordoned = Annotated[bool, Meta(description="our cordon had to stay")]
 _SshError = Annotated[str, Meta(description="why its host did not answer when it was last asked; else empty")]
 _Conditions = Annotated[Sequence[NodeCondition], Meta(description="of the Node, those that are not as they should be")]
 _Console = Annotated[str, Meta(description="where its machine's console is; empty where that is not known")]
+_Process = Annotated[str, Meta(description="a word that no other process has, as on the lock")]
 _Pod = Annotated[str, Meta(description="namespace/name")]
 _Budget = Annotated[str, Meta(description="namespace/name; empty where no budget is the reason, all where several are")]
 _Since = Annotated[str, Meta(description="when it was first held back")]
@@ -233,8 +234,10 @@ class RunRecord(TypedDict):
     run: Annotated[str, Meta(description="the id of the rollout")]
     command: Annotated[Command, Meta(description="which command it is")]
     by: Annotated[str, Meta(description="user, machine and process")]
+    process: NotRequired[_Process]
     version: Annotated[str, Meta(description="of the program")]
     cluster: _Cluster
+    cluster_name: NotRequired[Annotated[str, Meta(description="`--cluster-name`; empty where none was given")]]
     policy: _Policy
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from textwrap import wrap
 from types import TracebackType
 from typing import Self
 
@@ -46,6 +47,7 @@ _MOST_HELD = 5
 _OTHER_LINES = 3
 # Between columns, and what the last of them has at least where the others are left whole.
 _GAP, _LEAST_DETAIL = 2, 20
+_DETAIL_LINES = 2
 _HELD = "yellow"
 _NARROW = 100
 _LEAST = 60
@@ -88,6 +90,7 @@ class Board:
     held: dict[str, dict[str, Held]] = field(default_factory=dict)
     wave: str = ""
     started: float = 0.0
+    doing: str = "starting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +175,6 @@ class LiveProgress:
             case NodeStep():
                 # A node that goes on says that whatever had to settle before it has settled.
                 self._board.wave = self._board.state.wave
-            case PlanReady():
-                self._board.started = min(self._board.started, self._monotonic() - self._age(event.at))
             case PodBlocked():
                 self._board.held.setdefault(event.node, {})[event.pod] = Held(event, self._monotonic())
             case PodReleased():
@@ -181,9 +182,12 @@ class LiveProgress:
             case NodeFinished():
                 return self._finish(event)
             case Notice() | VersionHeld():
+                self._board.doing = sentences.sentence(event)
                 return Text(sentences.sentence(event), style="yellow")
             case RunFinished():
                 self._board.held.clear()
+            case PlanReady():
+                pass  # the board's state has taken it
         return None
 
     def _finish(self, event: NodeFinished) -> Text:
@@ -214,26 +218,30 @@ class LiveProgress:
         whole = left_over >= _LEAST_DETAIL
         table.add_column(style="dim", no_wrap=whole, overflow="ellipsis", max_width=left_over if whole else None)
         for row in shown:
-            self._add(table, row)
+            self._add(table, row, left_over if whole and self._has_room(rows, left_over) else 0)
         if left:
             table.add_row("", rest, "", "", _in_a_line(phases(left), "dim"))
         return table
 
-    def _add(self, table: Table, row: InFlight) -> None:
+    def _add(self, table: Table, row: InFlight, room: int) -> None:
+        """A node's row; what it waits for goes on in a second line where there is no `room`, in columns, for it."""
+        detail = printable(row.detail)
+        first, *more = wrap(detail, room, max_lines=_DETAIL_LINES, placeholder=" …") if room and detail else [detail]
         table.add_row(
             self._spinner,
             printable(row.node),
             Text(row.phase, style=_STYLES[row.phase]),
             Text(elapsed(self._monotonic() - row.started), style="dim"),
-            _in_a_line(printable(row.detail)),
+            _in_a_line(first),
         )
-        for line in self._held(row.node):
-            table.add_row("", "", "", "", line)
+        for line in more:
+            table.add_row("", "", "", "", _in_a_line(line))
+        for pod in self._held(row.node):
+            table.add_row("", "", "", "", pod)
 
     def _fitting(self, rows: Sequence[InFlight]) -> list[InFlight]:
         """All rows where they fit; else those that are held back first, then those longest in their phase."""
-        room = max(1, self._console.height - _OTHER_LINES - self._stop.requested - bool(self._footer()))
-        lines = {row.node: 1 + min(len(self._board.held.get(row.node, {})), _MOST_HELD + 1) for row in rows}
+        room, lines = self._room, self._lines(rows)
         if sum(lines.values()) <= room:
             return list(rows)
         chosen = set[str]()
@@ -241,6 +249,19 @@ class LiveProgress:
             if sum(lines[node] for node in chosen) + lines[row.node] < room or not chosen:
                 chosen.add(row.node)
         return [row for row in rows if row.node in chosen]
+
+    @property
+    def _room(self) -> int:
+        """Lines for the nodes in flight."""
+        return max(1, self._console.height - _OTHER_LINES - self._stop.requested - bool(self._footer()))
+
+    def _lines(self, rows: Sequence[InFlight]) -> dict[str, int]:
+        """By node, its own line and those of the pods that hold it up."""
+        return {row.node: 1 + min(len(self._board.held.get(row.node, {})), _MOST_HELD + 1) for row in rows}
+
+    def _has_room(self, rows: Sequence[InFlight], columns: int) -> bool:
+        """Whether all fit with a second line for each detail that is longer than so many columns."""
+        return sum(self._lines(rows).values()) + sum(len(row.detail) > columns for row in rows) <= self._room
 
     def _held(self, node: str) -> Iterator[RenderableType]:
         """A line for each pod that keeps this node waiting, the longest waiting first."""
@@ -256,6 +277,9 @@ class LiveProgress:
     def _total(self) -> Table:
         board, state = self._board, self._board.state
         total = Table.grid(padding=(0, 2, 0, 0))
+        if state.began is None:
+            total.add_row(elapsed(self._monotonic() - board.started), _in_a_line(printable(board.doing), "dim"))
+            return total
         style = "red" if state.failed else "green"
         failed = f", {state.failed} failed" if state.failed else ""
         bar = ProgressBar(
@@ -269,8 +293,9 @@ class LiveProgress:
         total.add_column()
         total.add_column(no_wrap=True)
         total.add_column(no_wrap=True)
-        took = self._monotonic() - board.started
-        total.add_row(bar, figures, Text(_against(took, state.estimate), style="dim"), Fitting(self._waves(), "dim"))
+        took, is_over = self._monotonic() - state.began, state.finished >= state.planned
+        time_spent = Text(elapsed(took) if is_over else _against(took, state.estimate), style="dim")
+        total.add_row(bar, figures, time_spent, Fitting(self._waves(), "dim"))
         return total
 
     def _waves(self) -> Sequence[str]:

@@ -12,6 +12,7 @@ from rollout.model.text import elapsed, printable
 from rollout.planning.relaxed_rules import relaxed_rules
 from rollout.planning.windows import Window, current, following
 from rollout.report.columns import wrapped
+from rollout.report.rule_words import said
 
 _LABEL = 10
 
@@ -48,13 +49,9 @@ def _limits(policy: Policy) -> str:
 
 def _pools(policy: Policy) -> Iterator[str]:
     for pool in policy.pools:
-        own = (item.name for item in fields(pool) if item.name not in ("name", "selector"))
-        rules = [f"{name.replace('_', '-')} {_said(value)}" for name in own if (value := getattr(pool, name))]
+        own = ((item.name.replace("_", "-"), getattr(pool, item.name)) for item in fields(pool))
+        rules = [f"{name} {said(value)}" for name, value in own if value and name not in ("name", "selector")]
         yield printable("; ".join((f"{pool.name}, {pool.selector}", *rules)))
-
-
-def _said(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def _windows(policy: WindowPolicy, now: datetime) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """The end of a run: what became of each planned node, what to look at, and last what was not done."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from dataclasses import dataclass, replace
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
 from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
+from rollout.planning.memory import held_version
 from rollout.report.columns import Column, table_text, wrapped
 
 _COLUMNS = (Column("NODE", wraps=True), Column("OUTCOME"), Column("VERSION", leaves=2), Column("TOOK", leaves=3))
@@ -130,10 +132,15 @@ def rehearsal_ending(result: RunResult) -> str:
 
 
 def _not_done_lines(not_done: Sequence[NotDone]) -> Iterable[str]:
-    for node in not_done[:_MOST_NODES]:
-        yield f"  {printable(node.node)}: {node.reason}, {printable(node.message)}"
-    if len(not_done) > _MOST_NODES:
-        yield f"  and {len(not_done) - _MOST_NODES} more: rollout status"
+    """A line for each node, or for all that one version's hold keeps back."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for node in not_done:
+        own = "" if node.reason is ExclusionReason.VERSION_HELD else node.node
+        groups.setdefault((own, f"{node.reason}, {printable(node.message)}"), []).append(node.node)
+    for (_, why), names in list(groups.items())[:_MOST_NODES]:
+        yield f"  {shortened(names)}: {why}"
+    if left := sum(map(len, list(groups.values())[_MOST_NODES:])):
+        yield f"  and {left} more: rollout status"
 
 
 def next_step(result: RunResult, *, operating: bool) -> str:
@@ -143,9 +150,12 @@ def next_step(result: RunResult, *, operating: bool) -> str:
 
 def _next_pass(result: RunResult) -> str:
     """What is left for persons to look at, and what is not; empty where nothing is left."""
-    steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) else []
+    held = sum(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done)
+    steps = ["See: rollout doctor."] if len(result.not_done) > len(result.deferred) + held else []
     steps += ["See: rollout status --run."] if result.failed else []
-    steps += ["The next pass takes up what is left."] if result.not_started or result.deferred else []
+    steps += [f"Once you know the cause: {release}."] if (release := _release(result)) else []
+    but = ", but for versions that are held" if result.failed else ""
+    steps += [f"The next pass takes up what is left{but}."] if result.not_started or result.deferred else []
     return " ".join(steps)
 
 
@@ -158,14 +168,32 @@ def _next_step(result: RunResult) -> str:
     elif result.failed:
         go_on = "rollout resume"
     else:
-        go_on = "rollout resume" if result.not_started else "rollout apply"
+        go_on = "rollout resume" if result.not_started or result.left_over else "rollout apply"
     if result.deferred and len(result.not_done) == len(result.failed_before) + len(result.deferred):
         return f"Go on from another node: {go_on}"
-    if result.not_done and all(node.reason is ExclusionReason.VERSION_HELD for node in result.not_done):
-        return "See: rollout status; once you know the cause: rollout release VERSION"
-    if len(result.not_done) > len(result.failed_before):
+    others = [node for node in result.not_done if node.reason is not ExclusionReason.VERSION_HELD]
+    is_trouble = len(others) > len([node for node in others if node in result.failed_before])
+    if release := _release(result):
+        look = "rollout doctor" if is_trouble else "rollout status"
+        return f"See: {look}; once you know the cause: {release}; then: {go_on}"
+    if is_trouble:
         return f"See: rollout doctor; then: {go_on}"
-    return "" if result.complete else f"Go on: {go_on}"
+    return _over(result) if result.complete else f"Go on: {go_on}"
+
+
+def _release(result: RunResult) -> str:
+    """The command that ends the holds which keep nodes from being started; empty where none does."""
+    held = [held_version(node.message) for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
+    versions = dict.fromkeys(filter(None, (*result.held, *held)))
+    return shlex.join(("rollout", "release", *map(printable, versions))) if versions else ""
+
+
+def _over(result: RunResult) -> str:
+    """That nothing is gone on with any more, where nodes of the rollout were left out; empty where none was."""
+    if not result.left_over:
+        return ""
+    nodes = counted(len(result.left_over), "node")
+    return f"The rollout is over, without {nodes} of it that may not be started now. Later: rollout apply"
 
 
 def _end(result: NodeResult, planned: Mapping[str, PlannedNode]) -> _End:
@@ -238,5 +266,5 @@ def _absences(result: RunResult) -> Iterable[str]:
     for node in (*result.skipped, *result.not_started):
         if node.node in in_ending:
             continue
-        by_reason.setdefault(node.message, []).append(node.node)
+        by_reason.setdefault(node.message.removeprefix("not started: "), []).append(node.node)
     return (f"Not started, {printable(reason)}: {shortened(names)}" for reason, names in by_reason.items())

@@ -1,16 +1,15 @@
 """Runs that are over, for people: a row each, or one as a timeline. Times are those of the reader's own clock."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from tabulate import tabulate
 
-from rollout.model.policy import Policy
 from rollout.model.progress import Moves
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened
-from rollout.planning.document import policy_document
 from rollout.report.columns import Column, table_text
-from rollout.report.history import Moment, Record, RunHistory
+from rollout.report.history import Moment, RunHistory
+from rollout.report.rule_words import changed_rules
 from rollout.report.summary import moves_text, tallied
 
 _COLUMNS = (
@@ -46,7 +45,7 @@ def _row(history: RunHistory) -> tuple[str, ...]:
         str(len(history.planned)) if history.planned else NOTHING,
         str(len(history.outcomes) - len(failed)),
         str(len(failed)),
-        or_nothing(history.cluster.removeprefix("https://")),
+        or_nothing(history.cluster_name or history.cluster.removeprefix("https://")),
         _end(history),
     )
 
@@ -88,7 +87,13 @@ def timeline_text(history: RunHistory, *, details: bool = False) -> str:
     head = tabulate(_head(history), tablefmt="plain", disable_numparse=True)
     moments = history.moments if details else tuple(_once(history.moments))
     rows = tabulate(list(_rows(moments)), tablefmt="plain", disable_numparse=True)
-    return f"Run {printable(history.run)} on {or_nothing(history.cluster)}\n{head}\n\n{rows}"
+    cluster = named_cluster(history.cluster_name, or_nothing(history.cluster))
+    return f"Run {printable(history.run)} on {cluster}\n{head}\n\n{rows}"
+
+
+def named_cluster(name: str, server: str) -> str:
+    """A cluster by its name, where the operator gave one, and its address."""
+    return f"{printable(name)} ({server})" if name else server
 
 
 def _head(history: RunHistory) -> list[tuple[str, str]]:
@@ -112,28 +117,6 @@ def _nodes(history: RunHistory) -> str:
     groups = (("not done", tuple(history.not_done)), ("not started", tuple(history.not_started)))
     parts += [f"{len(group)} {word} ({shortened(group)})" for word, group in groups if group]
     return ", ".join(parts) + (f"; left out: {tallied(history.left_out)}" if history.left_out else "")
-
-
-def changed_rules(policy: Record | None) -> str:
-    """The rules that are not all defaults, by the names of the policy's fields."""
-    usual = dict(flat_rules(policy_document(Policy())))
-    changed = [f"{name} {value}" for name, value in flat_rules(policy or {}) if usual.get(name) != value]
-    return printable(", ".join(changed)) or "all defaults"
-
-
-def flat_rules(rules: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
-    """Names, those within others after a point, and values."""
-    for name, value in rules.items():
-        if isinstance(value, dict):
-            yield from flat_rules(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", _said(value)
-
-
-def _said(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return "; ".join(str(item) for item in value) or "none"
-    return str(value)
 
 
 def _once(moments: Iterable[Moment]) -> Iterator[Moment]:

@@ -1,13 +1,13 @@
 """An unfinished run in words, and as what `status --run` prints."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 
 from rollout.execution.node.transitions import BEFORE_REBOOT
 from rollout.execution.record.unfinished import Begun, RunWord, Unfinished, word_of
 from rollout.execution.rollout.abort import Aborted
 from rollout.execution.rollout.lock_holder import Glance
+from rollout.execution.rollout.ports import Inheritance
 from rollout.model.fleetlock import is_fleetlock_run
-from rollout.model.progress import NodeResult
 from rollout.model.text import counted, elapsed, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 
@@ -96,13 +96,14 @@ def _nodes(names: Sequence[str]) -> str:
 
 
 def resume_text(
-    unfinished: Unfinished, lock: Glance, retried: Sequence[str], failures: int = 0, stranded: Sequence[NodeResult] = ()
+    unfinished: Unfinished, lock: Glance, planned: Container[str], inherited: Inheritance, *, retry: bool = False
 ) -> str:
-    """What resume is about to do with each node; `failures` so far count towards the most that are allowed.
+    """What resume is about to do with each node; `planned` are the nodes of its plan, which says why others are not.
 
-    `stranded` are begun nodes that it cannot go on with.
+    With `retry` those that failed are tried again.
     """
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
+    stranded = inherited.stranded
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
     lines += (f"  {line}" for line in unknown_rules(unfinished))
     lines += [f"  {printable(result.node)}: left as it is: {printable(result.message)}" for result in stranded]
     stranded_nodes = {result.node for result in stranded}
@@ -110,16 +111,29 @@ def resume_text(
     lines += [f"  {printable(begun.node.name)}: {begun.phase}, goes on from there" for begun in going_on]
     if unfinished.gone:
         lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")
-    if unfinished.untouched:
-        lines.append(f"  planned again: {shortened([node.name for node in unfinished.untouched])}")
-    failed = [begun.node.name for begun in unfinished.failed] + list(unfinished.given_back)
-    if failed:
-        verb = "tried again" if retried else "failed, left as they are (--retry-failed tries them again)"
-        lines.append(f"  {verb}: {shortened(failed)}")
-    lines += [f"  {line}" for line in older_failures(unfinished, retried)]
-    if failures:
-        lines.append(f"  counted towards --max-failures so far: {failures}")
+    lines += [f"  {line}" for line in _planned_lines(unfinished, planned, inherited, retry=retry)]
+    if inherited.failures:
+        lines.append(f"  counted towards --max-failures so far: {inherited.failures}")
     return "\n".join(lines)
+
+
+def _planned_lines(
+    unfinished: Unfinished, planned: Container[str], inherited: Inheritance, *, retry: bool
+) -> Iterator[str]:
+    """Of the nodes that are not under way: which are planned, and which are not."""
+    stranded = {result.node for result in inherited.stranded}
+    failed = [begun.node.name for begun in unfinished.failed if begun.node.name not in stranded]
+    failed += unfinished.given_back
+    waiting = [node.name for node in unfinished.untouched]
+    left = "failed, and left out now" if retry else "failed, left as they are (--retry-failed tries them again)"
+    groups = (
+        ("planned again", [name for name in waiting if name in planned]),
+        ("left out now", [name for name in waiting if name not in planned]),
+        ("tried again", [name for name in failed if name in planned]),
+        (left, [name for name in failed if name not in planned]),
+    )
+    yield from (f"{words}: {shortened(names)}" for words, names in groups if names)
+    yield from older_failures(unfinished, [name for name in failed if name in planned])
 
 
 def _title(unfinished: Unfinished, word: RunWord) -> str:
@@ -135,7 +149,7 @@ def unknown_rules(unfinished: Unfinished) -> Iterable[str]:
         yield RECORD_STAYS
 
 
-def older_failures(unfinished: Unfinished, retried: Sequence[str]) -> Iterable[str]:
+def older_failures(unfinished: Unfinished, retried: Container[str]) -> Iterable[str]:
     """By which rules failed nodes of an older rollout are taken; nothing where there are none among the retried."""
     older = [begun.node.name for begun in unfinished.failed if begun.run != unfinished.run]
     if names := [name for name in older if name in retried]:
@@ -149,7 +163,7 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
     """
     if unfinished is None:
         return "Slots of FleetLock are held, of which nothing stands on any node: they are freed."
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
     nodes = (*unfinished.begun, *unfinished.failed)
     lines += [f"  {printable(begun.node.name)}: {_undone(begun, wait)}" for begun in nodes]
     lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
@@ -173,7 +187,8 @@ def aborted_text(aborted: Aborted) -> str:
     text = f"{counted(len(aborted.reverted), 'node')} given back"
     text += f": {shortened(aborted.reverted)}" if aborted.reverted else ""
     untainted = [f"The soft taint is removed from {_nodes(aborted.untainted)}"] if aborted.untainted else []
-    return "\n".join((text, *untainted, *_left(aborted), _ABORTED_BY_HAND))
+    by_hand = [_ABORTED_BY_HAND] if aborted.operating else []
+    return "\n".join((text, *untainted, *_left(aborted), *by_hand))
 
 
 def _left(aborted: Aborted) -> Iterable[str]:
@@ -188,8 +203,8 @@ def run_text(unfinished: Unfinished | None, lock: Glance) -> str:
     if unfinished is None:
         held = f" {printable(lock.holder)} holds the lock, and has begun nothing yet." if lock.holder else ""
         return f"No rollout is running or interrupted.{held}"
-    lines = [_title(unfinished, word_of(unfinished, alive=lock.seems_alive)), *_lock_lines(lock)]
-    lines += [] if lock.holder else (f"  {line}" for line in _without_process(unfinished))
+    lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
+    lines += [] if lock.alive is not False else (f"  {line}" for line in _without_process(unfinished))
     lines += [f"  {printable(begun.node.name)}: {begun.phase}" for begun in (*unfinished.begun, *unfinished.failed)]
     lines += [f"  {printable(name)}: not understood: {printable(why)}" for name, why in unfinished.unclear.items()]
     if unfinished.gone:
@@ -198,20 +213,34 @@ def run_text(unfinished: Unfinished | None, lock: Glance) -> str:
 
 
 def _lock_lines(lock: Glance) -> Iterator[str]:
-    """When the lock was last renewed: a first sign, for two clocks are compared in it."""
-    if lock.holder and lock.age is not None:
-        yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago, by the API server's clock"
+    """What the lock tells of its holder: a first sign where two clocks are compared in it."""
+    if not lock.holder:
+        return
+    if lock.has_ended:
+        yield f"  {printable(lock.holder)} held the lock, and has ended: it was a process on this machine"
+    elif lock.age is not None:
+        yield f"  {printable(lock.holder)} renewed the lock {elapsed(lock.age)} ago{_terms(lock)}"
+
+
+def _terms(lock: Glance) -> str:
+    """By when it has to be renewed again, or had to be."""
+    renewal, duration = elapsed(lock.lease.renewal), elapsed(lock.lease.duration)
+    if lock.is_out_of_date:
+        return f", and lost it {duration} after that"
+    return f"; it does so every {renewal}, or loses the lock after {duration}"
 
 
 def confirmed_text(unfinished: Unfinished | None, lock: Glance, *, alive: bool) -> str:
     """What watching the lock has shown, empty where that is nothing new; `unfinished` is how the run stands then."""
     if unfinished is None:
         return "  it has ended meanwhile"
-    changed = alive is not lock.seems_alive
-    after_all = f"it is {word_of(unfinished, alive=alive)} after all: " if changed else ""
+    changed = alive is not lock.alive
+    surprise = " after all" if lock.alive is not None else ""
+    after_all = f"it is {word_of(unfinished, alive=alive)}{surprise}: " if changed else ""
     if alive:
         return f"  {after_all}its process is alive: it renews the lock"
-    return "\n".join(f"  {after_all}{line}" for line in _without_process(unfinished))
+    lines = _without_process(unfinished) if changed else ()
+    return "\n".join(f"  {after_all}{line}" for line in lines)
 
 
 def _without_process(unfinished: Unfinished) -> Iterator[str]:

@@ -3,11 +3,8 @@
 What costs nothing is asked first, and the cluster last; the limits are judged again where the slot is written.
 """
 
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import partial
-from typing import Generic, TypeVar
 
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
@@ -26,12 +23,14 @@ from rollout.model.plan import ExclusionReason
 from rollout.model.rivals import Coordinator
 from rollout.model.text import timestamp
 from rollout.planning.eligibility import Candidate, exclusion
-from rollout.planning.memory import Rules, why_resting
+from rollout.planning.memory import Rules, why_maybe_held, why_resting
 from rollout.planning.pools import pools_of
 from rollout.planning.rivals import rivals
 from rollout.planning.windows import Window
-from rollout.ports import Clock, ClusterApi
+from rollout.ports import ClusterApi
 from rollout.server.answers import Denied, Kind
+from rollout.server.forecasts import Forecasts
+from rollout.server.kept import Kept
 from rollout.server.leadership import Leadership
 from rollout.server.limits import Limits, taken
 from rollout.server.machines import Machines, by_id, the_one
@@ -39,8 +38,6 @@ from rollout.server.nodes import facts_of, new_run, plan_of, planned, selected, 
 from rollout.server.requests import Ask
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
-
-T = TypeVar("T")
 
 # Seconds for which an answer of the cluster is good enough to say no by.
 _FRESH = 2.0
@@ -53,29 +50,8 @@ _KINDS = {
     ExclusionReason.PAUSED: Kind.PAUSED,
     ExclusionReason.RIVAL: Kind.RIVAL,
     ExclusionReason.FAILED_RECENTLY: Kind.FAILED_RECENTLY,
-    ExclusionReason.VERSION_HELD: Kind.FAILED_RECENTLY,
+    ExclusionReason.VERSION_HELD: Kind.VERSION_HELD,
 }
-
-
-@dataclass(slots=True)
-class Kept(Generic[T]):
-    """What was read, for as long as it is good."""
-
-    read: Callable[[], T]
-    seconds: float
-    clock: Clock
-    turn: threading.Lock = field(default_factory=threading.Lock)
-    value: T | None = None
-    until: float = float("-inf")
-
-    def now(self) -> T:
-        """The value, read again where it is too old."""
-        with self.turn:
-            began = self.clock.monotonic()
-            if self.value is None or began > self.until:
-                self.value = self.read()
-                self.until = began + self.seconds
-            return self.value
 
 
 class Admission:
@@ -99,15 +75,17 @@ class Admission:
         self._coordinators: Kept[tuple[Coordinator, ...]] = Kept(
             lambda: read_coordinators(self._api)[0], _FRESH_COORDINATORS, clock
         )
+        self._forecasts = Forecasts(self._api, settings.policy, clock)
 
     def take(self, ask: Ask, name: str, rules: GroupRules) -> Slots:
         """Take a slot for this node; `Denied` where it may not have one, `ApiError` where that cannot be told."""
         self._check_cheaply(ask, name, rules)
         node = read_node(self._api, name)
-        self._check_node(node)
+        candidate = self._eligible(node)
         self._check_rivals()
         slot = self._slot(ask, node)
         self._check_gates(node, slot)
+        self._forecasts.check(candidate, facts_of(node))
         nodes = {fresh.name: fresh for fresh in read_nodes(self._api)}
         the_one(by_id(nodes.values()).get(ask.id, ()))
         limits = self._limits(nodes)
@@ -126,38 +104,39 @@ class Admission:
             raise Denied(Kind.LOCKED_BY_ROLLOUT, f"another rollout is running: {other}")
         self._check_unfinished(nodes)
         limits.check_away(slots, nodes[name])
-        self._check_memory(len(selected(nodes.values(), self._settings.selection)))
+        self._check_memory()
 
     def _limits(self, nodes: Mapping[str, Node]) -> Limits:
         return Limits(nodes, self._settings.selection, self._settings.policy)
 
-    def _check_memory(self, number: int) -> None:
+    @property
+    def _most_failures(self) -> int:
+        meant = selected(self._machines.nodes.values(), self._settings.selection)
+        return max(1, self._settings.policy.max_failures.of(len(meant)))
+
+    def _check_memory(self) -> None:
         memory, now = self._memory.now(), self._api.server_time()
         if memory.pause is not None and not memory.pause.is_over(now):
             raise Denied(Kind.PAUSED, f"all nodes are {memory.pause}")
         if memory.problem:
             raise Denied(Kind.API_ERROR, memory.problem)
         resting = [name for name, failed in memory.nodes.items() if why_resting(memory, name, failed.version, now)]
-        most = max(1, self._settings.policy.max_failures.of(number))
-        if len(resting) >= most:
+        if len(resting) >= (most := self._most_failures):
             names = ", ".join(sorted(resting)[:3])
             way_out = "rollout release --node NODE ends it"
             raise Denied(Kind.MAX_FAILURES, f"--max-failures {most} is used up by {names}, lately: {way_out}")
 
-    def _check_node(self, node: Node) -> None:
-        """By the rules of a plan, for a host that has just said that it waits for a reboot."""
-        policy = self._settings.policy
-        rules = Rules(self._api.server_time(), include_held=policy.include_held, unattended=True)
-        candidate = Candidate(
-            node,
-            facts_of(node),
-            pools_of(policy).rules_for(node.labels),
-            self._settings.selection,
-            memory=self._memory.now(),
-            remembering=rules,
-        )
+    def _eligible(self, node: Node) -> Candidate:
+        """By the rules of a plan, for a host that has just said that it waits for a reboot; else `Denied`."""
+        policy, facts, memory = self._settings.policy, facts_of(node), self._memory.now()
+        rules = Rules(self._api.server_time(), self._most_failures, policy.include_held, unattended=True)
+        pool, selection = pools_of(policy).rules_for(node.labels), self._settings.selection
+        candidate = Candidate(node, facts, pool, selection, memory=memory, remembering=rules)
         if objection := exclusion(candidate):
             raise Denied(_KINDS.get(objection.reason, Kind.NODE_EXCLUDED), f"{node.name}: {objection.message}")
+        if not facts.update.new_version and (why := why_maybe_held(memory, facts.running_version, rules)):
+            raise Denied(Kind.VERSION_HELD, f"{node.name}: {why}")
+        return candidate
 
     def _check_unfinished(self, nodes: Mapping[str, Node]) -> None:
         """No rollout of a person or a pass is left unfinished."""

@@ -36,6 +36,8 @@ class Kind(StrEnum):
     MAX_FAILURES = "max_failures"
     FAILED_RECENTLY = "failed_recently"
     NOT_NOW = "not_now"
+    VERSION_HELD = "version_held"
+    DRAIN_BLOCKED = "drain_blocked"
     NODE_EXCLUDED = "node_excluded"
     RIVAL = "rival"
     HELD_BY_GATE = "held_by_gate"
@@ -98,6 +100,8 @@ MEANINGS = {
     Kind.MAX_FAILURES: "too many nodes have failed lately: `--max-failures`",
     Kind.FAILED_RECENTLY: "the node failed, and rests before the next attempt",
     Kind.NOT_NOW: "it has to wait for others: `--control-plane`, `--spread-by`",
+    Kind.VERSION_HELD: "a version that failed on other nodes waits there, or may: `rollout release VERSION`",
+    Kind.DRAIN_BLOCKED: "the node's drain could never end, and was not begun: the blocker that `rollout plan` shows",
     Kind.NODE_EXCLUDED: "the node may not be rebooted: not Ready, cordoned by an operator, excluded, marks of others",
     Kind.RIVAL: "another reboot coordinator is at work",
     Kind.HELD_BY_GATE: "a gate holds the node: alerts, blocking pods, `--window-fit`",

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import signal
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from aiohttp import web
 from rollout.errors import InputError
 from rollout.model.text import excerpt
 from rollout.server.answers import Answer, Denied, Kind
-from rollout.server.connections import IDLE_SECONDS, Connections
+from rollout.server.connections import IDLE_SECONDS, Connections, most_connections
 from rollout.server.renewal import follow
 from rollout.server.requests import HEADER, Ask, check_request, read_ask
 from rollout.server.settings import Tally
@@ -26,6 +27,8 @@ LARGEST_BODY = 4096
 BODY_SECONDS = 10.0
 # Answers at once: each holds a thread while the cluster is asked. Hosts ask again after five minutes.
 MOST_REQUESTS = 64
+# Seconds for the handshake of TLS; asyncio would wait for a minute.
+_HANDSHAKE = 10.0
 # How long answers that are under way may take once the end is asked for.
 _LAST_ANSWERS = 5.0
 
@@ -80,7 +83,7 @@ class _Front:
         self._endpoints = endpoints
         self._pool = pool
         self._under_way = 0
-        self.connections = Connections()
+        self.connections = Connections(most_connections())
         self.stopping = False
 
     def application(self) -> web.Application:
@@ -168,8 +171,8 @@ async def _in_protocol_form(
         return _json(Answer(Kind.NOT_FOUND, "there are: /v1/pre-reboot /v1/steady-state /healthz /readyz /metrics"))
     except web.HTTPMethodNotAllowed:
         return _json(Answer(Kind.METHOD_NOT_ALLOWED, f"{request.method} is not known here"))
-    except web.HTTPException:
-        raise
+    except web.HTTPException as error:
+        return _json(Answer(Kind.DECODE_ERROR, excerpt(error.text or error.reason)))
     except Exception as error:  # noqa: BLE001 - a defect of this program is a no, too, and no traceback
         _LOGGER.error("internal error, please report it: %r", error)  # noqa: TRY400
         return _json(Answer(Kind.INTERNAL_ERROR, "internal error, see the server's log"))
@@ -177,6 +180,7 @@ async def _in_protocol_form(
 
 async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[str], None]) -> None:
     tls = listening.tls()
+    asyncio.get_running_loop().set_exception_handler(_tell)
     with ThreadPoolExecutor(MOST_REQUESTS, thread_name_prefix="ask") as pool:
         front = _Front(endpoints, pool)
         runner = web.AppRunner(
@@ -185,25 +189,31 @@ async def _serve(endpoints: Endpoints, listening: Listening, ready: Callable[[st
             logger=_SILENT,
             keepalive_timeout=IDLE_SECONDS,
             shutdown_timeout=_LAST_ANSWERS,
+            # nobody has to send 4 KiB compressed, and what they unfold to is bounded by no library
+            auto_decompress=False,
         )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, listening.host or None, listening.port, ssl_context=tls)
-            await _started(site, listening)
-            ready(_url(runner, secure=tls is not None))
-            async with _beside(*_tasks(front.connections, runner, listening, tls)):
+            sockets = await _listen(front.connections, runner, listening, tls)
+            ready(_url(sockets.sockets[0], secure=tls is not None))
+            async with _beside(*_tasks(front.connections, listening, tls)):
                 await _asked_to_end()
             front.stopping = True
+            sockets.close()
         finally:
             await runner.cleanup()
 
 
+def _tell(_loop: asyncio.AbstractEventLoop, context: Mapping[str, object]) -> None:
+    """What goes wrong with a connection as such, without a traceback: as where no more can be opened."""
+    _LOGGER.warning("warning: %s: %s", context.get("message"), context.get("exception"))
+
+
 def _tasks(
-    connections: Connections, runner: web.AppRunner, listening: Listening, tls: ssl.SSLContext | None
+    connections: Connections, listening: Listening, tls: ssl.SSLContext | None
 ) -> Iterator[Coroutine[object, object, None]]:
     """What goes on beside the answers."""
-    assert runner.server is not None  # noqa: S101 - it is set up
-    yield connections.watch(runner.server)
+    yield connections.watch()
     if tls is not None and listening.certificate is not None:
         yield follow((listening.certificate, listening.key), tls, listening.tls)
 
@@ -218,16 +228,22 @@ async def _beside(*work: Coroutine[object, object, None]) -> AsyncIterator[None]
             task.cancel()
 
 
-async def _started(site: web.TCPSite, listening: Listening) -> None:
+async def _listen(
+    connections: Connections, runner: web.AppRunner, listening: Listening, tls: ssl.SSLContext | None
+) -> asyncio.Server:
+    assert runner.server is not None  # noqa: S101 - it is set up
+    accepting, timeout = connections.accepting(runner.server), _HANDSHAKE if tls else None
+    where = listening.host, listening.port
     try:
-        await site.start()
+        return await asyncio.get_running_loop().create_server(
+            accepting, where[0] or None, where[1], ssl=tls, ssl_handshake_timeout=timeout
+        )
     except OSError as error:
-        where = f"{listening.host}:{listening.port}"
-        raise InputError(f"cannot listen on {where}: {error.strerror or error}") from error
+        raise InputError(f"cannot listen on {where[0]}:{where[1]}: {error.strerror or error}") from error
 
 
-def _url(runner: web.AppRunner, *, secure: bool) -> str:
-    host, port = runner.addresses[0][:2]
+def _url(listening: socket.socket, *, secure: bool) -> str:
+    host, port = listening.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     return f"{'https' if secure else 'http'}://{shown}:{port}"
 

@@ -8,7 +8,8 @@ from datetime import datetime
 from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import RUN_PREFIX, Slot
-from rollout.model.host import Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.host import NO_VERSION, Host, HostFacts, UpdateOperation, UpdateStatus
+from rollout.model.names import is_version
 from rollout.model.plan import FORMAT_VERSION, PlannedNode, PlanSummary, RolloutPlan, Wave
 from rollout.model.policy import Policy, Selection
 from rollout.planning.eligibility import excluded_by_name
@@ -42,10 +43,10 @@ def selected(nodes: Iterable[Node], selection: Selection) -> tuple[Node, ...]:
 
 
 def facts_of(node: Node) -> HostFacts:
-    """What a host tells by asking: that it is there, and that it wants to reboot."""
+    """What a host tells by asking: that it is there, and wants to reboot; into what, FLUO's agent may have told."""
     return HostFacts(
         host=Host(node.name, ""),
-        update=UpdateStatus(UpdateOperation.NEED_REBOOT),
+        update=UpdateStatus(UpdateOperation.NEED_REBOOT, new_version=_staged_on(node)),
         os_id="",
         running_version=version_of(node),
         group="",
@@ -54,6 +55,13 @@ def facts_of(node: Node) -> HostFacts:
         locksmithd_active=False,
         may_reboot=True,
     )
+
+
+def _staged_on(node: Node) -> str:
+    """What waits for a reboot as FLUO's agent has it on the Node; empty where that says nothing of it."""
+    version = node.annotations.get(marks.FLUO_NEW_VERSION, "")
+    is_staged = node.annotations.get(marks.FLUO_STATUS) == UpdateOperation.NEED_REBOOT
+    return version if is_staged and version != NO_VERSION and is_version(version) else ""
 
 
 def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
@@ -69,7 +77,8 @@ def planned(node: Node, slot: Slot, policy: Policy) -> PlannedNode:
         evict=0,
         leave=0,
         cordoned=cordoned,
-        machine_id=node.machine_id,
+        # a host that was installed anew since is another machine, and proves nothing of this one
+        machine_id=(node.annotations.get(marks.MACHINE_ID) if is_marked else "") or node.machine_id,
         pool=pools_of(policy).of(node.labels),
     )
 

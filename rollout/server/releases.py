@@ -5,7 +5,6 @@ a little for what comes of it.
 """
 
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 from rollout.errors import ApiNotFoundError
@@ -19,6 +18,7 @@ from rollout.model.text import timestamp
 from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.grants import is_given_back
 from rollout.server.machines import Machines
+from rollout.server.nodes import version_of
 from rollout.server.requests import Ask
 from rollout.server.settings import World
 from rollout.server.slots import SlotBook
@@ -41,32 +41,47 @@ class Releases:
 
     def answer(self, ask: Ask) -> Answer:
         """That the slot is free, or was never held; `Denied` while the node is not proven to be back."""
-        slot = next((slot for slot in self.book.seen(1.0).held if slot.id == ask.id), None) or self._left_over(ask)
+        name = self._name(ask)
+        slot = self._held(ask, name) or self._left_over(ask, name)
         if slot is None:
             return NOT_HELD
+        if slot.id != ask.id:
+            way_out = f"rollout fleetlock release {slot.node}"
+            raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node} was another machine when it took its slot: {way_out}")
         node = self._node(slot)
         if node is not None and not is_given_back(slot, node):
             self._note(slot, node)
         return self._awaited(slot)
 
-    def _left_over(self, ask: Ask) -> Slot | None:
+    def _held(self, ask: Ask, name: str) -> Slot | None:
+        """Its slot. That a host which is known holds none is a yes, and told by none but a fresh look."""
+        slot = self.book.seen(1.0).of_id(ask.id)
+        return self.book.read().of_id(ask.id) if slot is None and name else slot
+
+    def _name(self, ask: Ask) -> str:
+        """Its Node, empty where that cannot be any; `Denied` before the nodes are known."""
+        try:
+            return self.machines.name_of(ask.id)
+        except Denied as denied:
+            if denied.answer.kind in (Kind.UNKNOWN_ID, Kind.DOUBLED_ID):
+                return ""
+            raise
+
+    def _left_over(self, ask: Ask, name: str) -> Slot | None:
         """A slot for a node that carries the marks of one that is gone: by it the node is proven and given back.
 
         It takes nobody's place, and nothing is ever granted by it.
         """
-        with suppress(Denied):
-            name = self.machines.name_of(ask.id)
-            if not is_fleetlock_run(self.machines.nodes[name].annotations.get(marks.RUN, "")):
-                return None
-            node = read_node(self.world.api.within(_PATIENCE), name)
-            run = node.annotations.get(marks.RUN, "")
-            if not is_fleetlock_run(run) or misunderstanding(node):
-                return None
-            at = timestamp(self.world.api.server_time() or self.world.clock.now())
-            boot_id = node.annotations[marks.BOOT_ID_BEFORE]
-            slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
-            return self.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
-        return None
+        if not name or not is_fleetlock_run(self.machines.nodes[name].annotations.get(marks.RUN, "")):
+            return None
+        node = read_node(self.world.api.within(_PATIENCE), name)
+        run = node.annotations.get(marks.RUN, "")
+        if not is_fleetlock_run(run) or misunderstanding(node):
+            return None
+        at = timestamp(self.world.api.server_time() or self.world.clock.now())
+        boot_id = node.annotations[marks.BOOT_ID_BEFORE]
+        slot = Slot(ask.group, name, node.uid, ask.id, run, at, boot_id, "", SlotState.ABSENT, released=True)
+        return self.book.change(lambda slots: slots.with_slot(slot)).of_node(name)
 
     def _node(self, slot: Slot) -> Node | None:
         """The Node, or None where it is gone: then the slot is about to be free."""
@@ -94,9 +109,16 @@ class Releases:
         while self.world.clock.monotonic() < end:
             node = self._node(slot)
             if self.book.read().of_run(slot.run) is None or (node is not None and is_given_back(slot, node)):
-                return Answer(Kind.RELEASED, f"{slot.node} is in service, and its slot is free or about to be")
+                return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
             time.sleep(_PAUSE)
         raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, self._node(slot))}")
+
+
+def _unmoved(slot: Slot, node: Node | None) -> str:
+    """That a reboot has brought no other version, as far as the host's kubelet tells."""
+    if node is None or node.boot_id == slot.boot_id or version_of(node) != slot.version:
+        return ""
+    return f", and runs {slot.version} as before: no update has taken, or none was staged"
 
 
 def _missing(slot: Slot, node: Node | None) -> str:

@@ -29,5 +29,12 @@ async def follow(files: tuple[Path, Path | None], served: ssl.SSLContext, fresh:
 
 
 def _stamp(files: tuple[Path, Path | None]) -> tuple[int, ...]:
-    """What changes when a file is replaced; 0 for one that is not there now."""
-    return tuple(file.stat().st_mtime_ns if file.exists() else 0 for file in files if file is not None)
+    """What changes when a file is replaced; 0 for one that cannot be seen now."""
+    return tuple(_changed(file) for file in files if file is not None)
+
+
+def _changed(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -12,9 +12,12 @@ from rollout.gather.cluster.slots import read_slots
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slots, UnaskedReboot
 from rollout.model.text import shortened, timestamp
+from rollout.ports import ClusterApi
 from rollout.server.admission import Admission
 from rollout.server.answers import Denied
+from rollout.server.ask_log import AskLog
 from rollout.server.grants import Grants
+from rollout.server.kept import Kept
 from rollout.server.leadership import Leadership
 from rollout.server.machines import Machines
 from rollout.server.releases import Releases
@@ -25,6 +28,7 @@ from rollout.server.worker import Worker
 
 _PATIENCE = 10.0
 _READY_SECONDS = 3.0
+_READY_KEPT = 0.5
 _LEAVING = 20.0
 
 
@@ -36,23 +40,35 @@ class Server:
     machines: Machines
     worker: Worker
     book: SlotBook
-    settings: ServerSettings
-    world: World
+    readiness: Kept[str]
 
     def why_not_ready(self) -> str:
         """Why nobody should ask here now; empty where they may."""
+        return self.readiness.now()
+
+    def slots(self) -> Slots:
+        """The slots as they were seen last: for metrics."""
+        return self.book.latest
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether hosts may ask here; anybody may want to know that, as often as they like."""
+
+    api: ClusterApi
+    namespace: str
+    machines: Machines
+
+    def why_not(self) -> str:
+        """Why nobody should ask here now; empty where they may."""
         try:
             _ = self.machines.nodes
-            read_slots(self.world.api.within(_READY_SECONDS), self.settings.namespace)
+            read_slots(self.api.within(_READY_SECONDS), self.namespace)
         except Denied as denied:
             return denied.answer.value
         except ApiError as error:
             return error.message
         return ""
-
-    def slots(self) -> Slots:
-        """The slots as they were seen last: for metrics."""
-        return self.book.latest
 
 
 def _threads(server: Server, stop: StopRequest) -> tuple[threading.Thread, ...]:
@@ -78,8 +94,10 @@ def under_way(settings: ServerSettings, world: World) -> Iterator[Server]:
         Grants(settings, world, book, leadership),
         Releases(world, book, machines),
         worker,
+        AskLog(world.clock, world.notice, machines.name_of),
     )
-    server = Server(service, machines, worker, book, settings, world)
+    readiness = Kept(Readiness(world.api, settings.namespace, machines).why_not, _READY_KEPT, world.clock)
+    server = Server(service, machines, worker, book, readiness)
     threads = _threads(server, stop)
     for thread in threads:
         thread.start()

@@ -1,7 +1,7 @@
 """The two requests of the protocol, answered; whatever goes wrong on the way is a no."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rollout.errors import ApiError, FencedError, RolloutError
 from rollout.execution.base.deadline import is_passing
@@ -9,6 +9,7 @@ from rollout.model.fleetlock import GroupRules, Slot, SlotState
 from rollout.planning.selector import parse_selector
 from rollout.server.admission import Admission
 from rollout.server.answers import Answer, Denied, Kind
+from rollout.server.ask_log import AskLog
 from rollout.server.grants import Grants
 from rollout.server.machines import Machines
 from rollout.server.releases import NOT_HELD, Releases
@@ -18,8 +19,6 @@ from rollout.server.slots import SlotBook
 from rollout.server.worker import Worker
 
 _FRESH = 1.0
-# Whose last answers are kept, lest the log says the same every five minutes.
-_MOST_HOSTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,12 @@ class Service:
     grants: Grants
     releases: Releases
     worker: Worker
-    last_kinds: dict[str, Kind] = field(default_factory=dict)
+    log: AskLog
 
     def pre_reboot(self, ask: Ask) -> Answer:
         """Whether the host may reboot now."""
         answer = self._answered(lambda: self._pre_reboot(ask))
-        self._log(ask, answer)
+        self.log.note(ask, answer)
         return answer
 
     def steady_state(self, ask: Ask) -> Answer:
@@ -79,19 +78,6 @@ class Service:
         if answer is not NOT_HELD:
             self.worker.wake()
         return answer
-
-    def _log(self, ask: Ask, answer: Answer) -> None:
-        """A line for each host whose answer is of another kind than its last one was."""
-        if self.last_kinds.get(ask.id) is answer.kind:
-            return
-        if len(self.last_kinds) >= _MOST_HOSTS:
-            self.last_kinds.clear()
-        self.last_kinds[ask.id] = answer.kind
-        try:
-            host = self.machines.name_of(ask.id)
-        except Denied:
-            host = ask.id
-        self.world.notice(f"{host} asks, group {ask.group}: {answer.kind}: {answer.value}")
 
     def _rules(self, ask: Ask) -> GroupRules:
         rules = self.settings.groups.rules(ask.group)

@@ -11,7 +11,7 @@ waited for. Proof is what the kubelet reports: another boot id of the same machi
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from rollout.errors import ApiError, DrainError, FencedError, RolloutError
+from rollout.errors import ApiError, ApiNotFoundError, DrainError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.drain.drain import drain
 from rollout.execution.node.context import NodeContext
@@ -79,7 +79,7 @@ def steps_of(turn: Turn) -> Mapping[Phase, Step]:
 def _begin(context: NodeContext, progress: Progress) -> Progress:
     """Ask the gates of the moment, then cordon; the host has asked, and its boot is the Node's."""
     context.guard.check()
-    check_node(context, context.cluster.ask(lambda api: read_node(api, context.name)))
+    check_node(context, _looked_at(context))
     context.gates.before_node(context)
     before = claim(context.task, "", None, exclude=bool(context.policy.exclude_from_load_balancers))
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
@@ -117,11 +117,11 @@ def _closing(turn: Turn, context: NodeContext, progress: Progress, wait: _Waitin
         raise
     except RolloutError as error:
         turn.close()
-        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        node = _looked_at(context)
         if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
             turn.reopen()
             return progress.to(Phase.REBOOTING)
-        if _has_rebooted(context, node):
+        if _has_rebooted(context, node) and _is_same(context, node):
             turn.reopen()
             mark_phase(context.task, Phase.REBOOTING)
             return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
@@ -136,12 +136,12 @@ def _await_grant(turn: Turn, context: NodeContext, progress: Progress) -> Progre
         context.guard.check()
         if turn.is_released:
             raise GivenUpError
-        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        node = _looked_at(context)
+        if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
+            return progress.to(Phase.REBOOTING)
         if _has_rebooted(context, node):
             context.report.notice(f"{context.name} has rebooted without waiting for its grant")
             mark_phase(context.task, Phase.REBOOTING)
-            return progress.to(Phase.REBOOTING)
-        if node.annotations.get(marks.PHASE) == Phase.REBOOTING:
             return progress.to(Phase.REBOOTING)
         try:
             look.take()
@@ -157,8 +157,8 @@ def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progres
     until_safe: Deadline | None = None
     while True:
         context.guard.check()
-        node = context.cluster.ask(lambda api: read_node(api, context.name))
-        if node.machine_id != context.planned.machine_id and _has_rebooted(context, node):
+        node = _looked_at(context)
+        if _has_rebooted(context, node) and not _is_same(context, node):
             message = f"another machine reports as this Node now: machine id {node.machine_id or 'none'}"
             raise NodeFailure(Outcome.NOT_BACK, message)
         if _has_rebooted(context, node):
@@ -192,8 +192,8 @@ def _prove_ready(context: NodeContext, progress: Progress) -> Progress:
     deadline, reported = context.cluster.deadline(context.policy.ready_timeout), ""
     while not deadline.expired:
         context.guard.check()
-        node = context.cluster.ask(lambda api: read_node(api, context.name))
-        if node.is_ready and _has_rebooted(context, node) and node.machine_id == context.planned.machine_id:
+        node = _looked_at(context)
+        if node.is_ready and _has_rebooted(context, node) and _is_same(context, node):
             mark_phase(context.task, Phase.READY)
             return replace(progress, boot=_boot_of(node)).to(Phase.READY)
         if (waiting := f"waiting for Ready {node.ready_message}".rstrip()) != reported:
@@ -218,7 +218,7 @@ def _finish(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
     boot = _boot_of(_await_report(turn, context))
     context.gates.after_reboot(context, boot)
     if boot.version == context.planned.running_version:
-        context.report.notice(f"{context.name} runs {boot.version} as before: no update has taken")
+        context.report.notice(f"{context.name} runs {boot.version} as before: no update has taken, or none was staged")
     before = give_back(context.task, Outcome.SUCCEEDED, boot.version)
     report_replaced(context, before, Phase.READY, context.policy.courtesy.post_reboot_node_labels)
     return replace(progress, boot=boot).to(Phase.DONE)
@@ -229,7 +229,7 @@ def _await_report(turn: Turn, context: NodeContext) -> Node:
     deadline = context.cluster.deadline(turn.timeout)
     while True:
         context.guard.check()
-        node = context.cluster.ask(lambda api: read_node(api, context.name))
+        node = _looked_at(context)
         if node.is_ready and (turn.has_returned or turn.is_released or deadline.expired):
             return node
         if deadline.expired:
@@ -237,8 +237,24 @@ def _await_report(turn: Turn, context: NodeContext) -> Node:
         deadline.pause(_PAUSE)
 
 
+def _looked_at(context: NodeContext) -> Node:
+    """The Node as it is now; `NodeFailure` where it is none that a slot was taken for."""
+    try:
+        node = context.cluster.ask(lambda api: read_node(api, context.name))
+    except ApiNotFoundError:
+        raise NodeFailure(Outcome.ABORTED, "its Node was deleted") from None
+    if node.uid != context.planned.node_uid:
+        raise NodeFailure(Outcome.ABORTED, "its Node was deleted and created again: its host has to ask anew")
+    return node
+
+
 def _has_rebooted(context: NodeContext, node: Node) -> bool:
     return bool(node.boot_id) and node.boot_id != context.planned.boot_id
+
+
+def _is_same(context: NodeContext, node: Node) -> bool:
+    """Whether the Node is the machine that has asked: one that was installed anew is another."""
+    return node.machine_id == context.planned.machine_id
 
 
 @dataclass(slots=True)

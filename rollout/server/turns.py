@@ -1,7 +1,7 @@
 """One slot's turn: its node's whole way, told to whoever watches, and what the cluster needs to settle from it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rollout.errors import ApiError, ApiNotFoundError, SshError
@@ -25,12 +25,12 @@ from rollout.model import marks
 from rollout.model.cluster import ClusterIdentity, Node
 from rollout.model.fleetlock import Slot, Slots
 from rollout.model.host import Host
-from rollout.model.plan import RolloutPlan
-from rollout.model.progress import NodeResult, NodeStep, Outcome, RunResult, StepEvent
+from rollout.model.plan import PlannedNode, RolloutPlan
+from rollout.model.progress import NodeResult, NodeStep, Outcome, Phase, RunResult, StepEvent
 from rollout.planning.pools import pools_of
 from rollout.ports import CommandResult
 from rollout.server.grants import is_given_back
-from rollout.server.nodes import plan_of, planned
+from rollout.server.nodes import plan_of, planned, version_of
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
 from rollout.server.steps import Turn, steps_of
@@ -162,6 +162,11 @@ class TurnRunner:
         memory = RunMemory(stage.cluster, stage.guard, stage.report, terms)
         around = Surroundings(plan, stage.cluster, stage.report, stage.stop, memory)
         entry, courtesy, started = plan.nodes[0], plan.policy.courtesy, world.clock.monotonic()
+
+        def remember(_planned: PlannedNode, outcome: Outcome, phase: Phase) -> None:
+            if ended := self._remembered(stage, entry):
+                memory.note(ended, outcome, phase)
+
         context = NodeContext(
             NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
             NodeHost(Host(entry.name, ""), entry, NoShell(), world.clock),
@@ -169,11 +174,26 @@ class TurnRunner:
             PolicyGates(around, world.gates),
             stage.stop,
             is_taken_up=stage.is_taken_up,
-            remember=memory.note,
+            remember=remember,
         )
         result = process_node(context, steps_of(self._turn(stage.slot)))
-        memory.note(entry, result.outcome, result.phase)
+        remember(entry, result.outcome, result.phase)
+        memory.report_held()
         return result
+
+    def _remembered(self, stage: _Stage, entry: PlannedNode) -> PlannedNode | None:
+        """The node with the version that it has booted, which is what had waited; nobody has told of it before.
+
+        None where it was deleted: what ended so tells nothing of the Node that may have its name by now.
+        """
+        try:
+            node = self._node(stage.slot)
+        except ApiError:
+            return entry
+        if node is None or node.boot_id in ("", entry.boot_id) or node.machine_id != entry.machine_id:
+            return entry if node else None
+        version = version_of(node)
+        return entry if version == stage.slot.version else replace(entry, staged_version=version)
 
     def _turn(self, slot: Slot) -> Turn:
         def close() -> None:

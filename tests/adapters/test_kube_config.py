@@ -297,7 +297,7 @@ def test_basic_credentials_and_none_at_all(tmp_path: Path) -> None:
 
 def test_in_a_pod_the_service_account_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     account = tmp_path / "token"
-    monkeypatch.setattr("rollout.adapters.kube.session._SERVICE_ACCOUNT", account)
+    monkeypatch.setattr("rollout.adapters.kube.kubeconfig.SERVICE_ACCOUNT", account)
     account.write_text("in-pod")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")

@@ -21,6 +21,7 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
+from tests.ended import Ended
 from tests.waiting import wait_until
 
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s", "--health-checks", "1")
@@ -124,6 +125,47 @@ def test_a_held_version_is_shown_and_left_out_until_it_is_released(started: Star
     assert rollout(lab, "release", BAD).stdout.startswith(f"Released: {BAD}.")
     assert rollout(lab, *APPLY).code == 0
     assert remembered(lab)["versions"] == {}
+
+
+def last_line(ended: Ended) -> str:
+    return ended.stdout.rstrip().splitlines()[-1]
+
+
+def test_the_ending_leads_on_where_a_version_is_held_and_nothing_is_forgotten(
+    started: Started, rollout: Rollout
+) -> None:
+    """Each command is the one that the ending before has named; what cannot be started yet is left, not lost."""
+    lab = started("default", 6)
+    roll_back_everywhere(lab)
+    way_on = f"See: rollout status; once you know the cause: rollout release {BAD}; then: rollout resume"
+    begun = rollout(lab, "apply", "--yes")
+    assert (begun.code, last_line(begun)) == (4, f"{way_on} --retry-failed")
+    mend(lab)
+    for retry in ((), ("--retry-failed",)):
+        in_vain = rollout(lab, "resume", "--yes", *retry)
+        assert (in_vain.code, last_line(in_vain).removesuffix(" --retry-failed")) == (4, way_on), in_vain.stdout
+        assert "left out now: " in in_vain.stdout
+        assert "planned again" not in in_vain.stdout
+    assert "has ended with nodes left over: 0 nodes in progress, 1 failed, 5 not started" in " ".join(
+        rollout(lab, "status", "--run").stdout.split()
+    )
+    assert rollout(lab, "release", BAD).code == 0
+    ended = rollout(lab, "resume", "--yes", "--retry-failed", "-o", "json")
+    assert (ended.code, len(ended.summary["succeeded"])) == (0, 5)
+    assert rollout(lab, "resume").stdout.startswith("Nothing to resume: this cluster has no record")
+
+
+def test_a_rollout_whose_last_nodes_are_paused_says_that_it_is_over(started: Started, rollout: Rollout) -> None:
+    lab = started("default", 6)
+    roll_back_everywhere(lab)
+    rollout(lab, "apply", "--yes")
+    assert rollout(lab, "pause", "--all").code == 0
+    ended = rollout(lab, "resume", "--yes", "--retry-failed")
+    assert (ended.code, last_line(ended)) == (
+        0,
+        "The rollout is over, without 5 nodes of it that may not be started now. Later: rollout apply",
+    ), ended.stdout
+    assert rollout(lab, "resume").stdout.startswith("Nothing to resume: this cluster has no record")
 
 
 def test_another_version_is_taken_and_a_success_despite_the_hold_ends_it(started: Started, rollout: Rollout) -> None:

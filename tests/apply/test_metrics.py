@@ -1,11 +1,13 @@
 """Metrics of real rollouts, as Prometheus would have them: in a file, and at a Pushgateway; however those behave."""
 
+import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -36,6 +38,12 @@ def gateway(status: int = 200, *, hangs: bool = False, location: str = "") -> It
     released = threading.Event()
 
     class Push(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kept.logins.add(self.headers.get("Authorization"))
+            self.send_response(status if self.path == "/-/ready" else 404)
+            self.end_headers()
+            self.wfile.write(f"{PASSWORD} is ready".encode())
+
         def do_PUT(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             kept.logins.add(self.headers.get("Authorization"))
@@ -81,7 +89,7 @@ def test_a_run_leaves_its_metrics_in_a_file(started: Started, rollout: Rollout, 
     file = tmp_path / "rollout.prom"
     began = time.time()
     ended = rollout(
-        started("default", 5), "apply", "--yes", "--metrics-textfile", str(file), "--metrics-cluster", "berlin"
+        started("default", 5), "apply", "--yes", "--metrics-textfile", str(file), "--cluster-name", "berlin"
     )
     assert ended.code == 0, ended
     scrape = scraped(file)
@@ -122,7 +130,7 @@ def test_what_failed_is_told_and_when_it_last_went_well_stays(
     file = tmp_path / "rollout.prom"
     file.write_text('node_rollout_last_success_timestamp_seconds{cluster="berlin"} 1.5e+09\n')
     lab = started("rollback", 4)
-    ended = rollout(lab, "apply", "--yes", "--metrics-textfile", str(file), "--metrics-cluster", "berlin")
+    ended = rollout(lab, "apply", "--yes", "--metrics-textfile", str(file), "--cluster-name", "berlin")
     assert ended.code == 4, ended
     scrape = scraped(file)
     assert scrape.values("node_rollout_finished_nodes", "outcome")["rolled-back"] == 1
@@ -164,7 +172,7 @@ def test_a_resumed_run_is_measured_too_and_nothing_to_resume_changes_nothing(
     started: Started, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, file = started("default", 4), tmp_path / "rollout.prom"
-    arguments = ("--yes", "-o", "json", "--metrics-textfile", str(file), "--metrics-cluster", "berlin")
+    arguments = ("--yes", "-o", "json", "--metrics-textfile", str(file), "--cluster-name", "berlin")
     process = command(lab, tmp_path, "apply", *arguments, "--lease-duration", "1s")
     scraped_once(file, lambda now: now.value("node_rollout_wave") == 2)
     process.kill()
@@ -205,7 +213,7 @@ def test_a_pushgateway_has_a_group_for_the_cluster_and_one_for_its_last_success(
 ) -> None:
     with gateway() as pushed:
         url = pushed.url.replace("://", f"://ops:{PASSWORD}@")
-        arguments = ("apply", "--yes", "--metrics-pushgateway", url, "--metrics-cluster", "eu/berlin")
+        arguments = ("apply", "--yes", "--metrics-pushgateway", url, "--cluster-name", "eu/berlin")
         ended = rollout(started("default", 4), *arguments)
     assert ended.code == 0, ended
     group = "/metrics/job/node-rollout/instance@base64/ZXUvYmVybGlu"
@@ -274,3 +282,31 @@ def test_a_setting_of_the_wrong_kind_does_not_show_its_password(
     assert ended.code == 64
     assert "metrics-pushgateway" in ended.stderr
     assert PASSWORD not in ended.stderr
+
+
+def test_doctor_looks_at_each_place_and_leaves_nothing(started: Started, tmp_path: Path) -> None:
+    lab = started("default", 4)
+    with gateway() as good, gateway(401) as closed, closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        port = taken.getsockname()[1]
+        looks = [
+            (f"--metrics-textfile={tmp_path}/a.prom", "pass", "its folder can be written"),
+            (f"--metrics-textfile={tmp_path}/none/a.prom", "warn", f"{tmp_path}/none is no folder"),
+            ("--metrics-textfile=/proc/a.prom", "warn", "/proc cannot be written"),
+            (f"--metrics-pushgateway={good.url.replace('://', f'://me:{PASSWORD}@')}", "pass", "answers"),
+            (f"--metrics-pushgateway={closed.url.replace('://', f'://me:{PASSWORD}@')}", "warn", "it answers 401: "),
+            ("--metrics-pushgateway=http://127.0.0.1:1", "warn", "does not answer"),
+            ("--metrics-listen=127.0.0.1:0", "pass", "free to listen on"),
+            (
+                f"--metrics-listen=127.0.0.1:{port}",
+                "warn",
+                f"cannot listen on 127.0.0.1:{port}: Address already in use",
+            ),
+        ]
+        for flag, verdict, message in looks:
+            ended = end_of(start(tmp_path, lab.environment, ["doctor", "-o", "json", "-v", flag]))
+            (check,) = [check for check in json.loads(ended.stdout)["checks"] if check["check"] == "metrics"]
+            assert (ended.code, check["verdict"]) == (0, verdict), check
+            assert check["message"].startswith(message)
+            assert PASSWORD not in ended.stdout + ended.stderr
+    assert (good.groups, len(good.logins)) == ({}, 1)
+    assert not (tmp_path / "a.prom").exists()

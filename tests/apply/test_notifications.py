@@ -62,7 +62,7 @@ def test_a_rollout_over_waves(inbox: Inbox, started: Started, tmp_path: Path) ->
 
 def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> None:
     lab = started("rollback", 5)
-    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--notify-cluster", "prod-1")
+    ended = notified(lab, tmp_path, inbox.url, "apply", "--yes", "-o", "json", "--cluster-name", "prod-1")
     assert ended.code == 4
     failure = ended.failures["worker-2"]
     note = inbox.one("node-failed")
@@ -283,7 +283,7 @@ def test_in_the_operators_words_of_chosen_events_from_files(inbox: Inbox, starte
     (tmp_path / "own.toml").write_text(
         'notify-file = "urls"\nnotify-template = "words.toml"\nnotify-on = ["node-failed", "finished"]\n'
     )
-    flags = ("--node", "worker-2", "--notify-cluster", "prod")
+    flags = ("--node", "worker-2", "--cluster-name", "prod")
     ended = end_of(command(lab, tmp_path, "apply", "--config", "own.toml", "--yes", "-o", "json", *flags))
     assert ended.code == 4, ended.stderr
     failed, last = inbox.notes
@@ -300,7 +300,7 @@ def test_doctor_names_destinations_and_sends_a_test_where_it_is_asked_to(
     urls = f"{inbox.url} http://127.0.0.1:1/{TOKEN} json://{TOKEN}.invalid"
     quiet = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v")
     assert inbox.notes == []
-    loud = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v", "--notify-test", "--notify-cluster", "prod")
+    loud = notified(lab, tmp_path, urls, "doctor", "-o", "json", "-v", "--notify-test", "--cluster-name", "prod")
     assert {note["title"] for note in inbox.notes} == {"prod: test of notifications"}
     assert inbox.events() == ["test"]
     for ended, verdicts in ((quiet, ["pass"] * 3), (loud, list(places.values()))):

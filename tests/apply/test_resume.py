@@ -1,6 +1,7 @@
 """Going on with what another machine has left, and undoing it: the real program, judged by what the cluster saw."""
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command, is_ending, lose_hosts
+from tests.ended import end_of
 from tests.waiting import wait_until
 
 APPLY = (
@@ -52,6 +54,12 @@ def run_of(lab: Lab) -> str:
     lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
     assert lease is not None
     return str(lease["metadata"]["annotations"][PREFIX + "run"])
+
+
+def holder_of(lab: Lab) -> str:
+    lease = lab.call(lambda: lab.store.get(LEASES, "node-rollout", "kube-system"))
+    assert lease is not None
+    return str(lease["spec"]["holderIdentity"])
 
 
 def record(lab: Lab) -> Json | None:
@@ -242,6 +250,40 @@ def test_a_second_signal_ends_it_at_once_and_says_how_to_go_on(started: Start, t
     assert process.returncode == 130
     assert "rollout resume" in stderr
     assert lab.scoreboard().annotations_left
+    assert holder_of(lab) == ""
+
+
+def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: Start, tmp_path: Path) -> None:
+    """What is left is there for another; nobody waits for a lock that its holder could have let go."""
+    lab = started("never-returns", 5)
+    with stopped_at(lab, tmp_path, "rebooting", "--node", "worker-2") as node:
+        run = run_of(lab)
+        for signals in (1, 2):
+            process = command(lab, tmp_path, "abort", "--yes", "--wait", "10m", "--force-unlock", run)
+            assert process.stderr is not None
+            next(line for line in process.stderr if "its reboot may have been requested: watching it" in line)
+            process.send_signal(signal.SIGINT)
+            if signals == 2:
+                next(line for line in process.stderr if "no further node is given back" in line)
+                process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=60)
+            assert process.returncode == 130, stderr
+            assert holder_of(lab) == ""
+            assert record(lab) is not None
+            assert marks(lab, node)["phase"] == "rebooting"
+            if signals == 1:
+                assert f"Left as they are: {node}: stopped on request; run rollout abort again" in stdout
+                assert "rollout operate" not in stdout
+
+
+def test_whoever_waits_for_a_dead_holder_says_how_long_and_how_not_to(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    with stopped_at(lab, tmp_path, "drained", "--lease-duration", "15s"):
+        run = run_of(lab)
+        ended = end_of(command(lab, tmp_path, "abort", "--yes", "--wait", "1s"))
+    assert f"watching up to 15s for a renewal; where its process is surely gone: --force-unlock {run}" in ended.stderr
+    assert re.search(r"has not renewed the lock: it is taken in [3-5]s", ended.stderr), ended.stderr
+    assert "rollout operate" not in ended.stdout
 
 
 def test_of_two_at_once_one_works(started: Start, tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.general import JournalOptions
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import JournalOptions, ProcessOptions, StopOptions
+from rollout.cli.options.run import ProcessOptions, StopOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 from rollout.cli.stages.gather import gather
 from rollout.cli.stages.new_run import planned_run

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import LEASES, NODES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command, is_ending
-from tests.apply.test_resume import APPLY, record, run_of
+from tests.apply.test_resume import APPLY, holder_of, record, run_of
+from tests.cli.screens import shown
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
@@ -200,6 +202,52 @@ def test_where_there_is_none_it_says_so(started: Start, rollout: Rollout) -> Non
     assert rollout(lab, "status", "--watch", "-o", "name").code == 64
 
 
+def test_on_a_terminal_it_waits_for_one_to_begin_and_follows_it(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 4)
+    assert rollout(lab, *APPLY, "--node", "worker-1").code == 0
+    run = run_of_last(lab)
+    applying: list[subprocess.Popen[str]] = []
+
+    def begin_one(lines: Sequence[str], _process: subprocess.Popen[bytes]) -> None:
+        if not applying and "waiting for a rollout to begin: none is running" in " ".join(lines):
+            applying.append(command(lab, tmp_path, *APPLY))
+
+    screen = shown(tmp_path, lab.environment, ("status", "--watch"), 200, heed=begin_one)
+    assert applying
+    applying[0].communicate()
+    assert (applying[0].returncode, screen.code) == (0, 0), screen.text
+    assert re.search(rf"; the last was {run}, until \S+Z: 1 succeeded", screen.text)
+    assert "Ctrl-C ends this view" in "\n".join(line for lines in screen.moments for line in lines)
+    assert "2 nodes succeeded" in screen.text
+    ended = rollout(lab, "status", "--watch")
+    assert ended.code == 0
+    assert re.fullmatch(
+        r"No rollout is running or interrupted\. The last was [0-9a-f]{16}, until \S+Z: 2 succeeded\.\n", ended.stdout
+    )
+
+
+def test_ctrl_c_ends_the_waiting_for_one(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 3)
+    sent = list[int]()
+
+    def leave(lines: Sequence[str], process: subprocess.Popen[bytes]) -> None:
+        if not sent and "waiting for a rollout to begin · Ctrl-C ends this view" in " ".join(lines):
+            process.send_signal(signal.SIGINT)
+            sent.append(process.pid)
+
+    screen = shown(tmp_path, lab.environment, ("status", "--watch"), 80, heed=leave)
+    assert (screen.code, len(sent)) == (130, 1)
+    assert "waiting for a rollout to begin: none is running or interrupted" in " ".join(screen.text.split())
+
+
+def run_of_last(lab: Lab) -> str:
+    node = lab.call(lambda: lab.store.get(NODES, "worker-1"))
+    assert node is not None
+    return str(json.loads(node["metadata"]["annotations"]["node-rollout.dev/last-result"])["run"])
+
+
 def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Start, tmp_path: Path) -> None:
     lab = started("default", 4)
     with heard(lab, tmp_path, *APPLY) as applying:
@@ -231,26 +279,98 @@ def test_who_waits_for_the_lock_says_so_at_once(started: Start, tmp_path: Path, 
         waiting.communicate()
 
 
-def test_status_of_a_run_has_one_word_at_once_and_confirms_it(started: Start, tmp_path: Path) -> None:
+def held_by_one_that_hangs(lab: Lab, home: Path, *flags: str) -> subprocess.Popen[str]:
+    """A rollout that has a node in hand, and takes long."""
+    process = command(lab, home, *APPLY, *flags)
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), SECONDS)
+    return process
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A home without the journals of what is started in the other, as on another machine."""
+    home = tmp_path / "elsewhere"
+    home.mkdir()
+    return home
+
+
+@pytest.mark.parametrize("last", ["its process is alive", "no process is working on it"])
+def test_status_of_a_run_has_one_word_at_once_and_confirms_it(
+    started: Start, tmp_path: Path, elsewhere: Path, last: str
+) -> None:
     """The first lines come from one look at the lock; the last from having watched it, ten seconds later."""
     lab = started("drain-hangs", 5)
-    process = command(lab, tmp_path, *APPLY)
-    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), SECONDS)
-    for word, last in (("running", "its process is alive"), ("interrupted", "no process is working on it")):
-        if word == "interrupted":
-            process.kill()
-            process.communicate()
-        looking = command(lab, tmp_path, "status", "--run")
-        assert looking.stdout is not None
-        first = looking.stdout.readline()
-        # right after a kill the lock still looks held: what one look tells is put right by the last line
-        assert re.search(r" is (running|interrupted)(, wave \d of \d)?: ", first)
-        assert "running or interrupted" not in first
-        assert looking.poll() is None
-        assert looking.stderr is not None
-        rest = looking.stdout.read()
-        assert re.search(r"\S+ renewed the lock \d+s ago, by the API server's clock", rest)
-        assert last in rest.splitlines()[-1]
-        assert "watching up to 12s for" in looking.stderr.read()
-        looking.communicate()
-        assert looking.returncode == 0
+    process = held_by_one_that_hangs(lab, tmp_path)
+    if last == "no process is working on it":
+        kill(process)
+    looking = command(lab, elsewhere, "status", "--run")
+    assert looking.stdout is not None
+    first = looking.stdout.readline()
+    # of one that was killed elsewhere just now, its last sign is all that is known
+    assert re.search(r" is (running|unfinished|interrupted)(, wave \d of \d)?: ", first)
+    assert looking.poll() is None
+    assert looking.stderr is not None
+    rest = looking.stdout.read()
+    assert re.search(
+        r"\S+ renewed the lock \d+s ago(; it does so every 10s, or loses the lock after|, and lost it) 30s", rest
+    )
+    assert last in rest
+    assert "watching up to 12s for" in looking.stderr.read()
+    looking.communicate()
+    assert looking.returncode == 0
+    kill(process)
+
+
+def test_of_a_process_that_has_ended_on_this_machine_nothing_is_watched(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """Its journal and its id say so for certain: whoever looks is told at once, in every place where it is named."""
+    lab = started("drain-hangs", 5)
+    process = held_by_one_that_hangs(lab, tmp_path)
+    holder = holder_of(lab)
+    with heard(lab, tmp_path, "status", "--watch") as watching:
+        watching.until(lambda line: "running: " in line)
+        kill(process)
+        watching.until(lambda line: "interrupted: no process is working on it: `rollout resume`" in line)
+    seen = rollout(lab, "status", "--run")
+    text = " ".join(seen.stdout.split())
+    assert re.search(r" is interrupted, wave \d of \d: ", text)
+    assert f"{holder} held the lock, and has ended: it was a process on this machine" in text
+    assert "no process is working on it: `rollout resume` continues it" in text
+    assert "watching" not in seen.stderr
+    assert json.loads(rollout(lab, "status", "--run", "-o", "json").stdout)["state"] == "interrupted"
+    assert re.search(r" is interrupted, wave \d of \d: ", rollout(lab, "status").stderr)
+    assert rollout(lab, "history").stdout.rstrip().endswith("interrupted")
+    assert holder_of(lab) == holder
+
+
+@pytest.mark.parametrize("change", ["process", "machine", "living"])
+def test_what_only_looks_like_a_dead_process_of_this_machine_is_none(
+    started: Start, rollout: Rollout, tmp_path: Path, change: str
+) -> None:
+    """The same user, machine, process id and run in two containers are two processes; and one that lives is alive."""
+    lab = started("drain-hangs", 5)
+    process = held_by_one_that_hangs(lab, tmp_path)
+    if change != "living":
+        kill(process)
+
+    def take_over() -> None:
+        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+        assert lease is not None
+        spec, metadata = dict(lease["spec"]), dict(lease["metadata"])
+        if change == "process":
+            metadata["annotations"] = {**metadata["annotations"], "node-rollout.dev/process": "0123456789abcdef"}
+        if change == "machine":
+            spec["holderIdentity"] = f"root@elsewhere/{process.pid}"
+        lab.store.put(LEASES, {**lease, "metadata": metadata, "spec": spec})
+
+    lab.call(take_over)
+    text = rollout(lab, "status", "--run").stdout
+    assert "it was a process on this machine" not in text
+    assert " renewed the lock " in text
+    kill(process)

@@ -12,7 +12,7 @@ import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import scenario_names
+from rollout.lab.scenarios import scenario_names
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.ended import Ended, end_of, start_cold

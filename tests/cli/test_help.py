@@ -1,14 +1,15 @@
 """Help names everything, and loads nothing."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-import typer.main
 
 from rollout import __version__
-from rollout.cli.main import app
+from rollout.cli.main import program
 from rollout.errors import ExitCode
 from tests.cli.conftest import Command
 from tests.docs import reference
@@ -39,9 +40,9 @@ def test_without_words_the_help_is_shown(command: Command) -> None:
 
 def test_the_list_of_commands_fits_on_a_terminal(command: Command) -> None:
     listed = command("--help", variables={"COLUMNS": "80"}).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
-    commands = typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]
-    assert len(listed.splitlines()) == sum(not command.hidden for command in commands)
-    assert "..." not in listed
+    shown = [line.strip().split(maxsplit=1) for line in listed.splitlines()]
+    commands = {name: command for name, command in program().commands.items() if not command.hidden}
+    assert shown == [[name, command.get_short_help_str(200)] for name, command in commands.items()]
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -100,3 +101,44 @@ def test_help_loads_no_client() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stderr == "[]\n"
+
+
+def loaded(file: Path, *words: str, **variables: str) -> set[str]:
+    """The modules that a command line loads: told in a file, for completions leave nothing else to say it by."""
+    script = (
+        "import pathlib, sys\n"
+        "from rollout.cli.main import main\n"
+        f"sys.argv = ['rollout', *{words}]\n"
+        "try: main()\n"
+        f"finally: pathlib.Path({str(file)!r}).write_text(' '.join(sys.modules))\n"
+    )
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=False)
+    return set(file.read_text(encoding="ascii").split())
+
+
+def commands_among(modules: set[str]) -> set[str]:
+    begin = "rollout.cli.commands."
+    return {module.removeprefix(begin) for module in modules if module.startswith(begin)}
+
+
+@pytest.mark.parametrize(
+    ("words", "commands"),
+    [(("--help",), set()), (("--version",), set()), (("plan", "--help"), {"plan"}), (("statsu",), set())],
+)
+def test_a_command_is_loaded_when_it_is_asked_for(words: tuple[str, ...], commands: set[str], tmp_path: Path) -> None:
+    assert commands_among(loaded(tmp_path / "modules", *words)) == commands
+
+
+COMPLETED = {"sta": set(), "plan --context ": {"plan"}, "history ": {"history"}, "demo --scenario ": {"demo"}}
+
+
+@pytest.mark.parametrize("line", COMPLETED)
+def test_a_line_that_is_typed_loads_little(line: str, tmp_path: Path) -> None:
+    """Neither what checks values nor the clients: they take longer than all else."""
+    count = str(len(line.split(" ")))
+    asked = {"COMP_WORDS": f"rollout {line}", "COMP_CWORD": count, "_ROLLOUT_COMPLETE": "complete_bash"}
+    modules = loaded(tmp_path / "modules", **asked)
+    assert commands_among(modules) == COMPLETED[line]
+    heavy = {*CLIENTS, "asyncio", "rollout.planning.plan", "rollout.execution", "rollout.lab.scenario"}
+    assert modules & heavy == set()

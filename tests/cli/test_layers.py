@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from rollout.cli.commands.check_update import CheckOptions
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, NameOptions
 from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.flattening import flattened
@@ -30,6 +30,7 @@ Groups = tuple[
     PolicyOptions,
     SshOptions,
     LeaseOptions,
+    NameOptions,
     GeneralOptions,
     GateOptions,
     LocalGateOptions,
@@ -146,6 +147,7 @@ SAMPLES = [
     stretch("probe-timeout"),
     number("probe-concurrency"),
     word("lease-namespace"),
+    word("cluster-name"),
     sample("output", "json text json", tuple(OutputFormat(w) for w in ("json", "text", "json"))),
 ]
 SWITCHES = [
@@ -180,6 +182,7 @@ def parse(*arguments: str) -> Groups:
         policy: PolicyOptions,
         ssh: SshOptions,
         lease: LeaseOptions,
+        naming: NameOptions,
         general: GeneralOptions,
         gates: GateOptions,
         local: LocalGateOptions,
@@ -188,8 +191,8 @@ def parse(*arguments: str) -> Groups:
         check: CheckOptions,
         playbooks: PlaybookOptions,
     ) -> None:
-        own = (policy, ssh, lease, general, gates, local, reboot, detect_command, check, playbooks, policy.courtesy)
-        got.append((cluster, selection, *own))
+        own = (policy, ssh, lease, naming, general, gates, local, reboot, detect_command, check, playbooks)
+        got.append((cluster, selection, *own, policy.courtesy))
 
     app.command()(flattened(probe))
     app(["probe", *arguments], standalone_mode=False)
@@ -221,6 +224,7 @@ def test_every_option_is_in_the_table() -> None:
     groups = (
         *(ClusterOptions, SelectionOptions, PolicyOptions, GateOptions, LocalGateOptions, CourtesyOptions),
         *(SshOptions, PlaybookOptions, RebootOptions, DetectCommandOptions, CheckOptions, LeaseOptions, GeneralOptions),
+        NameOptions,
     )
     every = {item.name.replace("_", "-") for group in groups for item in fields(group)}
     every.remove("courtesy")  # a group itself

@@ -280,6 +280,28 @@ def test_kustomize_makes_the_same_of_it(kind: str, command: Command, known_hosts
         kubernetes_validate.validate(document, "1.36", strict=True)
 
 
+@pytest.mark.kubectl
+@pytest.mark.parametrize(("name", "namespace"), [("y", "12e4"), ("12e4", "n"), ("0o17", "1-2"), ("null", "0x1f")])
+def test_words_that_go_reads_as_numbers_stay_words(
+    name: str, namespace: str, command: Command, known_hosts: Path, home: Path
+) -> None:
+    """YAML has more than one idea of what a number is; settings have the ends of lines of their system."""
+    settings = "  # {{ .Values.image }} $HOME `id`\r\ncanary = 1\r\nreboot-command = \"a 'b' {{ 1 }} $(c)\"\r\n"
+    (home / "cluster.toml").write_bytes(settings.encode())
+    named = ("--name", name, "--namespace", namespace, "--ssh-secret", "1e3", "--env-secret", "n")
+    arguments = (*arguments_of("cronjob"), *named, "--config", "cluster.toml")
+    expected = json.loads(command(*arguments, "-o", "json").stdout)["items"]
+    assert {item["kind"]: item for item in expected}["ConfigMap"]["data"]["rollout.toml"] == settings
+    for form in ("kustomize", "helm"):
+        ended = command(*arguments, "--format", form, "--out", form)
+        assert ended.code == ExitCode.OK, ended.stderr
+    made = subprocess.run(["kubectl", "kustomize", home / "kustomize"], capture_output=True, text=True, check=True)
+    assert sorted(map(_written, yaml.safe_load_all(made.stdout))) == sorted(map(_written, expected))
+    chart = helm("template", "x", str(home / "helm"), "--namespace", namespace)
+    without_namespace = [document for document in expected if document["kind"] != "Namespace"]
+    assert sorted(map(_written, yaml.safe_load_all(chart))) == sorted(map(_written, without_namespace))
+
+
 def helm(*arguments: str) -> str:
     """What the real one prints; its package has it for one kind of machine."""
     program = Path(sys.executable).with_name("helm")

@@ -3,7 +3,8 @@
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from rollout.lab.scenario import load_scenario
 from tests.cli.screens import Screen, shown
 from tests.cli.test_screens import PICTURES, WIDTHS, hold
 from tests.ended import end_of, start
-from tests.waiting import wait_until
 
 TINY = str(Path(__file__).with_name("tiny.yaml"))
 # What differs with the machine and its speed, and with the names that pods happen to get.
@@ -47,26 +47,27 @@ def hold_words(name: str, width: int, screen: Screen) -> None:
     assert sorted(screen.steady.split()) == sorted(picture.read_text(encoding="utf-8").split())
 
 
+@dataclass(frozen=True)
+class Interrupted:
+    """A rollout that was killed while its first node was away; `environment` is that of the machine it ran on."""
+
+    environment: Mapping[str, str]
+
+
 @pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A rollout that was killed while its first node was away; nothing goes on in it."""
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupted]:
+    """Nothing goes on in it; and its machine knows that it has ended, whenever anybody looks."""
     home = tmp_path_factory.mktemp("home")
     with Lab.start(scale(load_scenario(TINY), 3), directory=tmp_path_factory.mktemp("lab"), speed=5) as lab:
-        process = start(home, lab.environment, ("apply", "--yes", "-o", "json"))
+        environment = {**lab.environment, "XDG_STATE_HOME": str(home)}
+        process = start(home, environment, ("apply", "--yes", "-o", "json"))
         assert process.stdout is not None
         for line in process.stdout:
             if '"phase":"rebooting"' in line:
                 break
         process.send_signal(signal.SIGKILL)
         end_of(process)
-        wait_until(lambda: is_interrupted_at_a_glance(lab, home), 120)
-        yield lab
-
-
-def is_interrupted_at_a_glance(lab: Lab, home: Path) -> bool:
-    """Of a killed process it is running, as one look tells, until its lock is out of date."""
-    headline = " ".join(end_of(start(home, lab.environment, ("status", "--run"))).stdout.split())
-    return "is interrupted, wave" in headline
+        yield Interrupted(environment)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +79,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", ["resume", "abort"])
 def test_what_would_be_done_with_an_interrupted_rollout(
-    name: str, width: int, interrupted: Lab, tmp_path: Path
+    name: str, width: int, interrupted: Interrupted, tmp_path: Path
 ) -> None:
     words = (name, "--lease-duration", "15s") if name == "resume" else (name,)
     screen = shown(tmp_path, interrupted.environment, words, width, typed="no\n")
@@ -87,7 +88,7 @@ def test_what_would_be_done_with_an_interrupted_rollout(
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_rollout_that_stands(width: int, interrupted: Lab, tmp_path: Path) -> None:
+def test_the_rollout_that_stands(width: int, interrupted: Interrupted, tmp_path: Path) -> None:
     hold_words("status-run", width, still(shown(tmp_path, interrupted.environment, ("status", "--run"), width)))
 
 
@@ -152,7 +153,9 @@ def test_a_board_says_for_how_long_a_pod_is_still_held(width: int, tmp_path: Pat
 
 
 @pytest.mark.parametrize("words", [("resume",), ("abort",), ("status", "--run")])
-def test_colours_say_nothing_that_the_words_do_not(words: tuple[str, ...], interrupted: Lab, tmp_path: Path) -> None:
+def test_colours_say_nothing_that_the_words_do_not(
+    words: tuple[str, ...], interrupted: Interrupted, tmp_path: Path
+) -> None:
     plain = shown(tmp_path, {**interrupted.environment, "NO_COLOR": "1"}, words, 80, typed="no\n")
     coloured = shown(tmp_path, interrupted.environment, words, 80, typed="no\n")
     assert still(plain).steady == still(coloured).steady

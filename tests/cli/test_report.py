@@ -52,9 +52,11 @@ def test_a_run_in_which_nodes_failed_and_pods_were_held(start_lab: StartLab, com
     assert sum(part["seconds"] for part in told["parts"]) == pytest.approx(told["seconds"], abs=0.1)
     assert told["openings"]
 
-    written = command("report", "--out", "night.html")
+    written = command("report", "--out", "night.html", lab=lab)
     assert written.code == ExitCode.OK
-    assert written.stderr.strip() == "Written to night.html."
+    which, where = written.stderr.splitlines()
+    assert (which[:25], which[-19:]) == ("The last run on https://1", f": {told['run']}.")
+    assert where == "Written to night.html."
     words = " ".join(Page((home / "night.html").read_text(encoding="utf-8")).words)
     assert all(failure["message"] in words for failure in told["failures"])
     assert "shop/ledger" in words

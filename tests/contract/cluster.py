@@ -28,6 +28,7 @@ Json = dict[str, Any]
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
+_FILES = ("certificate-authority", "client-certificate", "client-key")
 LABEL = "contract.node-rollout.dev/run"
 PATIENCE = 30.0
 
@@ -59,6 +60,9 @@ class Cluster:
         context = _named(config["contexts"], config["current-context"])["context"]
         cluster = _named(config["clusters"], context["cluster"])["cluster"]
         user = _named(config["users"], context["user"])["user"]
+        cluster, user = (
+            {key: _placed(kubeconfig, key, value) for key, value in each.items()} for each in (cluster, user)
+        )
         self.url = cluster["server"].rstrip("/")
         self.kubeconfig = kubeconfig
         self.run = uuid4().hex[:8]
@@ -238,6 +242,11 @@ class Cluster:
 
 def _named(entries: list[Json], name: str) -> Json:
     return next(entry for entry in entries if entry["name"] == name)
+
+
+def _placed(kubeconfig: Path, key: str, value: Any) -> Any:
+    """Files are named as seen from the kubeconfig's folder."""
+    return str(kubeconfig.parent / value) if key in _FILES else value
 
 
 def _trust(cluster: Json, directory: Path) -> Json:

@@ -23,6 +23,8 @@ a CA with a certificate of each component, this is all that it takes:
     kube-scheduler --kubeconfig scheduler.kubeconfig --leader-elect=false
 """
 
+import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +34,8 @@ import pytest
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.contract.cluster import Cluster, connected
+from tests.contract.played import Played
+from tests.contract.programs import SCENARIO
 from tests.standalone_api import standalone_api
 
 KUBECONFIG = os.environ.get("ROLLOUT_CONTRACT_KUBECONFIG", "")
@@ -62,3 +66,26 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def cluster(server: Cluster) -> Iterator[Cluster]:
     yield server
     server.clean_up()
+
+
+@pytest.fixture(scope="module")
+def played(server: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+    if not server.controller_delay:
+        pytest.skip("an API alone moves no pods")
+    directory = tmp_path_factory.mktemp("played")
+    nodes = Played(Cluster(server.kubeconfig, directory), SCENARIO, directory)
+    with nodes.running():
+        yield nodes
+
+
+@pytest.fixture
+def alone(played: Played, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One rollout at a time on one server, whichever worker of this run it comes from.
+
+    Each has a lock of its own, in a namespace of its own; but what stands on a begun Node is seen cluster-wide, and
+    whoever sees the marks of a rollout whose record is not to be found takes no node.
+    """
+    server = hashlib.sha256(played.cluster.url.encode()).hexdigest()[:16]
+    with (tmp_path_factory.getbasetemp().parent / f"rollouts-on-{server}").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

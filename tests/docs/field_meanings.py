@@ -8,7 +8,7 @@ _SECONDS = "in whole seconds"
 _NOTE = {
     "format_version": "`major.minor` of this format",
     "level": "how much it matters",
-    "cluster": "`--notify-cluster`; without it the API server's address",
+    "cluster": "`--cluster-name`; without it the API server's address",
     "server": "the API server's address",
     "run": "the id of the rollout, as the plan has it",
     "title": "one line, in plain words",
@@ -281,6 +281,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "by": "who ran it",
         "version": "of the program",
         "cluster": "the API server's address",
+        "cluster_name": "`--cluster-name`; empty where none was given",
         "policy": "its rules; null where the journal has none",
         "commands": "each process that worked on it",
         "outcomes": "pairs: node and outcome, the last one each",
@@ -304,6 +305,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "ending": "`completed`, `incomplete` (nodes failed or were not done), `aborted`, or `open` (it is running, "
         "or was interrupted)",
         "cluster": "the API server's address",
+        "cluster_name": "`--cluster-name`; empty where none was given",
         "begun_at": "the time of the first record",
         "heard_at": "the time of the last record",
         "seconds": "from the first record to the last",

@@ -10,7 +10,8 @@ from jsonschema import Draft202012Validator
 from rollout.errors import ExitCode
 from rollout.lab.hostplan import plan_hosts, scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario, scenario_names
+from rollout.lab.scenario import load_scenario
+from rollout.lab.scenarios import scenario_names
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.docs import schemas

@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the making of the machines take its time, and skip where there can be none."""
     here, reason = Path(__file__).parent, _why_not()
     for item in items:
-        if here in item.path.parents:
+        if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.timeout(400))
             if reason:
                 item.add_marker(pytest.mark.skip(reason=reason))

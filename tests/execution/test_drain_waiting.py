@@ -2,13 +2,19 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from rollout.errors import DrainError
+from rollout.execution.drain.drain import drain
+from rollout.execution.events.writer import EventWriter
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import NODES
+from rollout.model.policy import DrainPolicy
 from rollout.model.progress import NodeStep, Notice, PodBlocked, PodReleased
+from rollout.model.quantity import Duration
+from rollout.ports import ClusterApi
 from tests.execution.conftest import Drain, Recorder
 from tests.execution.drains import (
     Json,
@@ -22,6 +28,7 @@ from tests.execution.drains import (
     owner,
     pods_on,
     remove_pod,
+    task_of,
 )
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
@@ -153,6 +160,30 @@ def test_events_that_cannot_be_written_matter_to_nobody(server: StandaloneApi, d
     threading.Thread(target=lambda: end_once_told(server)).start()
     drained(400)
     assert [record.status for record in asked(server, "create", "events")] == [500]
+
+
+def test_the_last_words_of_a_drain_are_written_at_the_end_of_its_run(
+    server: StandaloneApi, api: ClusterApi, recorder: Recorder
+) -> None:
+    """The process may end right after the drain; a server that is busy at that moment is asked again."""
+    add_node(server, "n1")
+    add_pod(server, "n1", "p", owned=RS)
+    add_budget(server, "p", allowed=0)
+    busy = ApiFault(answer=FaultAnswer.UNAVAILABLE, verb="patch", resource="events", requests=1)
+
+    def let_go() -> None:
+        wait_until(lambda: asked(server, "create", "events"))
+        server.call(lambda: server.server.faults.add(busy))
+        allow(server, "p", 1)
+
+    letting_go = threading.Thread(target=let_go)
+    letting_go.start()
+    with EventWriter(api, "run-1", closing_seconds=60) as writer:
+        drain(replace(task_of("n1", api, recorder, DrainPolicy(Duration(400)), speed=20), events=writer))
+    patches = asked(server, "patch", "events")
+    letting_go.join()
+    assert [record.status for record in patches] == [503, 200]
+    assert "is no longer held back by" in patches[-1].body
 
 
 def end_once_told(server: StandaloneApi) -> None:

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from rollout.adapters.kube.api import KubeApi, Timeouts, connect
 from rollout.execution.lock import StandingLease, read_lease
-from rollout.execution.rollout.lock_holder import Holder, LeaseWatch, is_holder_alive
+from rollout.execution.rollout.lock_holder import Glance, Holder, LeaseWatch, glance, is_holder_alive
 from tests.standalone_api import standalone_api
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -121,3 +121,46 @@ def test_a_watch_tells_a_living_holder_from_one_that_is_gone() -> None:
     clock.seconds = 200
     assert watch.state is Holder.GONE
     assert watch.look(StandingLease("", "5", 10)) is Holder.NOBODY
+
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+
+
+def glanced(ago: float, *, one_clock: bool, has_ended: bool = False) -> Glance:
+    """One look at a Lease of 30 s that was renewed so many seconds ago, by the server's clock or by the holder's."""
+    at = NOW - timedelta(seconds=ago)
+    lease = StandingLease("ann", "1", 10.0, renewed=at, written=at if one_clock else None)
+    return glance(lease, NOW, has_ended=has_ended)
+
+
+@pytest.mark.parametrize(
+    ("ago", "one_clock", "alive"),
+    [
+        (0, True, True),
+        (12, True, True),
+        (13, True, None),
+        (32, True, None),
+        (33, True, False),
+        # a holder whose clock is late is alive all the same
+        (33, False, None),
+        (86400, False, None),
+        (-3600, False, True),
+    ],
+)
+def test_one_look_calls_nobody_dead_who_may_still_renew_the_lock(ago: float, *, one_clock: bool, alive: object) -> None:
+    assert glanced(ago, one_clock=one_clock).alive is alive
+
+
+def test_one_look_is_enough_where_nobody_holds_it_or_the_process_has_ended_here() -> None:
+    assert glance(StandingLease("", "1", 0.0), NOW).alive is False
+    assert glanced(0, one_clock=True, has_ended=True).alive is False
+    assert glance(StandingLease("ann", "1", 10.0), NOW).alive is None
+
+
+def test_the_server_says_when_it_was_renewed_by_its_own_clock(api: KubeApi) -> None:
+    """The holder's says the year 2001."""
+    hold(api, 30)
+    seen = glance(read_lease(api, "kube-system"), api.server_time())
+    assert (seen.alive, seen.one_clock) == (True, True)
+    assert seen.age is not None
+    assert seen.age < 60

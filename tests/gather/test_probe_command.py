@@ -130,6 +130,20 @@ def test_a_hanging_client_is_cut_off_and_root_not_asked(tools: Path) -> None:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_a_who_or_an_rpm_ostree_that_hangs_leaves_the_other_answers(shell: str, tools: Path) -> None:
+    (tools / "timeout").unlink()
+    script(tools, "timeout", f'shift; exec {shutil.which("timeout")} 0.2 "$@"')
+    script(tools, "update_engine_client", STAGED)
+    for name in ("who", "rpm-ostree"):
+        script(tools, name, "exec sleep 30")
+    facts = probe(shell, tools, Probe((Source.UPDATE_ENGINE, Source.RPM_OSTREE)))
+    assert facts.update.needs_reboot
+    assert facts.users is None
+    (ostree,) = facts.signs
+    assert (ostree.answer, "rpm-ostree did not answer" in ostree.detail) == (Answer.NONE, True)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(("user", "through"), [("0", "systemctl reboot"), ("500", "sudo -n systemctl reboot")])
 def test_reboot(shell: str, tools: Path, user: str, through: str) -> None:
     script(tools, "id", f"echo {user}")

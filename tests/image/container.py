@@ -1,6 +1,7 @@
 """An image's program in a container of the kernel's own: its root, read-only, as its user, without any capability."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,26 +39,40 @@ def run(image: Image, arguments: Sequence[str], *, variables: Mapping[str, str],
 
 
 def execute(image: Image, command: Sequence[str], *, variables: Mapping[str, str], files: Path) -> Ended:
-    """Start any command in it."""
+    """Start any command in it, to its end."""
+    process = begin(image, command, variables=variables, files=files)
+    stdout, stderr = process.communicate(timeout=300)
+    assert_well_said(stdout + stderr)
+    return Ended(process.returncode, stdout, stderr)
+
+
+def begin(
+    image: Image, command: Sequence[str], *, variables: Mapping[str, str], files: Path
+) -> "subprocess.Popen[str]":
+    """Start any command in it. Its process has one child, which is the command."""
     user, group = image.user.split(":")
     environment = {"HOME": _home(image, user), **image.environment, **variables}
     rights = [f"--reuid={user}", f"--regid={group}", "--clear-groups"]
     rights += ["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
-    ended = subprocess.run(
+    return subprocess.Popen(
         [
-            *("unshare", "--mount", "--pid", "--fork", "sh", "-c", _START, "sh"),
+            *("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", _START, "sh"),
             *(f"{name}={value}" for name, value in environment.items()),
             *("setpriv", *rights, "env", f"--chdir={image.folder}", *command),
         ],
         env={"PATH": os.environ["PATH"], "ROOT": str(image.root), "FILES": str(files), "OWNER": image.user},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=300,
     )
-    assert_well_said(ended.stdout + ended.stderr)
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+def ask_to_end(process: "subprocess.Popen[str]") -> int:
+    """SIGTERM to the command itself, as a kubelet sends it; its exit code."""
+    (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(child), signal.SIGTERM)
+    return process.wait(60)
 
 
 def _home(image: Image, user: str) -> str:

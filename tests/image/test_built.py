@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from tests.image import container
 from tests.image.container import SETTINGS
 from tests.image.dockerfile import stages_of
 from tests.image.roots import Image, Roots, missing, usual_cache
+from tests.server.serving import Server, cordoned, reboot
 
 ROOT = Path(__file__).parents[2]
 ASKED_FOR = "ROLLOUT_IMAGE"
@@ -46,19 +48,30 @@ def lab(start_lab: StartLab) -> Lab:
 
 
 @pytest.fixture
-def run(image: Image, lab: Lab, tmp_path: Path) -> Run:
-    """Run the image on the lab; the files are those that a cluster would mount."""
+def settings(lab: Lab, tmp_path: Path) -> Path:
+    """The files that a cluster would mount."""
     files = tmp_path / "settings"
     files.mkdir()
     for path in (lab.kubeconfig, lab.key, lab.known_hosts):
         shutil.copy(path, files)
-    variables = {
+    return files
+
+
+@pytest.fixture
+def variables(lab: Lab) -> dict[str, str]:
+    """Where they are."""
+    return {
         **lab.environment,
         "KUBECONFIG": f"{SETTINGS}/{lab.kubeconfig.name}",
         "ROLLOUT_SSH_KEY": f"{SETTINGS}/{lab.key.name}",
         "ROLLOUT_KNOWN_HOSTS": f"{SETTINGS}/{lab.known_hosts.name}",
     }
-    return lambda *arguments: container.run(image, arguments, variables=variables, files=files)
+
+
+@pytest.fixture
+def run(image: Image, settings: Path, variables: dict[str, str]) -> Run:
+    """Run the image on the lab."""
+    return lambda *arguments: container.run(image, arguments, variables=variables, files=settings)
 
 
 @pytest.fixture
@@ -100,6 +113,25 @@ def test_a_pass_from_inside(run: Run, lab: Lab, executor: str) -> None:
     score = lab.scoreboard()
     assert set(score.reboots.values()) == {1}
     assert score.clean
+
+
+def test_a_server_that_hosts_ask(image: Image, lab: Lab, settings: Path, variables: dict[str, str]) -> None:
+    """FleetLock over HTTP from inside: a grant after the drain, the release after the proof, and a calm end."""
+    server = Server(lab, settings, ())
+    words = ("fleetlock", "serve", "--listen", f"127.0.0.1:{server.port}", "--health-checks", "1")
+    server.hear(container.begin(image, [*image.entrypoint, *words], variables=variables, files=settings))
+    assert server.process is not None
+    try:
+        assert "node_rollout_build_info" in server.request("GET", "/metrics").body.decode()
+        server.await_grant("worker-1")
+        assert "worker-1" in cordoned(lab)
+        reboot(lab, "worker-1")
+        server.await_release("worker-1")
+        assert container.ask_to_end(server.process) == 0, server.said
+    finally:
+        server.end(signal.SIGKILL)
+    assert lab.scoreboard().reboots["worker-1"] == 1
+    assert "worker-1" not in cordoned(lab)
 
 
 def test_a_release(tmp_path: Path) -> None:

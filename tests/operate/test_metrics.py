@@ -165,7 +165,7 @@ def test_a_pass_that_is_skipped_leaves_what_is_known_in_the_file(
     started: Start, rollout: Rollout, tmp_path: Path
 ) -> None:
     lab, file = started("default", 4), tmp_path / "rollout.prom"
-    arguments = ("operate", "--once", "-o", "json", "--metrics-textfile", str(file), "--metrics-cluster", "berlin")
+    arguments = ("operate", "--once", "-o", "json", "--metrics-textfile", str(file), "--cluster-name", "berlin")
     assert rollout(lab, *arguments).code == 0
     first = Scrape(file.read_text())
     skipped = rollout(lab, *arguments, "--window", open_now(hours=6))

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rollout.lab.api.access import Denial
 from rollout.lab.lab import Lab
+from rollout.model.marks import MEMORY_NAME
 from tests.apply.conftest import Rollout
 from tests.apply.test_memory import (
     BAD,
@@ -16,6 +18,7 @@ from tests.apply.test_memory import (
     mend,
     remembered,
     roll_back_everywhere,
+    stands,
 )
 from tests.inbox import received
 from tests.operate.conftest import assert_untouched
@@ -49,6 +52,32 @@ def test_without_its_memory_each_night_harms_one_more(started: Start, rollout: R
     lab = started("default", 8)
     five_nights(lab, rollout, between=forget)
     assert len(harmed(lab)) == 5
+
+
+@pytest.mark.parametrize("verb", ["get", "update", "create"])
+def test_without_a_right_to_its_memory_no_pass_begins(started: Start, rollout: Rollout, verb: str) -> None:
+    """By hand that is a warning; nobody watches the nights in which each harms one more."""
+    lab = started("default", 4)
+    name = "" if verb == "create" else MEMORY_NAME
+    lab.call(lambda: lab.api.access.denials.add(Denial(verb, "configmaps", "kube-system", name)))
+    five_nights(lab, rollout)
+    ended = rollout(lab, *ONCE)
+    assert (ended.code, f"{verb} configmaps {name}".strip() in ended.stderr) == (1, True), ended.stderr
+    assert_untouched(lab)
+
+
+def test_beside_the_memory_of_a_newer_version_no_pass_begins(started: Start, rollout: Rollout) -> None:
+    """It is not written over, so that nothing would be remembered."""
+    lab = started("default", 4)
+    stands(lab, {"memory.json": '{"format_version": "7.0"}'})
+    five_nights(lab, rollout)
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 6, ended.stderr
+    assert "node-rollout-memory has the format 7.0, of another version of rollout" in ended.stderr
+    assert "rollout release --all" in ended.stderr
+    assert_untouched(lab)
+    assert rollout(lab, "release", "--all").code == 0
+    assert len(rollout(lab, *ONCE).failures) == 1
 
 
 def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollout: Rollout) -> None:

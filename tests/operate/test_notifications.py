@@ -86,7 +86,7 @@ def test_beside_another_rollout_nothing_is_told(inbox: Inbox, started: Start, tm
 
 def test_passes_that_fail_alike_are_told_once(inbox: Inbox, tmp_path: Path) -> None:
     variables = {"KUBECONFIG": "/nonexistent/s3cr3t", "ROLLOUT_NOTIFY": inbox.url}
-    process = start(tmp_path, variables, ["operate", "--every", "1s", "--notify-cluster", "prod"])
+    process = start(tmp_path, variables, ["operate", "--every", "1s", "--cluster-name", "prod"])
     stderr = stopped_after(3, process, lambda line: "error:" in line)
     (note,) = inbox.notes
     assert (note["event"], note["state"], note["cluster"]) == ("finished", "failed", "prod")

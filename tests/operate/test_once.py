@@ -251,3 +251,15 @@ def test_a_holder_that_died_is_outlived(started: Start, rollout: Rollout) -> Non
     assert ended.code == 0, ended.stderr
     assert "dead@elsewhere/1 holds the lock: watching it" in ended.stderr
     assert_all_done(lab)
+
+
+def test_a_holder_that_may_live_longer_than_the_pass_is_let_be(started: Start, rollout: Rollout) -> None:
+    """A Lease can say any duration; the pass has its own."""
+    lab = started("default", 4)
+    spec = {"holderIdentity": "dead@elsewhere/1", "leaseDurationSeconds": 2_000_000_000}
+    lease = {"metadata": {"name": "node-rollout", "namespace": "kube-system"}, "spec": spec}
+    lab.call(lambda: lab.store.create(LEASES, lease))
+    ended = rollout(lab, *ONCE, "--active-deadline", "3s")
+    assert ended.code == 0, ended.stderr
+    assert "dead@elsewhere/1 holds the lock" in ended.stdout
+    assert_untouched(lab)

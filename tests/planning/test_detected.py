@@ -107,4 +107,4 @@ def test_a_saved_plan_keeps_its_sources() -> None:
 )
 def test_a_saved_plan_is_stale_once_its_sources_ask_no_more(now: HostFacts, said: list[str]) -> None:
     plan = planned(seen(MARKER))
-    assert list(changes(plan, inputs([node("w-1")], observations={"w-1": now}))) == said
+    assert list(map(str, changes(plan, inputs([node("w-1")], observations={"w-1": now})))) == said

@@ -14,6 +14,7 @@ from rollout.model.memory import (
     NO_MEMORY,
     Memory,
     Pause,
+    VersionFailures,
 )
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
@@ -26,6 +27,7 @@ from rollout.planning.memory import (
     released,
     resting_until,
     why_held,
+    why_maybe_held,
     with_pause,
 )
 from tests.planning.builders import NOW
@@ -163,3 +165,21 @@ def test_it_stays_small() -> None:
 def test_what_is_no_version_is_not_held_nor_part_of_a_command(version: str) -> None:
     memory = noted(NO_MEMORY, end("w-1", version=version), NOW)
     assert (memory.versions, memory.nodes["w-1"].version) == ({}, "")
+
+
+@pytest.mark.parametrize(
+    ("running", "is_held"),
+    [
+        ("4081.2.0", True),
+        ("4152.2.0", False),
+        ("4152.2.1", False),
+        ("4230.0.0", False),
+        ("38.20230609.3.0", True),
+        ("Ubuntu 24.04", True),
+        ("", True),
+    ],
+)
+def test_a_version_that_nobody_tells_of_may_be_a_held_one_that_is_later(running: str, *, is_held: bool) -> None:
+    memory = Memory({}, {"4152.2.0": VersionFailures(("a",), "2026-11-20T01:00:00Z", "2026-11-20T01:00:00Z")})
+    assert bool(why_maybe_held(memory, running, Rules())) is is_held
+    assert why_maybe_held(memory, running, Rules(include_held=True)) == ""

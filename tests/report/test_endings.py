@@ -9,14 +9,16 @@ from rollout.errors import ExitCode
 from rollout.model.plan import Exclusion, ExclusionKind, ExclusionReason, kind_of
 from rollout.model.progress import Moves, NodeResult, NotDone, NotStarted, Outcome, Phase, RunFinished, RunResult
 from rollout.report.json_lines import JsonLines, summary
-from rollout.report.summary import rehearsal_ending, summary_text
+from rollout.report.summary import next_step, rehearsal_ending, summary_text
 from rollout.report.tables import plan_text
 from tests.docs import reference
 from tests.report.builders import AT, plan, planned
 
 DONE = NodeResult("node-1", Outcome.SUCCEEDED, Phase.DONE, 30.0, version="4081.2.1")
 AWAY = Exclusion("node-7", ExclusionReason.UNREACHABLE, "the connection was refused\x1b[2J")
+ROLLED_BACK = NodeResult("node-1", Outcome.ROLLED_BACK, Phase.FAILED, 30.0, "the old version")
 PAUSED = Exclusion("node-8", ExclusionReason.PAUSED, "paused by an annotation")
+HELD = Exclusion("node-6", ExclusionReason.VERSION_HELD, "version 4.2 is held: it failed on 1 node, node-5, last now")
 IDLE = Exclusion("node-9", ExclusionReason.NO_UPDATE, "nothing is staged")
 
 
@@ -54,6 +56,14 @@ def test_a_few_names_are_enough() -> None:
     assert lines[-2:] == ["  and 12 more: rollout status", "See: rollout doctor; then: rollout apply"]
 
 
+def test_nodes_of_a_held_version_are_named_together() -> None:
+    held = tuple(replace(HELD, node=f"node-{number}") for number in range(7))
+    assert last_lines(RunResult((), excluded=(AWAY, *held)))[1:-1] == [
+        "  node-7: unreachable, the connection was refused\\x1b[2J",
+        f"  node-0, node-1, node-2, node-3, node-4 and 2 more: version-held, {HELD.message}",
+    ]
+
+
 def test_a_skipped_node_is_named_once_with_its_reason() -> None:
     away = NotStarted("node-2", "not started: the connection was refused", ExclusionReason.UNREACHABLE)
     held = NotStarted("node-3", "not started: the gate command said no")
@@ -65,7 +75,7 @@ def test_a_skipped_node_is_named_once_with_its_reason() -> None:
         "  node-3: skipped, not started: the gate command said no",
         "See: rollout doctor; then: rollout apply",
     ]
-    assert "Not started, not started: it has been paused: node-4" in summary_text(plan(), result)
+    assert "Not started, it has been paused: node-4" in summary_text(plan(), result)
 
 
 def test_signs_say_at_a_glance_how_each_ended() -> None:
@@ -96,10 +106,49 @@ def test_signs_say_at_a_glance_how_each_ended() -> None:
             RunResult((NodeResult("node-1", Outcome.FENCED, Phase.DRAINING, 3.0, "the lock was lost"),)),
             "See: rollout status --run; then: rollout resume",
         ),
+        (
+            RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),), held=("4.1",)),
+            "See: rollout status; once you know the cause: rollout release 4.1; then: rollout resume",
+        ),
+        (
+            RunResult((DONE,), excluded=(HELD, AWAY)),
+            "See: rollout doctor; once you know the cause: rollout release 4.2; then: rollout apply",
+        ),
+        (
+            RunResult((), excluded=(HELD,), left_over=("node-6",)),
+            "See: rollout status; once you know the cause: rollout release 4.2; then: rollout resume",
+        ),
+        (RunResult((DONE,), excluded=(AWAY,), left_over=("node-2",)), "See: rollout doctor; then: rollout resume"),
+        (
+            RunResult((DONE,), excluded=(PAUSED,), left_over=("node-3",)),
+            "The rollout is over, without 1 node of it that may not be started now. Later: rollout apply",
+        ),
     ],
 )
 def test_every_ending_names_the_next_step(result: RunResult, step: str) -> None:
     assert last_lines(result)[-1] == step
+
+
+@pytest.mark.parametrize(
+    ("result", "step"),
+    [
+        (RunResult((DONE,), not_started=(NotStarted("node-2", "stopped"),)), "The next pass takes up what is left."),
+        (
+            RunResult((ROLLED_BACK,), not_started=(NotStarted("node-2", "1 failed"),)),
+            "See: rollout status --run. The next pass takes up what is left, but for versions that are held.",
+        ),
+        (
+            RunResult((), excluded=(HELD,)),
+            "Once you know the cause: rollout release 4.2.",
+        ),
+        (
+            RunResult((), excluded=(HELD, AWAY)),
+            "See: rollout doctor. Once you know the cause: rollout release 4.2.",
+        ),
+    ],
+)
+def test_nobody_is_told_that_a_pass_takes_what_it_will_not(result: RunResult, step: str) -> None:
+    assert next_step(result, operating=True) == step
 
 
 @pytest.mark.parametrize(

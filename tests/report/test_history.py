@@ -78,7 +78,7 @@ def test_a_timeline_begins_with_who_did_what_by_which_rules() -> None:
     assert rows(RUN)[:5] == [
         "Run 0123456789abcdef on https://127.0.0.1:6443",
         "begun  Wed 2026-03-04 05:06:07 UTC by ann@laptop/12, rollout 1.2.3",
-        "rules  max_unavailable 3, reboot_timeout 1m",
+        "rules  --max-unavailable 3, --reboot-timeout 1m",
         "nodes  3 planned in 2 waves, 1 succeeded, 1 failed (node-2), 1 not done (node-3), 1 not started (node-4)",
         "end    ended, 2 nodes left, after 0s",
     ]

@@ -145,7 +145,7 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
     words = " ".join(" ".join(Page(page_of(night())).words).split())
     for text in (
         "incomplete: 2 of 3 nodes succeeded, 1 failed",
-        *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "gates.windows.windows 22:00 5m"),
+        *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "--window 22:00 5m"),
         *("worker-2: drain-failed", "it went wrong", "last SSH error: refused", "console: lab://2", "hint:"),
         *("sudo asks", "shop/ledger-0 (StatefulSet/ledger)", "needs 2 healthy, has 2", "deployment shop/cart"),
         *("Where did the time go", "Forecast and result", "Slowest nodes", "Versions", "3975.2.0 → 4081.2.1"),

@@ -1,4 +1,5 @@
 import io
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -7,8 +8,20 @@ import pytest
 from rich.console import Console
 
 from rollout.execution.base.stop import StopRequest
-from rollout.model.plan import TimeEstimate
-from rollout.model.progress import NodeFinished, NodeStep, Notice, Phase, PlanReady, PodBlocked, PodReleased, StepEvent
+from rollout.model.plan import Estimate, TimeEstimate
+from rollout.model.progress import (
+    NodeFinished,
+    NodeResult,
+    NodeStep,
+    Notice,
+    Outcome,
+    Phase,
+    PlanReady,
+    PodBlocked,
+    PodReleased,
+    StepEvent,
+)
+from rollout.model.text import elapsed
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
@@ -105,6 +118,16 @@ def test_a_pod_that_stays_held_back_is_told_of_now_and_then() -> None:
     gone = PodReleased(AT, "node-1", "shop/cart-1", "shop/cart", AT)
     told = plain([*((float(at), held) for at in range(0, 601, 30)), (610, gone), (611, gone)])
     assert [line.endswith("may go") for line in told] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("has", "told"),
+    [(2, "needs 2 healthy, has 2; "), (3, "needs 2 healthy, has 3, its last evictions not counted yet; ")],
+)
+def test_a_budget_that_has_more_than_it_needs_says_why_it_refuses(has: int, told: str) -> None:
+    """As a controller does that has fallen behind: what an API server grants, it takes off the permits alone."""
+    held = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "", 540.04, 2, has)
+    assert f"by shop/cart: {told}" in sentence(held)
 
 
 def test_silence_is_filled_with_how_the_whole_stands() -> None:
@@ -255,3 +278,64 @@ def test_what_takes_longer_than_estimated_is_told_so() -> None:
     for hands.at, told in ((59.0, "59s of about 1m00s"), (61.0, "1m01s, longer than estimated")):
         console.print(live._render())
         assert told in stream.getvalue()
+
+
+def board(live: LiveProgress, width: int = 80) -> str:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=width, color_system=None, highlight=False)
+    live._console = console
+    console.print(live._render())
+    return stream.getvalue()
+
+
+def test_before_there_is_a_plan_the_board_says_what_is_waited_for() -> None:
+    hands = Hands()
+    live = LiveProgress(Console(file=io.StringIO(), force_terminal=True), hands)
+    assert "0s  starting" in board(live)
+    live.notify(Notice(AT, "ann@laptop/12 holds the lock: watching up to 30s for a renewal"))
+    hands.at = 4.0
+    shown = board(live)
+    assert "4s  ann@laptop/12 holds the lock: watching up to 30s for a renewal" in shown
+    assert "of 0 nodes" not in shown
+    hands.at = 30.0
+    live.notify(EVENTS[0])
+    hands.at = 42.0
+    # the wait is none of the estimate's time
+    assert re.search(r"0 of 3 nodes +12s", board(live))
+
+
+def test_the_estimate_is_corrected_by_the_pace_of_the_nodes_that_have_ended() -> None:
+    hands = Hands()
+    live = LiveProgress(Console(file=io.StringIO(), force_terminal=True), hands)
+    ready = EVENTS[0]
+    assert isinstance(ready, PlanReady)
+    waves = tuple(replace(wave, estimate=Estimate(30)) for wave in ready.plan.waves)
+    names = [node.name for wave in waves for node in wave.nodes]
+    live.notify(replace(ready, plan=replace(ready.plan, waves=waves, estimate=TimeEstimate(60))))
+    hands.at = 50.0
+    assert "50s of about 1m00s" in board(live, 120)
+    first = next(node.name for node in waves[0].nodes)
+    live.notify(NodeFinished(AT, NodeResult(first, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
+    share = 30 / len(waves[0].nodes)
+    assert f"50s of about {elapsed(50 * 60 / share)}" in board(live, 120)
+    hands.at = 50 * 60 / share + 1
+    assert "longer than estimated" in board(live, 120)
+    for name in names[1:]:
+        live.notify(NodeFinished(AT, NodeResult(name, Outcome.SUCCEEDED, Phase.DONE, 50.0)))
+    ended = board(live, 120)
+    assert "3 of 3 nodes" in ended
+    assert "estimated" not in ended
+    assert "about" not in ended
+
+
+def test_what_a_node_waits_for_is_not_cut_off_at_80_columns() -> None:
+    live = LiveProgress(Console(file=io.StringIO(), force_terminal=True), Hands())
+    live.notify(EVENTS[0])
+    live.notify(
+        NodeStep(AT, "worker-1", Phase.DRAINING, "3 pods left, waiting for shop/cart-1 to end, its grace is 10m")
+    )
+    shown = " ".join(board(live).split())
+    assert "…" not in shown
+    assert "waiting for shop/cart-1 to end, its grace is 10m" in shown
+    live.notify(NodeStep(AT, "worker-1", Phase.DRAINING, "a long tale " * 20))
+    assert [line.rstrip()[-1] for line in board(live).splitlines() if "a long tale" in line][1:] == ["…"]

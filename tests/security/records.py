@@ -1,9 +1,12 @@
 """Ways in which the record of a rollout can stop being one: by whoever may write ConfigMaps, or by another version."""
 
 import base64
+import functools
 import gzip
 import hashlib
 import json
+import struct
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +17,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 
 PREFIX = "node-rollout.dev/"
-BOMB = 600_000_000
+BLOCK, BLOCKS = b"a" * 1_000_000, 600
 Damage = Callable[[Json], Json]
 
 
@@ -53,6 +56,18 @@ def sealed(plan: dict[str, Any]) -> str:
 
 def packed(document: bytes) -> str:
     return base64.b64encode(gzip.compress(document)).decode()
+
+
+@functools.cache
+def bomb() -> str:
+    """600 MB that are small when packed: one gzip member, in which one packed block stands again and again."""
+    start, end = b'{"format_version":"1.0","x":"', b'"}'
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    head, block = (packer.compress(part) + packer.flush(zlib.Z_FULL_FLUSH) for part in (start, BLOCK))
+    checksum = functools.reduce(lambda crc, part: zlib.crc32(part, crc), [start, *[BLOCK] * BLOCKS, end], 0)
+    trailer = struct.pack("<LL", checksum, len(start) + len(BLOCK) * BLOCKS + len(end))
+    stream = head + block * BLOCKS + packer.compress(end) + packer.flush()
+    return base64.b64encode(gzip.compress(b"")[:10] + stream + trailer).decode()
 
 
 def _plan(text: str) -> Damage:
@@ -122,5 +137,8 @@ PACKED: dict[str, tuple[Damage, str]] = {
         "plan.json.gz is truncated, or has trailing data",
     ),
     "two plans": (lambda record: {**record, "binaryData": {"plan.json.gz": packed(b"{}")}}, "it holds two plans"),
-    "a bomb": (_binary(packed(b'{"format_version":"1.0","x":"' + b"a" * BOMB + b'"}')), "larger than 32 MiB, unpacked"),
+    "a bomb": (
+        lambda record: {**record, "data": {}, "binaryData": {"plan.json.gz": bomb()}},
+        "larger than 32 MiB, unpacked",
+    ),
 }

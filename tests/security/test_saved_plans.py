@@ -175,10 +175,29 @@ WEAK = (
 )
 
 
-def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(untouched: Lab, home: Path) -> None:
-    plan = saved_plan(home, untouched, *WEAK)
-    ended = rollout(home, untouched, "apply", str(plan), "--yes", "--dry-run", "-o", "json")
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """The home of somebody else, or of another machine: no plan was saved there."""
+    made = tmp_path / "elsewhere"
+    made.mkdir()
+    return made
+
+
+def dry_run(home: Path, lab: Lab, plan: Path, *arguments: str, **variables: str) -> Ended:
+    ended = rollout(home, lab, "apply", str(plan), "--yes", "--dry-run", *arguments, **variables)
     assert ended.code == 0, ended.stderr
+    return ended
+
+
+def warned_of(ended: Ended) -> set[str]:
+    begin = "warning: the saved plan has "
+    lines = [line for line in ended.stderr.splitlines() if line.startswith(begin)]
+    return {line.removeprefix(begin).split(":")[0] for line in lines}
+
+
+def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(untouched: Lab, home: Path, elsewhere: Path) -> None:
+    plan = saved_plan(home, untouched, *WEAK)
+    ended = dry_run(elsewhere, untouched, plan, "-o", "json")
     notices = [line["message"] for line in ended.lines if line["type"] == "notice"]
     for flag in WEAK:
         if flag.startswith("--"):
@@ -186,6 +205,37 @@ def test_what_a_saved_plan_gives_up_is_shown_before_it_runs(untouched: Lab, home
             assert any(notice.startswith(f"the saved plan has {flag}") for notice in notices)
     types = [line["type"] for line in ended.lines]
     assert types.index("notice") < types.index("plan")
+
+
+def test_a_plan_that_was_saved_here_warns_of_nothing_that_was_asked_for(untouched: Lab, home: Path) -> None:
+    """Whoever runs it has given the flags, and is shown them among its rules."""
+    plan = saved_plan(home, untouched, *WEAK)
+    shown = dry_run(home, untouched, plan)
+    assert warned_of(shown) == set()
+    assert "3 at once" in shown.stdout
+    assert "--disable-eviction: pods are deleted" in shown.stdout
+    assert [line for line in dry_run(home, untouched, plan, "-o", "json").lines if line["type"] == "notice"] == []
+
+
+def test_a_plan_that_was_changed_since_is_anothers(untouched: Lab, home: Path) -> None:
+    plan = saved_plan(home, untouched, "--max-unavailable", "2")
+    document = json.loads(plan.read_bytes())
+    document["policy"]["max_failures"] = "50%"
+    document["plan_id"] = _identity_as_written(json.dumps(document).encode())
+    plan.write_text(json.dumps(document))
+    assert warned_of(dry_run(home, untouched, plan)) == {"--max-unavailable 2", "--max-failures 50%"}
+
+
+def test_a_list_that_others_may_write_says_nothing_of_whose_plan_it_is(untouched: Lab, home: Path) -> None:
+    plan = saved_plan(home, untouched, "--max-unavailable", "2")
+    (home / ".local" / "state" / "rollout" / "saved-plans").chmod(0o666)
+    assert warned_of(dry_run(home, untouched, plan)) == {"--max-unavailable 2"}
+
+
+def test_what_the_settings_here_say_as_well_is_nothing_to_warn_of(untouched: Lab, home: Path, elsewhere: Path) -> None:
+    plan = saved_plan(home, untouched, "--max-unavailable", "2", "--max-failures", "50%")
+    own = {"ROLLOUT_MAX_UNAVAILABLE": "2", "ROLLOUT_MAX_FAILURES": "2"}
+    assert warned_of(dry_run(elsewhere, untouched, plan, **own)) == {"--max-failures 50%"}
 
 
 def test_a_plan_by_the_defaults_warns_of_nothing(untouched: Lab, home: Path) -> None:

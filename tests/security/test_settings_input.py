@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from rollout.cli.main import app
+from rollout.cli.main import program
 from rollout.errors import ExitCode
 from tests.ended import Ended, end_of, start
 
@@ -42,7 +41,7 @@ def commands(command: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 def judged() -> Iterator[tuple[tuple[str, ...], str]]:
     """Every flag with the first command that has it."""
     seen = set[str]()
-    for names, command in commands(typer.main.get_command(app)):
+    for names, command in commands(program()):
         for option in command.params:
             flag = next((name for name in option.opts if name.startswith("--")), "")
             is_path = "Path" in str(option.type_descriptor.annotation)

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 from rollout.adapters.kube.api import connect
-from rollout.cli.main import app
+from rollout.cli.main import program
 from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import adopt_rights
 from rollout.lab.api.access import Grant, grants_of
@@ -163,7 +162,7 @@ def test_the_lock_may_be_elsewhere(run: Run) -> None:
 
 def test_every_command_is_among_them() -> None:
     """Or asks no API server, or makes one of its own."""
-    commands = set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    commands = set(program().commands)
     played = {arguments[0] for arguments in QUIET} | {"operate", "apply", "adopt"}
     without_cluster = {"manifests", "metrics", "demo", "lab", "version", "show", "report", "help", "reboot", "drain"}
     assert commands - played == without_cluster | {"completion"}

@@ -1,5 +1,6 @@
-"""Hosts that release what they do not hold or come back as they were, and an API server that is away, in four ways."""
+"""Hosts that release what they do not hold or come back as they were, and an API server that is away, in many ways."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,15 @@ def test_a_host_that_rolls_back_is_told_of_and_given_back(start_lab: StartLab, t
         await_true(lambda: any("as before: no update" in line for line in server.said), "it is told")
 
 
-@pytest.mark.parametrize("fault", [FaultAnswer.UNAVAILABLE, FaultAnswer.DROP, FaultAnswer.HTML, FaultAnswer.HANG])
+# Each ask waits for as long as an answer of the API server may take.
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(FaultAnswer.UNAVAILABLE, FaultAnswer.DROP, FaultAnswer.HTML, FaultAnswer.HANG),
+        *(FaultAnswer.TOO_MANY_REQUESTS, FaultAnswer.INTERNAL_ERROR, FaultAnswer.TIMEOUT),
+    ],
+)
 def test_while_the_api_server_is_away_nobody_is_granted(fault: FaultAnswer, lab: Lab, tmp_path: Path) -> None:
     """Not even who was granted a moment before: what stands on the cluster cannot be seen."""
     with serving(lab, tmp_path, "--lease-duration", "4s") as server:
@@ -64,3 +73,17 @@ def test_while_the_api_server_is_away_nobody_is_granted(fault: FaultAnswer, lab:
         lab.behave()
         server.await_grant("worker-1")
     assert lab.scoreboard().rebooted_undrained == ()
+
+
+def test_an_api_server_that_is_away_for_long_is_told_once_and_that_it_is_back(lab: Lab, tmp_path: Path) -> None:
+    with serving(lab, tmp_path) as server:
+        before = len(server.said)
+        lab.inflict(ApiFault(answer=FaultAnswer.UNAVAILABLE))
+        until = time.monotonic() + 15
+        while time.monotonic() < until:
+            assert not any(server.pre_reboot(node).granted for node in ("worker-1", "worker-2"))
+            time.sleep(0.2)
+        told = server.said[before:]
+        assert 0 < len(told) <= 4, told
+        lab.behave()
+        await_true(lambda: any("going on" in line for line in server.said[before:]), "its end is told")

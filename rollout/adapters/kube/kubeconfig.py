@@ -14,8 +14,10 @@ from typing import TypeVar
 import msgspec
 import yaml
 
+from rollout.adapters.masking import without_userinfo
 from rollout.errors import KubeconfigError
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _DEFAULT = "~/.kube/config"
 _SHOWN = 20
 _CHOOSE = "Name one with --kubeconfig or KUBECONFIG."
@@ -119,6 +121,29 @@ def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[st
     return Login(files, name, chosen.user or "", program, cluster.proxy_url or "")
 
 
+def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The context and its server's address, as a client calls it; nothing is asked, and no credentials are needed.
+
+    In a pod without any kubeconfig the context is empty. `KubeconfigError` where there is none of both.
+    """
+    if kubeconfig is None and context is None and in_cluster(environ):
+        host, port = (environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+        return "", f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    files = _files(kubeconfig, environ)
+    read = [(path, _read(path)) for path in files]
+    origin = ", ".join(str(path) for path in files)
+    name = context or _current(read, origin)
+    _path, _cluster, server = _cluster_of(read, name, _context(read, name, origin), origin)
+    return name, without_userinfo(server).rstrip("/")
+
+
+def in_cluster(environ: Mapping[str, str]) -> bool:
+    """Whether this runs in a pod without any kubeconfig."""
+    if environ.get("KUBECONFIG") or Path(_DEFAULT).expanduser().exists():
+        return False
+    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and SERVICE_ACCOUNT.exists()
+
+
 def contexts(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names of all contexts; `KubeconfigError` where a file cannot be read."""
     read = (_read(path) for path in _files(kubeconfig, environ))
@@ -194,6 +219,13 @@ def _named(entries: Iterable[tuple[Path, tuple[E, ...] | None]], name: str) -> t
 
 
 def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> Cluster:
+    path, cluster, _server = _cluster_of(read, context, chosen, origin)
+    _check_file(path, "certificate-authority", cluster.certificate_authority)
+    return cluster
+
+
+def _cluster_of(read: _Read, context: str, chosen: Context, origin: str) -> tuple[Path, Cluster, str]:
+    """The context's cluster with its address, and the file that it stands in."""
     if not chosen.cluster:
         raise KubeconfigError(f"context {context!r} of {origin} names no cluster", hint=_choices(read))
     match = _named(((path, file.clusters) for path, file in read), chosen.cluster)
@@ -208,8 +240,7 @@ def _check_cluster(read: _Read, context: str, chosen: Context, origin: str) -> C
             f"cluster {chosen.cluster!r} of {path} has no server address",
             hint="Add `server: https://…` to it, or choose another context.",
         )
-    _check_file(path, "certificate-authority", cluster.certificate_authority)
-    return cluster
+    return path, cluster, cluster.server
 
 
 def _check_user(read: _Read, context: str, chosen: Context, origin: str) -> str:

@@ -25,12 +25,11 @@ import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
 from rollout.adapters.child_environment import without_secrets
-from rollout.adapters.kube.kubeconfig import Login, find_login
+from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.scratch import scratch_for
 from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _UNAUTHORIZED = 401
 _CREDENTIALS_HINT = "See the token, or the file or program that it comes from."
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
@@ -72,17 +71,10 @@ def load_client() -> None:
 
 def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
     """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
-    if kubeconfig is None and _in_cluster(os.environ):
+    if kubeconfig is None and in_cluster(os.environ):
         return _session(_service_account(context), connections, proxy="")
     login = find_login(kubeconfig, context, os.environ)
     return _session(_configuration(login), connections, proxy=login.proxy)
-
-
-def _in_cluster(environ: Mapping[str, str]) -> bool:
-    """Whether this runs in a pod without any kubeconfig."""
-    if environ.get("KUBECONFIG") or Path("~/.kube/config").expanduser().exists():
-        return False
-    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and _SERVICE_ACCOUNT.exists()
 
 
 def _service_account(context: str | None) -> Any:

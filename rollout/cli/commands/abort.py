@@ -66,8 +66,11 @@ def abort(
         nodes = counted(len((*unfinished.begun, *unfinished.failed)) if unfinished else 0, "node")
         consent.ask(f"Undo this rollout on {nodes} of {where}")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
-    note_abort(aborted)
+    if not aborted.stopped:
+        note_abort(aborted)
     _show_undone(aborted, general)
+    if aborted.stopped:
+        raise typer.Exit(ExitCode.INTERRUPTED)
     raise typer.Exit(ExitCode.PARTIAL if aborted.left_cordoned or aborted.left_tainted else ExitCode.OK)
 
 
@@ -76,8 +79,10 @@ def _undo(
 ) -> "Aborted":
     """Undo it, telling each node's end on standard error."""
     from rollout.cli import wiring
+    from rollout.cli.signals import stopped_by_signals
     from rollout.cli.stages import execute, gather
     from rollout.execution.base.reporting import Observers
+    from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.abort import abort as undo
     from rollout.execution.rollout.ports import Ports
     from rollout.report.event_log import EventLog
@@ -88,7 +93,9 @@ def _undo(
     options = execute.run_options(len(targets.selected), ssh, lease, lock)
     observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
     ports = Ports(connections.api, connections.shell, wiring.system_clock(), observer)
-    return undo(targets.hosts, ports, options, wait=wait)
+    stop = StopRequest()
+    with stopped_by_signals(stop, meaning="no further node is given back"):
+        return undo(targets.hosts, ports, options, wait=wait, stop=stop)
 
 
 def _show_undone(aborted: "Aborted", general: GeneralOptions) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FileArgument = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[FILE]", help="A plan saved with `rollout plan --out FILE`, run exactly as saved.", show_default=False
+        metavar="FILE", help="A plan saved with `rollout plan --out FILE`, run exactly as saved.", show_default=False
     ),
 ]
 DryRunOption = Annotated[
@@ -76,7 +76,11 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
     connections = gather.connect(cluster, intent.selection, process.ssh)
     measured, namespace = MetricsOptions() if dry_run else process.metrics, process.lease.lease_namespace
-    with metrics.metered(measured, connections.api.server) as meter, meter.measured_pass(connections.api, namespace):
+    name = process.naming.cluster_name
+    with (
+        metrics.metered(measured, name, connections.api.server) as meter,
+        meter.measured_pass(connections.api, namespace),
+    ):
         gathered = new_run.gathered_by(connections, intent, process)
         meter.observe(gathered.targets.observations, gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rollout.cli.options import pools
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, NameOptions
 from rollout.cli.options.declaration import NOTIFICATIONS, Flag
 from rollout.cli.options.detect import DetectCommandOptions
 from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.metrics import ListenOptions, MetricsOptions
 from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.policy import PolicyOptions
@@ -38,6 +39,9 @@ def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
     detect_command: DetectCommandOptions,
     lease: LeaseOptions,
     notify: NotifyOptions,
+    metrics: MetricsOptions,
+    listen: ListenOptions,
+    naming: NameOptions,
     general: GeneralOptions,
     notify_test: NotifyTestOption = False,
 ) -> None:
@@ -48,44 +52,22 @@ def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout doctor
       rollout doctor -l pool=web -o json
     """
+    from rollout.cli.stages.places import metrics_checks, notification_checks
     from rollout.cli.terminal import show, show_bytes
     from rollout.gather.doctor.checks import Verdict, ordered
     from rollout.report.doctor import doctor_document, doctor_text
 
     rules = detect_command.added_to(reboot.added_to(policy.with_pools(pools.given(call))))
     probe = detect_command.probe(rules.detect)
-    notified = _notifications(notify, cluster.context or "", test=notify_test)
-    checks = ordered((*notified, *_examined(cluster, selection, rules, ssh, lease, probe)))
+    name = naming.cluster_name or notify.notify_cluster or cluster.context or "the cluster"
+    told = (*notification_checks(notify, name, test=notify_test), *metrics_checks(metrics, listen))
+    checks = ordered((*told, *_examined(cluster, selection, rules, ssh, lease, probe)))
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
         show(doctor_text(checks, every=bool(general.verbose), width=general.width))
     if any(check.verdict is Verdict.FAIL for check in checks):
         raise typer.Exit(ExitCode.ERROR)
-
-
-def _notifications(options: NotifyOptions, context: str, *, test: bool) -> Iterator["Check"]:
-    """Where notifications would go; with `test`, whether they arrive."""
-    from rollout.adapters.notify.destination import DeliveryError, deliver
-    from rollout.cli import wiring
-    from rollout.gather.doctor.checks import CheckName, passed, warned
-    from rollout.model.notification import TrialNote
-    from rollout.model.text import timestamp
-    from rollout.report.notification_texts import worded
-
-    cluster = options.notify_cluster or context or "the cluster"
-    note = worded(TrialNote(at=timestamp(wiring.system_clock().now()), cluster=cluster))
-    for place in wiring.notify_destinations(options):
-        try:
-            if test:
-                deliver(place, note)
-        except DeliveryError as error:
-            yield warned(
-                CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its --notify URL."
-            )
-        else:
-            said = "took a test" if test else "not tried: --notify-test sends a test"
-            yield passed(CheckName.NOTIFICATIONS, place.name, said)
 
 
 def _examined(
@@ -97,16 +79,18 @@ def _examined(
     probe: "Probe",
 ) -> Iterator["Check"]:
     """Check after check, until one stands in the way of all that follow."""
+    from rollout.cli import wiring
     from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
     from rollout.gather.cluster.snapshot import read_identity
     from rollout.gather.doctor.checks import CheckName, failed, passed
-    from rollout.gather.doctor.cluster import server_checks
+    from rollout.gather.doctor.cluster import clock_checks, server_checks
 
     stage, subject = CheckName.KUBECONFIG, cluster.context or "current context"
     try:
         connections = connect(cluster, selection.selection, ssh)
         subject = connections.api.server
         yield from server_checks(read_identity(connections.api))
+        yield from clock_checks(wiring.system_clock().now(), connections.api.server_time())
         yield from _rights(connections, policy, lease)
         yield _lock(connections, lease.lease_namespace)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
@@ -209,7 +193,6 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     """Whether a rollout could take the lock now, and whose it is where it could not."""
     from rollout.cli.stages import gather
     from rollout.errors import ApiError
-    from rollout.execution.lock import read_lease
     from rollout.execution.record.unfinished import word_of
     from rollout.gather.doctor.lock import LockState, lock_check, unseen_lock_check
     from rollout.model import marks
@@ -218,8 +201,9 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
         unfinished = gather.find_unfinished(connections, namespace)
-        holder = gather.with_patience(lambda: read_lease(connections.api, namespace)).holder
-        is_alive = bool(holder) and gather.is_holder_alive(connections, namespace)
+        lock = gather.glance_at_lock(connections, namespace)
+        holder = lock.holder
+        is_alive = bool(holder) and not lock.has_ended and gather.is_holder_alive(connections, namespace)
     except ApiError as error:
         return unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:

@@ -6,16 +6,15 @@ import typer
 
 from rollout.cli.help import DefaultCommandGroup, SectionedCommand
 from rollout.cli.options import pools
-from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
+from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions, NameOptions
 from rollout.cli.options.courtesy import CourtesyOptions
 from rollout.cli.options.flattening import flattened
 from rollout.cli.options.fleetlock import ServerOptions
 from rollout.cli.options.gates import GateOptions, LocalGateOptions
-from rollout.cli.options.general import GeneralOptions
+from rollout.cli.options.general import GeneralOptions, JournalOptions, ListingOptions
 from rollout.cli.options.nodes import SelectionOptions
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.policy import PolicyOptions
-from rollout.cli.options.run import JournalOptions
 from rollout.errors import UsageError
 
 fleetlock_app = typer.Typer(
@@ -40,6 +39,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
     local: LocalGateOptions,
     journal: JournalOptions,
     notify: NotifyOptions,
+    naming: NameOptions,
     general: GeneralOptions,
 ) -> None:
     """Serve FleetLock until SIGTERM: a host may reboot once its node is cordoned and drained, by the rules of apply.
@@ -68,6 +68,7 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
             prometheus_url=gates.prometheus_url,
             journal=journal,
             notify=notify,
+            cluster_name=naming.cluster_name,
             as_json=general.as_json,
         )
     )
@@ -93,7 +94,7 @@ def _refuse_what_takes_ssh(courtesy: CourtesyOptions) -> None:
 
 @fleetlock_app.command(cls=SectionedCommand, short_help="Show who holds a slot, and how far it has come.")
 @flattened
-def status(cluster: ClusterOptions, lease: LeaseOptions, general: GeneralOptions) -> None:
+def status(cluster: ClusterOptions, lease: LeaseOptions, general: ListingOptions) -> None:
     """Show who holds a slot, since when, and how far it has come.
 
     \b
@@ -102,13 +103,15 @@ def status(cluster: ClusterOptions, lease: LeaseOptions, general: GeneralOptions
       rollout fleetlock status -o json
     """
     from rollout.cli.stages import slots
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show, show_bytes, show_names
     from rollout.model.json_text import json_document
     from rollout.report.fleetlock import slots_document, slots_text
 
     seen = slots.look(cluster, lease.lease_namespace)
-    if general.as_json:
-        show_bytes(json_document(slots_document(seen.slots, seen.nodes, seen.server)))
+    if general.is_document:
+        show_bytes(general.document(json_document(slots_document(seen.slots, seen.nodes, seen.server))))
+    elif general.as_names:
+        show_names(slot.node for slot in seen.slots.held)
     else:
         show(slots_text(seen.slots, seen.nodes, seen.server, general.width))
 
@@ -119,7 +122,7 @@ def release(
     node: Annotated[str, typer.Argument(metavar="NODE", show_default=False)],
     cluster: ClusterOptions,
     lease: LeaseOptions,
-    general: GeneralOptions,
+    general: ListingOptions,
 ) -> None:
     """Take a node's slot away: it is given back where that is safe, and its host has to ask anew.
 
@@ -130,14 +133,16 @@ def release(
       rollout fleetlock release worker-2
     """
     from rollout.cli.stages import slots
-    from rollout.cli.terminal import show, show_bytes
+    from rollout.cli.terminal import show, show_bytes, show_names
     from rollout.model.json_text import json_document
     from rollout.model.text import printable
     from rollout.report.fleetlock import SlotReleaseReport
 
     was_held = slots.release(cluster, lease.lease_namespace, node)
-    if general.as_json:
-        show_bytes(json_document(SlotReleaseReport(node=node, released=was_held)))
+    if general.is_document:
+        show_bytes(general.document(json_document(SlotReleaseReport(node=node, released=was_held))))
+    elif general.as_names:
+        show_names([node] if was_held else [])
     else:
         name = printable(node)
         show(f"The slot of {name} is free." if was_held else f"Nothing to release: {name} holds no slot.")

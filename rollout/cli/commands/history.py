@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.run import JournalOptions
+from rollout.cli.options.cluster import RecordedOptions
+from rollout.cli.options.general import GeneralOptions, JournalOptions
 
 if TYPE_CHECKING:
     from rollout.report.history import RunHistory
@@ -14,17 +14,20 @@ if TYPE_CHECKING:
 RunArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[RUN]", help="Show this run as a timeline; the first letters of its id are enough.", show_default=False
+        metavar="RUN", help="Show this run as a timeline; the first letters of its id are enough.", show_default=False
     ),
 ]
 
 
-def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument = "") -> None:
-    """List the runs that were written down on this machine, or tell one as a timeline.
+def history(recorded: RecordedOptions, journal: JournalOptions, general: GeneralOptions, run: RunArgument = "") -> None:
+    """List the runs on this cluster that were written down on this machine, or tell one as a timeline.
+
+    The cluster is told by its address in the kubeconfig; it is not asked. A run that is named may be of any cluster.
 
     \b
     Examples:
       rollout history
+      rollout history --all-clusters
       rollout history 3f9a
       rollout history 3f9a -v
     """
@@ -32,7 +35,7 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
     from rollout.model.json_text import json_document
     from rollout.report.timeline import history_text, timeline_text
 
-    histories = _histories(journal.journal)
+    histories = _histories(journal.journal, recorded, named=bool(run))
     chosen = _chosen(histories, run) if run else None
     if general.as_json:
         show_bytes(json_document(chosen or histories))
@@ -42,14 +45,13 @@ def history(journal: JournalOptions, general: GeneralOptions, run: RunArgument =
         show(history_text(histories, width=general.width))
 
 
-def _histories(file: Path | None) -> "list[RunHistory]":
-    """Of one journal, or of all that are kept here, in the order in which they began."""
-    from rollout.adapters.journal import is_being_written, journals, read_journal
-    from rollout.cli.stages.journal import runs_directory
+def _histories(file: Path | None, recorded: RecordedOptions, *, named: bool) -> "list[RunHistory]":
+    """Of one journal, or of those that are kept here, in the order in which they began; one is `named` among all."""
+    from rollout.adapters.journal import is_being_written, journals, read_journal, runs_directory
     from rollout.errors import InputError
     from rollout.report.history import replay, with_state
 
-    paths = (file,) if file else journals(runs_directory())
+    paths = (file,) if file else journals(runs_directory()) if named else _on_cluster(recorded)
     try:
         replayed = [with_state(replay(read_journal(path)), is_being_written=is_being_written(path)) for path in paths]
     except OSError as error:
@@ -57,6 +59,17 @@ def _histories(file: Path | None) -> "list[RunHistory]":
     if file and not any(entry.run for entry in replayed):
         raise InputError(f"no run is recorded in {file}", hint="Is it a journal? `apply --journal FILE` writes one.")
     return sorted((entry for entry in replayed if entry.run), key=lambda entry: entry.started_at)
+
+
+def _on_cluster(recorded: RecordedOptions) -> "tuple[Path, ...]":
+    """Those of the cluster at hand; which one that is, and that there are others, is said."""
+    from rollout.cli.stages.recorded import kept_runs
+    from rollout.cli.terminal import say
+
+    kept = kept_runs(recorded)
+    if kept.where:
+        say(f"Runs on {kept.where}" + (f"; left out: {kept.elsewhere} (--all-clusters)." if kept.others else "."))
+    return kept.own
 
 
 def _chosen(histories: "list[RunHistory]", run: str) -> "RunHistory":

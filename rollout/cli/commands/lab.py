@@ -103,7 +103,8 @@ def up(
 def scenarios() -> None:
     """List the scenarios that come with the lab."""
     from rollout.cli.terminal import show
-    from rollout.lab.scenario import load_scenario, scenario_names
+    from rollout.lab.scenario import load_scenario
+    from rollout.lab.scenarios import scenario_names
 
     names = scenario_names()
     width = max(len(name) for name in names)

@@ -6,9 +6,9 @@ import typer
 
 from rollout.errors import UsageError
 
-WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="[COMMAND]...", show_default=False)]
+WordsArgument = Annotated[list[str] | None, typer.Argument(metavar="COMMAND", show_default=False)]
 
-NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", show_default=False)]
+NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="NODE", show_default=False)]
 
 
 def help_of(call: typer.Context, words: WordsArgument = None) -> None:

@@ -90,7 +90,7 @@ def operate(  # noqa: PLR0917 - typer's parameters; each is a group of options
     )
     if not rereading.answer(call, settings):
         server = _server(cluster) if process.metrics.is_used or listen.metrics_listen else ""
-        with metered(process.metrics, server, listen.metrics_listen) as meter:
+        with metered(process.metrics, process.naming.cluster_name, server, listen.metrics_listen) as meter:
             _operate(call, settings, pace, meter, verbose=general.verbose)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rollout.model.memory import Memory, Pause
     from rollout.ports import ClusterApi
 
-NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="[NODE]...", show_default=False)]
+NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="NODE", show_default=False)]
 AllOption = Annotated[bool, Flag(OWN, "All nodes at once, also those that join later, instead of single ones.")]
 EndAllOption = Annotated[bool, Flag(OWN, "End the pause that was set with --all; nodes paused by name stay so.")]
 ReasonOption = Annotated[str, Flag(OWN, "Why; everybody sees it.", "TEXT", read=values.reason)]

@@ -12,9 +12,7 @@ from rollout.cli.options.nodes import names
 
 VersionArgument = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="[VERSION]...", help="The held versions, as `rollout status` shows them.", show_default=False
-    ),
+    typer.Argument(metavar="VERSION", help="The held versions, as `rollout status` shows them.", show_default=False),
 ]
 NodeOption = Annotated[
     list[str] | None,

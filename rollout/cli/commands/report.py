@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rollout.cli.options.cluster import RecordedOptions
 from rollout.cli.options.declaration import OWN, Flag
-from rollout.cli.options.general import GeneralOptions
-from rollout.cli.options.run import JournalOptions
+from rollout.cli.options.general import GeneralOptions, JournalOptions
 
 if TYPE_CHECKING:
     from rollout.report.runs.model import RunReport
@@ -33,8 +33,9 @@ _ENDINGS = {
 RunArgument = Annotated[
     str,
     typer.Argument(
-        metavar="[RUN]",
-        help="The run's id, of which the first letters are enough, or a journal's path. Default: the last run here.",
+        metavar="RUN",
+        help="The run's id, of which the first letters are enough, or a journal's path. "
+        "Default: the last run on the context's cluster.",
         show_default=False,
     ),
 ]
@@ -52,6 +53,7 @@ OutOption = Annotated[
 
 
 def report(
+    recorded: RecordedOptions,
     journal: JournalOptions,
     general: GeneralOptions,
     run: RunArgument = "",
@@ -79,8 +81,8 @@ def report(
 
     chosen = _format(format, out, as_json=general.as_json)
     check_target(out)
-    recorded = recorded_run(run, journal.journal)
-    written = _written(report_of(recorded.records, origin=recorded.origin, unreadable=recorded.unreadable), chosen)
+    found = recorded_run(run, journal.journal, recorded)
+    written = _written(report_of(found.records, origin=found.origin, unreadable=found.unreadable), chosen)
     if out is None:
         show_bytes(written)
         return

@@ -54,7 +54,8 @@ def resume(
     gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     api, namespace = connections.api, process.lease.lease_namespace
-    with metered(process.metrics, api.server) as meter, meter.measured_pass(api, namespace):
+    name = process.naming.cluster_name
+    with metered(process.metrics, name, api.server) as meter, meter.measured_pass(api, namespace):
         run = remainder.planned_rest(
             unfinished, connections, process, gates, leftover, quiet=general.as_json, width=general.width
         )

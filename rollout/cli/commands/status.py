@@ -149,10 +149,11 @@ def _show_run(connections: "Connections", namespace: str, general: ListingOption
         return
     if not general.is_document:
         show(wrapped(run_text(unfinished, lock), general.width))
-    alive = unfinished is not None and bool(lock.holder) and is_holder_alive(connections, namespace)
+    watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
+    alive = watched and is_holder_alive(connections, namespace)
     if general.is_document:
         show_bytes(general.document(json_document(run_document(unfinished, alive=alive))))
-    elif unfinished is not None and lock.holder:
+    elif watched:
         now = unfinished if alive else find_unfinished(connections, namespace)
         if text := confirmed_text(now, lock, alive=alive):
             show(wrapped(text, general.width))
@@ -184,5 +185,5 @@ def _rollout_beside(
     with suppress(ApiError):
         unfinished = assess(read_record(connections.api, namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(connections, namespace).seems_alive)
+            word = word_of(unfinished, alive=glance_at_lock(connections, namespace).alive)
     return (heading(unfinished, word), under_way(unfinished)) if unfinished is not None else ("", {})

@@ -21,6 +21,31 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class NameOptions:
+    """What the cluster is called where a run is told of."""
+
+    cluster_name: Annotated[
+        str,
+        Flag(
+            CLUSTER,
+            "What metrics, notifications, reports and history call this cluster. Default: its API server's address.",
+            "NAME",
+            read=values.one_line,
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedOptions:
+    """Whose runs: those of one cluster, which is not asked."""
+
+    cluster: ClusterOptions
+    all_clusters: Annotated[
+        bool, Flag(CLUSTER, "Runs on any cluster. Default: those on the context's, told by its address.")
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseOptions:
     """Where the lock is."""
 

@@ -9,7 +9,6 @@ from rollout.cli.options.nodes import names
 from rollout.errors import UsageError
 from rollout.model.courtesy import Compat, CourtesyPolicy
 from rollout.model.quantity import Duration
-from rollout.planning.node_labels import node_labels
 
 _COURTESY = CourtesyPolicy()
 
@@ -68,6 +67,8 @@ class CourtesyOptions:
     @property
     def policy(self) -> CourtesyPolicy:
         """The same, as the plan records it; `UsageError` for a label with two values."""
+        from rollout.planning.node_labels import node_labels
+
         before, after = names(self.pre_reboot_node_labels), names(self.post_reboot_node_labels)
         for written in (before, after):
             node_labels(written)

@@ -12,7 +12,8 @@ from typing import Any
 
 import typer
 
-from rollout.cli.settings.reserved import HIDDEN
+from rollout.cli.settings.reserved import HIDDEN, REREAD
+from rollout.cli.terminal import say
 
 CLUSTER = "Cluster"
 NODES = "Nodes"
@@ -39,7 +40,8 @@ class Flag:
 
     `read` makes a value of what was written, `check` sees the values of all its repetitions at once. `variable` is for
     the flag whose own variable is another's. `negated` adds `--no-NAME`; `eager` has it read before all others. The
-    value of one that `counts` is how often it was given.
+    value of one that `counts` is how often it was given. One that is `superseded_by` another is still taken, with a
+    word on standard error, and stands in no help.
     """
 
     panel: str
@@ -55,6 +57,7 @@ class Flag:
     check: Callable[..., Any] | None = None
     eager: bool = False
     counts: bool = False
+    superseded_by: str = ""
 
     def option(self, name: str, default: object) -> Any:
         """The same for typer; an empty default is none to be shown."""
@@ -68,7 +71,8 @@ class Flag:
             min=self.least,
             max=self.most,
             parser=self.read,
-            callback=self.check,
+            callback=_superseded(self.superseded_by) if self.superseded_by else self.check,
+            hidden=bool(self.superseded_by),
             is_eager=self.eager,
             count=self.counts,
             help=self.help,
@@ -79,6 +83,15 @@ class Flag:
         flag = name.replace("_", "-")
         long = f"--{flag}/--no-{flag}" if self.negated else f"--{flag}"
         return [long, self.short] if self.short else [long]
+
+
+def _superseded(successor: str) -> Callable[..., object]:
+    def tell(context: typer.Context, parameter: typer.CallbackParam, value: object) -> object:
+        if value and not context.resilient_parsing and REREAD not in context.meta:
+            say(f"warning: --{str(parameter.name).replace('_', '-')} is superseded by --{successor}")
+        return value
+
+    return tell
 
 
 def variable_of(name: str) -> str:

@@ -14,7 +14,6 @@ from rollout.model.gates import AlertPolicy, GatePolicy, HookPolicy, WindowPolic
 from rollout.model.policy import Policy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.rivals import RIVALS
-from rollout.planning.windows import fluo_window
 
 _GATES = GatePolicy()
 _HOOKS = HookPolicy()
@@ -162,6 +161,8 @@ class GateOptions:
     def _windows(self) -> tuple[str, ...]:
         written = tuple(self.window or ())
         if self.reboot_window_start or self.reboot_window_length:
+            from rollout.planning.windows import fluo_window
+
             written += (fluo_window(self.reboot_window_start, self.reboot_window_length),)
         return written
 

@@ -100,6 +100,16 @@ class GeneralOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """Where the run is written down."""
+
+    journal: Annotated[
+        Path | None,
+        Flag(GENERAL, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs.", "FILE"),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
 class ListingOptions(GeneralOptions):
     """The same for commands that list nodes."""
 

@@ -10,7 +10,7 @@ from rollout.cli.options.declaration import METRICS, Flag
 
 @dataclass(frozen=True, slots=True)
 class MetricsOptions:
-    """Where metrics go, and what this cluster is called in them."""
+    """Where metrics go."""
 
     metrics_textfile: Annotated[
         Path | None,
@@ -32,7 +32,7 @@ class MetricsOptions:
     ] = ""
     metrics_cluster: Annotated[
         str,
-        Flag(METRICS, "Their label `cluster`. Default: the API server's address.", "NAME", read=values.one_line),
+        Flag(METRICS, "Their label `cluster`.", "NAME", read=values.one_line, superseded_by="cluster-name"),
     ] = ""
 
     @property

@@ -140,9 +140,10 @@ class NotifyOptions:
         str,
         Flag(
             NOTIFICATIONS,
-            "How notifications call this cluster. Default: its API server's address.",
+            "How notifications call this cluster.",
             "NAME",
             read=values.one_line,
+            superseded_by="cluster-name",
         ),
     ] = ""
     notify_template: Annotated[

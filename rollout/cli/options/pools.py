@@ -27,7 +27,6 @@ from rollout.cli.settings.defaults import POOL_KEY, POOL_TABLES, SETTINGS_FILE
 from rollout.errors import UsageError
 from rollout.model.policy import Pool, Strategy
 from rollout.model.quantity import Count
-from rollout.planning.pools import ordered
 
 _NAME_HINT = 'Write name = "web": at most 63 lower-case letters, digits and dashes.'
 
@@ -39,6 +38,8 @@ def given(context: typer.Context) -> tuple[Pool, ...]:
 
 def read_pools(written: Any, origin: str) -> tuple[Pool, ...]:
     """The pools as `[[pool]]` writes them; `UsageError` names the file, the pool and the key that is wrong."""
+    from rollout.planning.pools import ordered
+
     if not isinstance(written, list) or not all(isinstance(table, dict) for table in written):
         raise UsageError(
             f"{origin}: {POOL_KEY} = {written!r} is no table", hint="Write each pool under its own [[pool]]."

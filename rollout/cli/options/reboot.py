@@ -13,7 +13,6 @@ from rollout.cli.options import values
 from rollout.cli.options.declaration import SSH, Flag
 from rollout.errors import UsageError
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
-from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.policy import Policy
 
 _DIGITS = 16
@@ -45,6 +44,8 @@ class RebootOptions:
     @property
     def wall_command(self) -> str:
         """What a host is asked to run for its users to be told."""
+        from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
+
         return wall_command(self.wall_message or WALL_MESSAGE)
 
     @property

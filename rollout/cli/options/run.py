@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
-from rollout.cli.options.cluster import LeaseOptions, LockOptions
-from rollout.cli.options.declaration import GENERAL, OWN, STOPPING, Flag
+from rollout.cli.options.cluster import LeaseOptions, LockOptions, NameOptions
+from rollout.cli.options.declaration import OWN, STOPPING, Flag
 from rollout.cli.options.detect import DetectCommandOptions
+from rollout.cli.options.general import JournalOptions
 from rollout.cli.options.metrics import MetricsOptions
 from rollout.cli.options.nodes import IgnoreOption, IncludeHeldOption, RequireAllOption, SkipBlockedOption
 from rollout.cli.options.notify import NotifyOptions
@@ -35,16 +35,6 @@ class StopOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalOptions:
-    """Where the run is written down."""
-
-    journal: Annotated[
-        Path | None,
-        Flag(GENERAL, "Journal file. Default: one per run in $XDG_STATE_HOME/rollout/runs.", "FILE"),
-    ] = None
-
-
-@dataclass(frozen=True, slots=True)
 class ProcessOptions:
     """How this process works on a rollout: none of it stands in a plan."""
 
@@ -56,6 +46,7 @@ class ProcessOptions:
     stop: StopOptions
     journal: JournalOptions
     notify: NotifyOptions
+    naming: NameOptions = field(default_factory=NameOptions)
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
     detect: DetectCommandOptions = field(default_factory=DetectCommandOptions)
 

@@ -1,22 +1,22 @@
-"""Durations, counts and selectors as option values: a bad one is reported with the flag it was given to."""
+"""Durations, counts and selectors as option values: a bad one is reported with the flag it was given to.
+
+What reads them is imported where it is needed: a help text and a completion need none of it.
+"""
 
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import typer
 
 from rollout.errors import UsageError
-from rollout.model.detection import DEFAULT_SOURCES, Source
-from rollout.model.memory import moment
 from rollout.model.quantity import Count, Duration
-from rollout.planning import node_labels as labels
-from rollout.planning.rivals import checked_name
-from rollout.planning.selector import checked_label, parse_selector
-from rollout.planning.windows import Window
+
+if TYPE_CHECKING:
+    from rollout.model.detection import Source
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -64,14 +64,21 @@ def some_time(value: str | Duration) -> Duration:
 
 
 def label_selector(value: str) -> str:
-    """A label selector that can be read, as it was written."""
-    _read(parse_selector, value)
+    """A label selector that can be read, as it was written; or none."""
+    if value.strip():
+        from rollout.planning.selector import parse_selector
+
+        _read(parse_selector, value)
     return value.strip()
 
 
 def label_name(value: str) -> str:
     """The name of a label, or none."""
-    return _read(checked_label, value.strip()) if value.strip() else ""
+    if not value.strip():
+        return ""
+    from rollout.planning.selector import checked_label
+
+    return _read(checked_label, value.strip())
 
 
 def label_names(value: str) -> str:
@@ -83,15 +90,21 @@ def label_names(value: str) -> str:
 
 def node_labels(value: str) -> str:
     """Labels with their values, separated by commas, as they were written."""
-    _read(labels.node_labels, [part.strip() for part in value.split(",") if part.strip()])
+    if value:
+        from rollout.planning import node_labels as labels
+
+        _read(labels.node_labels, [part.strip() for part in value.split(",") if part.strip()])
     return value
 
 
 def windows(value: list[str] | None) -> list[str]:
     """Windows that can be read, as they were written. From a variable they come in words, and end at semicolons."""
-    values = value or []
-    in_words = all(" " not in text.strip() for text in values)
-    every = " ".join(values).split(";") if in_words else values
+    if not value:
+        return []
+    from rollout.planning.windows import Window
+
+    in_words = all(" " not in text.strip() for text in value)
+    every = " ".join(value).split(";") if in_words else value
     written = [text.strip() for text in every if text.strip()]
     for text in written:
         try:
@@ -108,8 +121,10 @@ def sources(value: str) -> str:
     return value
 
 
-def parsed_sources(value: list[str] | None) -> tuple[Source, ...]:
+def parsed_sources(value: list[str] | None) -> "tuple[Source, ...]":
     """The same, each once, in order; the default where nothing is written."""
+    from rollout.model.detection import DEFAULT_SOURCES, Source
+
     names = [name.strip() for text in value or DEFAULT_SOURCES for name in text.split(",")]
     if unknown := [name for name in names if name not in set(Source)]:
         raise ValueError(f"{unknown[0]!r} is not a known source. Known: {', '.join(Source)}.")
@@ -118,9 +133,9 @@ def parsed_sources(value: list[str] | None) -> tuple[Source, ...]:
 
 def command_words(value: str) -> str:
     """A command that can be split into words as a shell does, as it was written; or none."""
-    from rollout.adapters.gate_command import split_command
-
     if value:
+        from rollout.adapters.gate_command import split_command
+
         _read(split_command, value)
     return value
 
@@ -141,6 +156,8 @@ def reason(value: str) -> str:
 
 def until(value: str) -> str:
     """A duration or a time, which may be empty, as it was written."""
+    from rollout.model.memory import moment
+
     written = value.strip()
     if written and not moment(written):
         try:
@@ -153,6 +170,8 @@ def until(value: str) -> str:
 
 def end(written: str, now: datetime) -> datetime | None:
     """The time that is meant by a duration from `now`, or by a time (see `until`); None where nothing is written."""
+    from rollout.model.memory import moment
+
     if not written:
         return None
     time = moment(written)
@@ -185,32 +204,37 @@ def ramp(value: str) -> str:
 
 
 def pattern(value: str) -> str:
-    """A regular expression that can be read."""
-    from rollout.adapters.prometheus import checked_pattern
+    """A regular expression that can be read, or none."""
+    if value:
+        from rollout.adapters.prometheus import checked_pattern
 
-    _read(checked_pattern, value)
+        _read(checked_pattern, value)
     return value
 
 
 def prometheus_url(value: str) -> str:
     """A URL that can be asked, or none."""
+    if not value.strip():
+        return ""
     from rollout.adapters.prometheus import checked_url
 
-    return _read(checked_url, value.strip()) if value.strip() else ""
+    return _read(checked_url, value.strip())
 
 
 def pushgateway_url(value: str) -> str:
     """The address of a Pushgateway, or none."""
+    if not value.strip():
+        return ""
     from rollout.adapters.pushgateway import checked_push_url
 
-    return _read(checked_push_url, value.strip()) if value.strip() else ""
+    return _read(checked_push_url, value.strip())
 
 
 def listen_address(value: str) -> str:
     """An address to listen on, or none."""
-    from rollout.adapters.metrics_server import parsed_address
-
     if value.strip():
+        from rollout.adapters.metrics_server import parsed_address
+
         _read(parsed_address, value.strip())
     return value.strip()
 
@@ -225,6 +249,8 @@ def textfile(value: str) -> Path:
 
 def rival(value: str) -> str:
     """The name of a reboot coordinator."""
+    from rollout.planning.rivals import checked_name
+
     return _read(checked_name, value.strip())
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import typer
 
 from rollout.cli.settings.file import SettingsFile, file_here, named_file
-from rollout.cli.settings.reserved import HIDDEN, refuse_reserved
+from rollout.cli.settings.reserved import HIDDEN, REREAD, refuse_reserved
 from rollout.cli.terminal import say
 from rollout.errors import UsageError
 
@@ -28,8 +28,6 @@ SETTINGS_FILE = "rollout.settings-file"
 SETTINGS_TEXT = "rollout.settings-text"
 # Likewise: its [[pool]] tables, for the commands that know pools.
 POOL_KEY, POOL_TABLES = "pool", "rollout.pools"
-# Likewise, while a command that runs reads its settings again: nothing is said of the file.
-REREAD = "rollout.reread"
 _NOT_IN_FILES = frozenset({"config", "help", "version"})
 
 

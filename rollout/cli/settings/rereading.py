@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 import typer
 
-from rollout.cli.settings.defaults import POOL_TABLES, REREAD, SETTINGS_FILE
+from rollout.cli.settings.defaults import POOL_TABLES, SETTINGS_FILE
+from rollout.cli.settings.reserved import REREAD
 from rollout.errors import UsageError
 
 T = TypeVar("T")

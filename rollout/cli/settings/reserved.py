@@ -65,7 +65,7 @@ RESERVED: Mapping[str, str] = {
 }
 TUNING = frozenset(
     {
-        *("context", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
+        *("context", "all-clusters", "lease-namespace", "lease-duration", "selector", "node", "exclude"),
         *("ssh-user", "ssh-port", "probe-timeout", "probe-concurrency"),
         *(
             "max-unavailable",
@@ -88,7 +88,7 @@ TUNING = frozenset(
         *("before-reboot-annotations", "after-reboot-annotations", "hook-prefix", "hook-timeout"),
         *("blocking-pod-selector", "gate-timeout", "interactive"),
         *("alert-filter-regexp", "alert-filter-match-only", "alert-firing-only"),
-        *("notify-on", "notify-held-after", "notify-cluster", "notify-test"),
+        *("notify-on", "notify-held-after", "notify-cluster", "notify-test", "cluster-name"),
         *("once", "every", "active-deadline"),
         *("slots", "group", "group-selector", "slot-timeout"),
         *("stop", "wait", "timeout", "stall-timeout", "dry-run", "detailed-exitcode", "explain"),
@@ -105,6 +105,10 @@ SECRETS = frozenset({"notify"})
 
 HIDDEN = SECRETS | {"metrics-pushgateway"}
 """Flags whose values are secrets or may hold one: neither complaints nor helps show them, of whatever layer."""
+
+
+REREAD = "rollout.reread"
+"""Of a command's context, while a command that runs reads its settings again: nothing is said of them."""
 
 
 def refuse_reserved(settings: Mapping[str, Any], origin: str) -> None:

@@ -8,25 +8,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from rollout.model.gates import GateVariable
-
 _PREFIX = "ROLLOUT_"
 # What a kubelet tells the pods beside Services named rollout, rollout-lab and the like.
 _OF_SERVICES = re.compile(r"ROLLOUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)")
 
 
-def unknown_variables(command: Any, environ: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each; `command` is the program's, with all its commands in it."""
-    valid = set(_variables(command))
-    strange = {name for name in environ if name.startswith(_PREFIX) and name not in valid}
-    if not strange:
+def unknown_variables(command: Any, environ: Mapping[str, str], first: str | None = None) -> Iterator[str]:
+    """A sentence for each; `command` is the program's, with all its commands in it.
+
+    The others are looked through where one is not the `first` command's, which is about to run.
+    """
+    written = {name for name in environ if name.startswith(_PREFIX)}
+    if not written - set(_variables(command.commands[first]) if first else ()):
         return
-    valid |= _without_flag()
-    for name in sorted(strange - valid):
+    valid = {*_variables(command), *_without_flag()}
+    for name in sorted(written - valid):
         if not _is_somebody_elses(name):
-            written = {setting.removeprefix(_PREFIX): setting for setting in sorted(valid)}
-            close = difflib.get_close_matches(name.removeprefix(_PREFIX), written, n=1)
-            hint = f"did you mean {written[close[0]]}?" if close else "settings have the names of flags, see --help"
+            settings = {setting.removeprefix(_PREFIX): setting for setting in sorted(valid)}
+            close = difflib.get_close_matches(name.removeprefix(_PREFIX), settings, n=1)
+            hint = f"did you mean {settings[close[0]]}?" if close else "settings have the names of flags, see --help"
             yield f"{name} is no setting of rollout: {hint}"
 
 
@@ -41,6 +41,8 @@ def _without_flag() -> set[str]:
 
 def _is_somebody_elses(name: str) -> bool:
     """A gate's word to the operator's own command, which may be rollout again; or a kubelet's to its pods."""
+    from rollout.model.gates import GateVariable
+
     return name in set(GateVariable) or bool(_OF_SERVICES.fullmatch(name))
 
 

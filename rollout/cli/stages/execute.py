@@ -1,5 +1,6 @@
 """The stage that acts: the run itself, watched, and stoppable by signals; or its rehearsal."""
 
+import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -11,10 +12,10 @@ from rollout.cli.log import stage
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import StopMode
+from rollout.cli.options.run import ProcessOptions, StopMode
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages.gather import Connections, Targets
+from rollout.cli.stages.gather import Connections, Gathered, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import error_console, is_terminal, show, width
@@ -49,7 +50,7 @@ class Run:
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
     given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run; `news` is
-    what notifications told before.
+    what notifications told before. `cluster_name` is the operator's, and may be empty.
     """
 
     plan: RolloutPlan
@@ -60,6 +61,7 @@ class Run:
     stop: StopMode
     journal: Path | None
     notify: NotifyOptions
+    cluster_name: str = ""
     inherited: Inheritance | None = None
     conceded: tuple[str, ...] = ()
     width: int | None = field(default_factory=width)
@@ -104,7 +106,35 @@ def run_options(
     )
 
 
-def pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
+def run_of(
+    process: ProcessOptions,
+    gathered: Gathered,
+    plan: RolloutPlan,
+    selected: int,
+    gates: GatePorts,
+    conceded: tuple[str, ...],
+    inherited: Inheritance | None = None,
+) -> Run:
+    """A plan of what was gathered, and all that this process runs it with; `selected` as for `run_options`."""
+    pods = _pods_on(plan, gathered.snapshot.pods)
+    return Run(
+        plan=plan,
+        targets=gathered.targets,
+        connections=gathered.connections,
+        options=run_options(
+            selected, process.ssh, process.lease, process.lock, process.reboot, pods, process.detect.detect_command
+        ),
+        gates=gates,
+        stop=process.stop.stop,
+        journal=process.journal.journal,
+        notify=process.notify,
+        cluster_name=process.naming.cluster_name,
+        inherited=inherited,
+        conceded=conceded,
+    )
+
+
+def _pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
     """The UIDs of those that stand on the planned nodes."""
     names = {node.name for node in plan.nodes}
     return frozenset(pod.uid for pod in pods if pod.node in names)
@@ -123,7 +153,7 @@ def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
         with stage("run") as note:
             result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
             note(counts(result))
-    if not as_json and (run.plan.waves or result.not_done):
+    if not as_json and (run.plan.waves or result.not_done or result.left_over):
         operating = run.options.operating
         show(f"\n{summary_text(run.plan, result, width=run.width, operating=operating, signs=is_terminal())}")
     return result
@@ -160,14 +190,15 @@ def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
+    process = secrets.token_hex(8)
     with (
-        journalled(_all_of(run, Unfailing(observer)), run.plan, _command(run), run.journal) as journal,
+        _journalled(run, _all_of(run, Unfailing(observer)), process) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
         _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.gates)
-        options = replace(run.options, own_node=run.targets.own_node)
+        options = replace(run.options, own_node=run.targets.own_node, process=process)
         return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
 
 
@@ -183,6 +214,11 @@ def _command(run: Run) -> Command:
     return "apply" if run.inherited is None else "resume"
 
 
+def _journalled(run: Run, observer: Observer, process: str = "") -> AbstractContextManager[Observer]:
+    name = run.cluster_name
+    return journalled(observer, run.plan, _command(run), run.journal, cluster_name=name, process=process)
+
+
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
     subject = Subject(
         run.plan,
@@ -190,6 +226,7 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
         resumed=run.inherited is not None,
         unattended=run.options.operating,
         news=run.news,
+        cluster=run.cluster_name,
     )
     return notified(observer, run.notify, subject)
 
@@ -200,7 +237,7 @@ def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     observers = _all_of(run, observer)
     with ExitStack() as owing:
         if result.not_done:
-            observers = owing.enter_context(journalled(observers, run.plan, _command(run), run.journal))
+            observers = owing.enter_context(_journalled(run, observers))
             observers = owing.enter_context(_notified(run, observers, stop))
         _notify_conceded(run, observer, observers)
         observers.notify(PlanReady(now, run.plan))

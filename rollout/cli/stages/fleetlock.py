@@ -12,8 +12,8 @@ from rollout.cli import wiring
 from rollout.cli.options.cluster import ClusterOptions, LeaseOptions, LockOptions
 from rollout.cli.options.fleetlock import ServerOptions
 from rollout.cli.options.gates import LocalGateOptions
+from rollout.cli.options.general import JournalOptions
 from rollout.cli.options.notify import NotifyOptions
-from rollout.cli.options.run import JournalOptions
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.metrics import name_of
 from rollout.cli.stages.notify import News, Subject, notified
@@ -47,6 +47,7 @@ class Serving:
     prometheus_url: str
     journal: JournalOptions
     notify: NotifyOptions
+    cluster_name: str
     as_json: bool
 
     @property
@@ -86,7 +87,7 @@ def serve(serving: Serving) -> None:
     from rollout.server.settings import World
 
     api = wiring.cluster_api(serving.cluster)
-    name = name_of(api.server)
+    name = serving.cluster_name or name_of(api.server)
     metrics, tally = Metrics(name), FleetLockMetrics(name)
     with _shown(serving) as shown:
         watch = _Watch(serving, Observers((Unfailing(metrics), Unfailing(shown))))
@@ -129,7 +130,8 @@ class _Watch:
     @contextmanager
     def watched(self, plan: RolloutPlan) -> Iterator[Observer]:
         """Journal, notifications, and whoever shows it, as of any rollout."""
-        subject = Subject(plan, lambda: False, unattended=True, news=News())
+        subject = Subject(plan, lambda: False, unattended=True, news=News(), cluster=self.serving.cluster_name)
         with ExitStack() as stack:
-            observer = stack.enter_context(journalled(self.shown, plan, "fleetlock", self.serving.journal.journal))
+            file, name = self.serving.journal.journal, self.serving.cluster_name
+            observer = stack.enter_context(journalled(self.shown, plan, "fleetlock", file, cluster_name=name))
             yield stack.enter_context(notified(observer, self.serving.notify, subject))

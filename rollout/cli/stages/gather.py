@@ -154,10 +154,11 @@ def is_holder_alive(connections: Connections, namespace: str) -> bool:
 
 def glance_at_lock(connections: Connections, namespace: str) -> "Glance":
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
+    from rollout.cli.stages.journal import has_ended_here
     from rollout.execution.rollout.lock_holder import glance
 
     lease = read_lock(connections, namespace)
-    return glance(lease, connections.api.server_time())
+    return glance(lease, connections.api.server_time(), has_ended=has_ended_here(lease))
 
 
 def read_lock(connections: Connections, namespace: str) -> "StandingLease":

@@ -1,6 +1,5 @@
 """The journal of a run: where it is, what stands first in it, and that it never keeps a rollout from its work."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,9 +7,10 @@ from pathlib import Path
 import msgspec
 
 from rollout import __version__
-from rollout.adapters.journal import SUFFIX, JournalFile, journals, read_journal
+from rollout.adapters.journal import SUFFIX, JournalFile, is_let_go, journals, read_journal, runs_directory
 from rollout.cli import wiring
 from rollout.cli.terminal import say
+from rollout.execution.lock import StandingLease
 from rollout.execution.rollout.abort import Aborted
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.names import is_run_id
@@ -26,13 +26,6 @@ from rollout.report.line_types import AbortedRecord, Command, RunRecord
 
 # Older ones tell little of how things are now, and a journal of a large run takes a while to read.
 _LATEST = 10
-
-
-def runs_directory() -> Path:
-    """Where journals are kept: under the XDG state home."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return home / "rollout" / "runs"
 
 
 def past_runs(cluster: ClusterIdentity) -> Past:
@@ -62,12 +55,20 @@ class _Journalled:
 
 
 @contextmanager
-def journalled(observer: Observer, plan: RolloutPlan, command: Command, file: Path | None) -> Iterator[Observer]:
-    """The observer, with everything that it is told written down as well."""
+def journalled(
+    observer: Observer,
+    plan: RolloutPlan,
+    command: Command,
+    file: Path | None,
+    *,
+    cluster_name: str = "",
+    process: str = "",
+) -> Iterator[Observer]:
+    """The observer, with everything that it is told written down as well; `process` as the lock has it, if any."""
     path = file or _journal_of(plan.plan_id)
     try:
         journal = JournalFile(path)
-        journal.write(_first_record(plan, command))
+        journal.write(_first_record(plan, command, cluster_name, process))
     except OSError as error:
         say(
             f"warning: no journal is written to {error.filename or path}: {error.strerror} "
@@ -79,6 +80,22 @@ def journalled(observer: Observer, plan: RolloutPlan, command: Command, file: Pa
         yield _Journalled(observer, journal)
     finally:
         journal.close()
+
+
+def has_ended_here(lease: StandingLease) -> bool:
+    """Whether the process that holds the lock was on this machine, and is surely gone.
+
+    Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its
+    journal open for as long as it lives, and this machine knows its id.
+    """
+    if not (lease.process and is_run_id(lease.run)) or wiring.is_alive_here(lease.holder) is not False:
+        return False
+    path = _journal_of(lease.run)
+    try:
+        begun = [record for record in read_journal(path) if record.get("type") == "run"]
+    except OSError:
+        return False
+    return bool(begun) and begun[-1].get("process") == lease.process and is_let_go(path)
 
 
 def note_abort(aborted: Aborted) -> None:
@@ -110,10 +127,10 @@ def _journal_of(run: str) -> Path:
     return runs_directory() / f"{run}{SUFFIX}"
 
 
-def _first_record(plan: RolloutPlan, command: Command) -> RunRecord:
+def _first_record(plan: RolloutPlan, command: Command, cluster_name: str, process: str) -> RunRecord:
     """Who ran what, with which rules and which version of the program."""
     document = msgspec.json.decode(encode_plan(plan))
-    return RunRecord(
+    record = RunRecord(
         type="run",
         at=timestamp(wiring.system_clock().now()),
         format_version=FORMAT_VERSION,
@@ -122,5 +139,7 @@ def _first_record(plan: RolloutPlan, command: Command) -> RunRecord:
         by=wiring.lease_holder(),
         version=__version__,
         cluster=document["cluster"],
+        cluster_name=cluster_name,
         policy=document["policy"],
     )
+    return {**record, "process": process} if process else record

@@ -100,8 +100,8 @@ class MeasuredPass:
 
 
 @contextmanager
-def metered(options: MetricsOptions, server: str, listen: str = "") -> Iterator[Meter]:
-    """Metrics on their way for as long as this context lasts; of the cluster at this address.
+def metered(options: MetricsOptions, cluster_name: str, server: str, listen: str = "") -> Iterator[Meter]:
+    """Metrics on their way for as long as this context lasts; of the cluster of this name, else of this address.
 
     With `listen` they are served there as well; `InputError` where that cannot be.
     """
@@ -110,7 +110,7 @@ def metered(options: MetricsOptions, server: str, listen: str = "") -> Iterator[
         return
     from rollout.report.metrics.exposition import Metrics
 
-    metrics = Metrics(options.metrics_cluster or name_of(server))
+    metrics = Metrics(cluster_name or options.metrics_cluster or name_of(server))
     with ExitStack() as deliveries:
         _deliver(metrics, options, deliveries)
         if listen:

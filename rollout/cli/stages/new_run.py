@@ -19,7 +19,7 @@ def gathered(intent: Intent, cluster: ClusterOptions, process: ProcessOptions) -
 def gathered_by(connections: Connections, intent: Intent, process: ProcessOptions) -> Gathered:
     """The same by connections that are there already."""
     namespace = process.lease.lease_namespace
-    refusals.refuse_without_rights(connections, intent.policy.drain, namespace)
+    refusals.refuse_without_rights(connections, intent.policy.drain, namespace, unattended=intent.unattended)
     snapshot = gather.read_cluster(connections, namespace)
     refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
     probe = process.detect.probe(intent.policy.detect)
@@ -40,18 +40,6 @@ def planned_run(
     decided = plan.decide(intent, gathered.snapshot, gathered.targets)
     if not quiet:
         show(plan.shown(decided, gathered.snapshot, width))
-    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has") if intent.saved else ()
-    selected, pods = gathered.targets.number_of(decided.selection), execute.pods_on(decided, gathered.snapshot.pods)
-    return Run(
-        plan=decided,
-        targets=gathered.targets,
-        connections=gathered.connections,
-        options=execute.run_options(
-            selected, process.ssh, process.lease, process.lock, process.reboot, pods, process.detect.detect_command
-        ),
-        gates=gates,
-        stop=process.stop.stop,
-        journal=process.journal.journal,
-        notify=process.notify,
-        conceded=conceded,
-    )
+    conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has", intent.chosen) if intent.saved else ()
+    selected = gathered.targets.number_of(decided.selection)
+    return execute.run_of(process, gathered, decided, selected, gates, conceded)

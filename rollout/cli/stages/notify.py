@@ -77,13 +77,14 @@ class _Notifier:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The run that notifications are of; `is_stopped`: whether its end was asked for."""
+    """The run that notifications are of; `is_stopped`: whether its end was asked for. `cluster` may be empty."""
 
     plan: RolloutPlan
     is_stopped: Callable[[], bool]
     resumed: bool = False
     unattended: bool = False
     news: News = field(default_factory=News)
+    cluster: str = ""
 
 
 @contextmanager
@@ -95,7 +96,7 @@ def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> It
         return
     noteworthy = Noteworthy(
         subject.plan,
-        options.notify_cluster,
+        subject.cluster or options.notify_cluster,
         float(options.notify_held_after),
         resumed=subject.resumed,
         unattended=subject.unattended,
@@ -113,7 +114,7 @@ def notified(observer: Observer, options: NotifyOptions, subject: Subject) -> It
 
 def tell_failed_pass(error: RolloutError, options: NotifyOptions, cluster: str, news: News) -> None:
     """A pass that nobody watches ended by an error before there was a plan; unless the last one did so, too."""
-    note = replace(ended_by(error), cluster=options.notify_cluster or cluster, next="rollout doctor")
+    note = replace(ended_by(error), cluster=cluster, next="rollout doctor")
     places = wiring.notify_destinations(options) if news.is_new(note) else ()
     if NotifyEvent.FINISHED not in options.events or not places:
         return

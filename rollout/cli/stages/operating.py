@@ -28,6 +28,7 @@ from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.execution.rollout.hand_over import move_elsewhere
 from rollout.execution.rollout.lock_holder import Holder, LeaseWatch
+from rollout.gather.doctor.cluster import clocks_apart
 from rollout.model.cluster import Node
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
@@ -60,6 +61,12 @@ class PassSettings:
     def namespace(self) -> str:
         """Where lock and record stand."""
         return self.process.lease.lease_namespace
+
+    @property
+    def cluster_name(self) -> str:
+        """What notifications call the cluster while nothing is known of it."""
+        process = self.process
+        return process.naming.cluster_name or process.notify.notify_cluster or self.cluster.context or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +120,7 @@ def _passed(settings: PassSettings, lasting: Lasting, measured: MeasuredPass) ->
     except RolloutError as error:
         if news.now is None:
             # a run that was begun has told of it
-            tell_failed_pass(error, settings.process.notify, settings.cluster.context or "", news)
+            tell_failed_pass(error, settings.process.notify, settings.cluster_name, news)
         raise
     return PassEnd(code, stop.asked)
 
@@ -153,14 +160,17 @@ class _Pass:
         return _leave(why, self.lasting.meter, as_json=self.settings.as_json)
 
     def _living_holder(self) -> str:
-        """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to."""
+        """Who holds the lock and renews it; empty where nobody does, or did for as long as a holder has to.
+
+        A holder that may still renew it at the end of the pass counts as one that does.
+        """
         if self.settings.process.lock.force_unlock:
             return ""
         if self._look() is Holder.UNKNOWN:
             say(f"{self.lasting.watch.holder} holds the lock: watching it for a renewal")
-        while (state := self._look()) is Holder.UNKNOWN:
+        while (state := self._look()) is Holder.UNKNOWN and not self.stop.requested:
             time.sleep(_LOOK_AGAIN)
-        return self.lasting.watch.holder if state is Holder.ALIVE else ""
+        return self.lasting.watch.holder if state in (Holder.ALIVE, Holder.UNKNOWN) else ""
 
     def _look(self) -> Holder:
         return self.lasting.watch.look(gather.read_lock(self.connections, self.settings.namespace))
@@ -169,10 +179,19 @@ class _Pass:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""
         memory = gather.read_memory(self.connections, self.settings.namespace, quiet=True)
         self.lasting.meter.observe_memory(memory)
+        if memory.is_newer:
+            # it is not written over: what fails tonight would be tried on others in the next night
+            raise BlockedError(
+                f"{memory.problem}: which versions are held is not known, and no pass begins without that",
+                hint="Run that version of rollout, or begin the memory anew: rollout release --all",
+            )
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
         windows = [Window.parse(text) for text in self.settings.policy.gates.windows.windows]
-        return closed(windows, wiring.system_clock().now()) or why_aborted(memory)
+        now = wiring.system_clock().now()
+        if windows and (apart := clocks_apart(now, self.connections.api.server_time())):
+            say(f"warning: {apart}")
+        return closed(windows, now) or why_aborted(memory)
 
     def _unfinished(self, nodes: Sequence[Node]) -> Unfinished | None:
         """What stands on the cluster; of an operating process' rollout, what is left of it under today's rules."""

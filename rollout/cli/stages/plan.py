@@ -1,7 +1,7 @@
 """The second stage: from what was gathered to a plan; or a saved plan, held against what was gathered."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.stages.gather import Targets
 from rollout.cli.stages.journal import past_runs
+from rollout.cli.stages.own_plans import is_own
 from rollout.cli.stages.selection import useless_control_plane, useless_spreading
 from rollout.cli.terminal import is_terminal, say
 from rollout.errors import PlanFileError, StalePlanError
@@ -16,11 +17,11 @@ from rollout.model.cluster import ClusterSnapshot
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import Policy, Selection
-from rollout.model.text import counted, listed
+from rollout.model.text import counted, printable, shortened
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.relaxed_rules import relaxed_rules
-from rollout.planning.staleness import changes
+from rollout.planning.staleness import Difference, changes
 from rollout.report.sentences import extent
 from rollout.report.tables import plan_text
 
@@ -32,28 +33,35 @@ _DECISIONS = logging.getLogger("rollout.decision")
 class Intent:
     """What the operator wants: nodes and rules from flags, or a saved plan with its own.
 
-    `unattended`: nobody is there who could have decided to try failed nodes again.
+    `unattended`: nobody is there who could have decided to try failed nodes again. `chosen` are rules that the operator
+    has chosen for this command, or for the plan where they have saved it here themselves.
     """
 
     selection: Selection
     policy: Policy
     saved: RolloutPlan | None = None
     unattended: bool = False
+    chosen: Policy | None = None
 
 
 def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Intent:
     """The saved plan's nodes and rules where there is one."""
     if file is None:
         return Intent(selection, policy)
-    saved = load_plan(file)
-    return Intent(saved.selection, saved.policy, saved)
+    document = _read(file)
+    saved = decode_plan(document, str(file))
+    return Intent(saved.selection, saved.policy, saved, chosen=saved.policy if is_own(document) else policy)
 
 
 def load_plan(path: Path) -> RolloutPlan:
     """A saved plan, whole and as it was saved; `PlanFileError` otherwise."""
+    return decode_plan(_read(path), str(path))
+
+
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            return decode_plan(stream.read(LARGEST_DOCUMENT + 1), str(path))
+            return stream.read(LARGEST_DOCUMENT + 1)
     except OSError as error:
         raise PlanFileError(
             f"cannot read the plan {path}: {error.strerror}",
@@ -112,9 +120,22 @@ def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
     differences = changes(saved, fresh)
     if differences:
         raise StalePlanError(
-            f"the plan {saved.plan_id} no longer matches the cluster: {listed(differences, _MOST_CHANGES)}",
+            f"the plan {saved.plan_id} no longer matches the cluster",
+            details=tuple(_grouped(differences)),
             hint="Make a new one with `rollout plan --out FILE`, and review it.",
         )
+
+
+def _grouped(differences: Sequence[Difference]) -> Iterator[str]:
+    """A line for each kind of difference, with the nodes that it is of; what is of one node alone in full."""
+    alike: dict[str, list[Difference]] = {}
+    for difference in differences:
+        alike.setdefault(difference.what, []).append(difference)
+    for what, of_nodes in list(alike.items())[:_MOST_CHANGES]:
+        names = [difference.node for difference in of_nodes]
+        yield printable(str(of_nodes[0])) if len(names) == 1 else f"{printable(what)}: {shortened(names)}"
+    if len(alike) > _MOST_CHANGES:
+        yield f"and {len(alike) - _MOST_CHANGES} other differences"
 
 
 def shown(plan: RolloutPlan, snapshot: ClusterSnapshot, width: int | None) -> str:
@@ -127,9 +148,13 @@ def zones(snapshot: ClusterSnapshot) -> Mapping[str, str]:
     return {node.name: node.zone for node in snapshot.nodes}
 
 
-def warn_of_relaxed_rules(policy: Policy, origin: str) -> tuple[str, ...]:
-    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences."""
-    sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy))
+def warn_of_relaxed_rules(policy: Policy, origin: str, chosen: Policy | None = None) -> tuple[str, ...]:
+    """Warn of what these rules give up, on standard error whatever the output is; the same as sentences.
+
+    What the operator has `chosen` likewise is nothing to warn of.
+    """
+    known = relaxed_rules(chosen or Policy())
+    sentences = tuple(f"{origin} {sentence}" for sentence in relaxed_rules(policy) if sentence not in known)
     for sentence in sentences:
         say(f"warning: {sentence}")
     return sentences

@@ -1,6 +1,7 @@
 """What keeps a command from beginning, found out before anything is touched: each refusal names all its reasons."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rollout.cli.log import stage
 from rollout.cli.stages.gather import Connections, glance_at_lock, with_patience
@@ -9,6 +10,7 @@ from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, word_of
 from rollout.execution.rollout.ports import Inheritance
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
+from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
 from rollout.model.policy import DrainPolicy
@@ -27,9 +29,16 @@ _MEND_RESUME = (
 _FORBIDDEN = 403
 
 
-def refuse_without_rights(connections: Connections, drain: DrainPolicy, lease_namespace: str) -> None:
-    """`ApiError` naming every right that a rollout needs and this user lacks: one missing half-way costs a node."""
-    needs = apply_rights(lease_namespace, disable_eviction=drain.disable_eviction)
+def refuse_without_rights(
+    connections: Connections, drain: DrainPolicy, lease_namespace: str, *, unattended: bool = False
+) -> None:
+    """`ApiError` naming every right that a rollout needs and this user lacks: one missing half-way costs a node.
+
+    Unattended passes need their memory, too: without it a bad version costs a node each night.
+    """
+    rights = apply_rights(lease_namespace, disable_eviction=drain.disable_eviction)
+    remembers = marks.MEMORY_NAME if unattended else None
+    needs = [replace(right, optional=right.optional and right.name != remembers) for right in rights]
     hint = "Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all."
     refuse_missing_rights(connections.api, needs, hint)
 
@@ -52,7 +61,7 @@ def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace
     """`LockedError` while another rollout is running or interrupted."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        word = word_of(unfinished, alive=glance_at_lock(connections, namespace).seems_alive)
+        word = word_of(unfinished, alive=glance_at_lock(connections, namespace).alive)
         raise LockedError(heading(unfinished, word), hint=f"If no process is working on it: {ways_out(unfinished)}.")
 
 

@@ -1,18 +1,15 @@
 """What an interrupted rollout has left, from its record to what is run; refused where something stands in its way."""
 
-from collections.abc import Mapping
-
 from rollout.cli import wiring
 from rollout.cli.options.run import LeftoverOptions, ProcessOptions
 from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
-from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.gather import Connections, Gathered
 from rollout.cli.stages.journal import past_runs
 from rollout.cli.terminal import is_terminal, say, show, show_lines
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
-from rollout.execution.rollout.lock_holder import Glance
 from rollout.planning.continuation import without_accepted_blockers
 from rollout.report.tables import plan_text
 from rollout.report.unfinished import older_failures, resume_text, unknown_rules
@@ -41,7 +38,12 @@ def planned_rest(
     skip, held = leftover.skip_blocked, leftover.include_held
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     lock = gather.glance_at_lock(connections, process.lease.lease_namespace)
-    _show(unfinished, lock, remainder, plan.zones(snapshot), quiet=quiet, width=width)
+    if quiet:
+        _warn(unfinished, remainder)
+    else:
+        planned = {node.name for node in remainder.plan.nodes}
+        show_lines(resume_text(unfinished, lock, planned, remainder.inherited, retry=retry))
+        show("\n" + plan_text(remainder.plan, zones=plan.zones(snapshot), width=width, signs=is_terminal()))
     remembering.warn_of_held(remainder.plan)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
@@ -49,42 +51,11 @@ def planned_rest(
     refusals.refuse_blocked(
         without_accepted_blockers(remainder.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
     )
-    return Run(
-        plan=remainder.plan,
-        targets=targets,
-        connections=connections,
-        options=execute.run_options(
-            remainder.selected,
-            process.ssh,
-            process.lease,
-            process.lock,
-            process.reboot,
-            execute.pods_on(remainder.plan, snapshot.pods),
-            process.detect.detect_command,
-        ),
-        gates=gates,
-        stop=process.stop.stop,
-        journal=process.journal.journal,
-        notify=process.notify,
-        inherited=remainder.inherited,
-        conceded=conceded,
-    )
+    gathered = Gathered(connections, snapshot, targets)
+    return execute.run_of(process, gathered, remainder.plan, remainder.selected, gates, conceded, remainder.inherited)
 
 
-def _show(
-    unfinished: Unfinished,
-    lock: Glance,
-    remainder: Continuation,
-    zones: Mapping[str, str],
-    *,
-    quiet: bool,
-    width: int | None,
-) -> None:
-    """What becomes of each node; where standard output is for programs, only what is not as it should be."""
-    if quiet:
-        for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
-            say(f"warning: {line}")
-        return
-    failures, stranded = remainder.inherited.failures, remainder.inherited.stranded
-    show_lines(resume_text(unfinished, lock, remainder.retried, failures, stranded))
-    show("\n" + plan_text(remainder.plan, zones=zones, width=width, signs=is_terminal()))
+def _warn(unfinished: Unfinished, remainder: Continuation) -> None:
+    """Where standard output is for programs: what is not as it should be."""
+    for line in (*unknown_rules(unfinished), *older_failures(unfinished, remainder.retried)):
+        say(f"warning: {line}")

@@ -9,6 +9,7 @@ from rollout.cli import wiring
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import Connections, with_patience
+from rollout.cli.stages.journal import has_ended_here
 from rollout.cli.terminal import show
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import read_lease
@@ -41,7 +42,9 @@ def watch_run(connections: Connections, namespace: str, general: GeneralOptions)
             if text := standing_text(now):
                 observer.notify(Notice(clock.now(), text))
 
-        watched = watch(connections.api, clock, namespace, observer, standing)
+        # whoever looks at a terminal waits for what comes; a script wants to know that there is none
+        waits = isinstance(observer, LiveProgress)
+        watched = watch(connections.api, clock, namespace, observer, standing, has_gone=has_ended_here, waits=waits)
     _show_end(watched, general)
 
 

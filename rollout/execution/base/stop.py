@@ -1,6 +1,8 @@
 """The wish to stop: no further node is started, and those not rebooting yet may have to go back."""
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 from rollout.execution.base.deadline import Deadline
 
@@ -10,7 +12,18 @@ class StopRequest:
 
     def __init__(self, *, revert: bool = False) -> None:
         self._event = threading.Event()
+        self._last_acts: list[Callable[[], object]] = []
         self.revert = revert
+
+    def before_leaving(self, act: Callable[[], object]) -> None:
+        """Have this done where the process is to end at once; it has a few seconds."""
+        self._last_acts.append(act)
+
+    def leave(self) -> None:
+        """Do what has to be done before the process ends at once; in a thread of its own, for it may hang."""
+        for act in self._last_acts:
+            with suppress(Exception):
+                act()
 
     def request(self) -> None:
         """Wish it; more than once is the same as once."""

@@ -7,6 +7,7 @@ that none is touched.
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, ApiNotFoundError, DrainError
@@ -123,10 +124,10 @@ def _empty(
     version: str,
 ) -> None:
     with (
-        EventWriter(task.cluster.api, task.rollout) as writer,
+        _events(task) as writer,
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
     ):
-        held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid))
+        held = HeldPods(task, deadline, NodeEvents(writer, task.node, task.node_uid, task.rollout))
         evictor = Evictor(task, deadline, budgets, held, pool, wakeup, version)
         waiting, returning = _Waiting(task, evictor, held), _returning(task, pods.items())
         while remaining := returning.without(_left(pods.items(), owners)):
@@ -143,6 +144,11 @@ def _empty(
             waiting.doubt(pods, remaining)
             wakeup.wait(min(_TICK, deadline.remaining))
         held.keep_only(frozenset())
+
+
+def _events(task: DrainTask) -> AbstractContextManager[EventWriter]:
+    """What writes them: that of the run outlives the drain, which waits for nothing."""
+    return EventWriter(task.cluster.api, task.rollout) if task.events is None else nullcontext(task.events)
 
 
 def _returning(task: DrainTask, pods: Sequence[Pod]) -> ReturningPods:

@@ -7,6 +7,7 @@ from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
 from rollout.execution.drain.moves import MovedPods
 from rollout.execution.drain.precedence import Precedence
+from rollout.execution.events.writer import EventWriter
 from rollout.model.policy import DrainPolicy
 
 
@@ -15,7 +16,8 @@ class DrainTask:
     """One node to empty, on behalf of a rollout, whose id is `rollout`.
 
     `returning` takes up the UIDs of owners whose pods are left, for they come back however often they are evicted.
-    `precedence` and `moved` are what the drains of one process have in common.
+    `precedence`, `moved` and `events` are what the drains of one process have in common; without `events` a drain has
+    its Events written beside it, and whoever ends the process does not wait for the last of them.
     """
 
     node: str
@@ -28,3 +30,4 @@ class DrainTask:
     returning: set[str] = field(default_factory=set)
     precedence: Precedence = field(default_factory=Precedence)
     moved: MovedPods = field(default_factory=MovedPods)
+    events: EventWriter | None = None

@@ -33,19 +33,20 @@ class BlockedNote:
 
 
 class NodeEvents:
-    """Has the Events of one Node's drain written."""
+    """Has the Events of one Node's drain written, as of the run whose marks it carries."""
 
-    def __init__(self, writer: EventWriter, node: str, node_uid: str) -> None:
+    def __init__(self, writer: EventWriter, node: str, node_uid: str, run: str) -> None:
         self._writer = writer
         self._node = node
         self._node_uid = node_uid
+        self._run = run
 
     def blocked(self, note: BlockedNote) -> None:
         """Tell of a pod that is held back, in the background."""
         message = f"Pod {note.pod} {note.message}"
         about = f"{BLOCKED}/{note.pod_uid}"
         self._writer.tell(
-            NodeNote(self._node, self._node_uid, about, BLOCKED, message, note.at, note.since, warning=True)
+            NodeNote(self._node, self._node_uid, about, BLOCKED, message, note.at, note.since, True, self._run)
         )
 
 

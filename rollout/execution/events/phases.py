@@ -32,23 +32,26 @@ FAILED = "RolloutFailed"
 
 
 class PhaseEvents:
-    """Tells the Nodes of one plan what happens to them. Enter it to begin, leave it to end."""
+    """Tells the Nodes of one plan what happens to them. Enter it to begin, leave it to end.
+
+    Drains have the same `writer`: what they told last has a moment to be written at the end of the run.
+    """
 
     def __init__(self, api: ClusterApi, plan: RolloutPlan, report: Reporter) -> None:
         self._run = plan.plan_id
         self._planned = {node.name: node for node in plan.nodes}
         self._phases: dict[str, Phase] = {}
         self._report = report
-        self._writer = EventWriter(api, self._run, closing_seconds=CLOSING_SECONDS, refused=self._refused)
+        self.writer = EventWriter(api, self._run, closing_seconds=CLOSING_SECONDS, refused=self._refused)
 
     def __enter__(self) -> Self:
-        self._writer.__enter__()
+        self.writer.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._writer.__exit__(kind, error, trace)
+        self.writer.__exit__(kind, error, trace)
 
     def notify(self, event: StepEvent) -> None:
         """Take one event; what is told of a node comes from its own thread."""
@@ -71,7 +74,7 @@ class PhaseEvents:
     def _tell(self, node: str, reason: str, message: str, at: datetime, *, warning: bool = False) -> None:
         about = f"{node}/{reason}"
         text = f"{message} (rollout {self._run})"
-        self._writer.tell(NodeNote(node, self._planned[node].node_uid, about, reason, text, at, at, warning))
+        self.writer.tell(NodeNote(node, self._planned[node].node_uid, about, reason, text, at, at, warning))
 
     def _step(self, event: NodeStep) -> str:
         return _sentence(event.phase, self._planned[event.node])

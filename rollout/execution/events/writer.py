@@ -32,7 +32,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _LAST_PAUSE = 0.5, 10.0, 0.2
 
 @dataclass(frozen=True, slots=True)
 class NodeNote:
-    """What is told of a Node. Notes of one run with the same `about` are one Event."""
+    """What is told of a Node. Notes of one `run` (its writer's if empty) and `about` are one Event."""
 
     node: str
     node_uid: str
@@ -42,6 +42,7 @@ class NodeNote:
     at: datetime
     since: datetime
     warning: bool = False
+    run: str = ""
 
 
 class _Standing(msgspec.Struct):
@@ -137,7 +138,7 @@ class EventWriter:
 
     def _name(self, note: NodeNote) -> str:
         """Unique by the digest alone; a name that is too long for it to fit behind is cut."""
-        digest = sha256(f"{self._run}/{note.about}".encode()).hexdigest()[:16]
+        digest = sha256(f"{note.run or self._run}/{note.about}".encode()).hexdigest()[:16]
         return f"{note.node[: _LONGEST_NAME - len(digest) - 1].rstrip('.-')}.{digest}"
 
     def _identity(self, name: str, note: NodeNote) -> dict[str, Any]:
@@ -150,7 +151,7 @@ class EventWriter:
             "type": "Warning" if note.warning else "Normal",
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
-            "reportingInstance": self._run,
+            "reportingInstance": note.run or self._run,
         }
 
 

@@ -11,6 +11,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.moves import MovedPods
 from rollout.execution.drain.precedence import Precedence
 from rollout.execution.drain.task import DrainTask
+from rollout.execution.events.writer import EventWriter
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.task import NodeTask
 from rollout.gather.hosts.boot import BootFacts
@@ -50,7 +51,7 @@ class NodeContext:
 
     `is_taken_up`: an earlier process has begun this node. `returning` are the UIDs of the owners whose pods the drain
     left, for they come back however often they are evicted. `remember` is told of a failure before its marks go; `own`
-    is this very node where this process is on it.
+    is this very node where this process is on it. `events` writes those of the run.
     """
 
     task: NodeTask
@@ -63,6 +64,7 @@ class NodeContext:
     precedence: Precedence = field(default_factory=Precedence)
     moved: MovedPods = field(default_factory=MovedPods)
     own: OwnNode | None = None
+    events: EventWriter | None = None
     remember: Callable[[PlannedNode, Outcome, Phase], None] = field(default=lambda _node, _outcome, _phase: None)
 
     @property
@@ -104,4 +106,5 @@ class NodeContext:
             self.returning,
             self.precedence,
             self.moved,
+            self.events,
         )

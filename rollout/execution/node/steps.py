@@ -121,7 +121,7 @@ def check_node(context: NodeContext, node: Node) -> None:
         message = f"not started: the Node is no longer Ready {node.ready_message}".rstrip()
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NOT_READY)
     if why := why_paused(node, context.cluster.api.server_time()):
-        message = f"not started: it has been paused since it was planned: {why}"
+        message = f"not started: since it was planned it has been {why}"
         raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.PAUSED)
     ignored = context.policy.gates.ignored_rivals
     if held := next((message for rival, message in marks_on(node) if rival not in ignored), ""):

@@ -80,11 +80,13 @@ class RunWord(StrEnum):
     UNFINISHED = "unfinished"
 
 
-def word_of(unfinished: Unfinished, *, alive: bool) -> RunWord:
-    """The one word, where it is known whether a process works on it."""
+def word_of(unfinished: Unfinished, *, alive: bool | None) -> RunWord:
+    """The one word, by whether a process works on it; None where that is not known."""
     if alive:
         return RunWord.RUNNING
-    return RunWord.INTERRUPTED if unfinished.blocks else RunWord.ENDED
+    if not unfinished.blocks:
+        return RunWord.ENDED
+    return RunWord.UNFINISHED if alive is None else RunWord.INTERRUPTED
 
 
 def look(api: ClusterApi, namespace: str, *, deferred: bool = False) -> Unfinished | None:

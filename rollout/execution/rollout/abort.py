@@ -25,7 +25,7 @@ from rollout.execution.node.marking import give_back
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.memory import rewrite
+from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord
 from rollout.execution.record.slots import change_slots
 from rollout.execution.record.stranded import stranded
@@ -49,7 +49,8 @@ class Aborted:
     """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
 
     `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had its soft taint,
-    `left_tainted` those on which it stays, each with why.
+    `left_tainted` those on which it stays, each with why. `stopped`: it was asked to end before it was done.
+    `operating`: the rollout was an operating process', whose next pass would begin another.
     """
 
     run: str
@@ -57,13 +58,19 @@ class Aborted:
     left_cordoned: Mapping[str, str]
     untainted: tuple[str, ...] = ()
     left_tainted: Mapping[str, str] = field(default_factory=dict)
+    stopped: bool = False
+    operating: bool = False
 
 
-def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait: float) -> Aborted:
+def abort(
+    hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait: float, stop: StopRequest | None = None
+) -> Aborted:
     """Undo whatever stands on the cluster once the Lease is held; `wait` in seconds for nodes that may be rebooting.
 
-    `hosts` are by Node name; a node without one is judged by its kubelet alone.
+    `hosts` are by Node name; a node without one is judged by its kubelet alone. A wish to `stop` ends it before the
+    next node, with what is left for another `abort`; `InterruptedRunError` before the Lease is held.
     """
+    stop = stop or StopRequest()
     report = Reporter(ports.observer, ports.clock)
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
@@ -71,7 +78,7 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
-    with LeaseLock(ports.api, ports.clock, terms, cluster.notice, notice=report.notice) as lock:
+    with LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice) as lock:
         _free_slots(cluster, options.lease_namespace, report)
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:
@@ -79,20 +86,33 @@ def abort(hosts: Mapping[str, Host], ports: Ports, options: RunOptions, *, wait:
         events = undone_events(ports.api, unfinished.run, report)
         plan = unfinished.record.plan
         courtesy = plan.policy.courtesy if plan else CourtesyPolicy()
-        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events, courtesy)
+        undoing = _Undoing(hosts, ports, cluster, lock, report, wait, events, courtesy, stop)
         nodes = (*unfinished.begun, *unfinished.failed)
         attended = (hosts[begun.node.name] for begun in nodes if begun.node.name in hosts)
         with events, ports.shell.attending(attended):
             results = [*_report_stranded(unfinished, report), *undoing.all(nodes)]
-        is_told = bool(unfinished.tainted or courtesy.annotate_compat)
-        left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if is_told else {}
-        RunRecord(cluster, options.lease_namespace).end(complete=True)
-        if not unfinished.is_only_taints:
-            _remember(unfinished.run, ports, options, report)
+        if stopped := stop.requested and any(result.left_cordoned for result in results):
+            left_tainted: Mapping[str, str] = {}
+        else:
+            left_tainted = _tidy_up(unfinished, cluster, lock, report, options)
+            if not unfinished.is_only_taints:
+                _remember(unfinished.run, ports, options, report)
     cordoned = {result.node: result.message for result in results if result.left_cordoned}
     reverted = tuple(result.node for result in results if not result.left_cordoned)
-    untainted = tuple(name for name in unfinished.tainted if name not in left_tainted)
-    return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted)
+    untainted = tuple(name for name in unfinished.tainted if name not in left_tainted and not stopped)
+    operating = unfinished.record.operating and not stopped
+    return Aborted(unfinished.run, reverted, cordoned, untainted, left_tainted, stopped, operating)
+
+
+def _tidy_up(
+    unfinished: Unfinished, cluster: PatientApi, lock: Guard, report: Reporter, options: RunOptions
+) -> Mapping[str, str]:
+    """Remove what stands of it beside its nodes' marks; the nodes on which the soft taint stays, each with why."""
+    plan = unfinished.record.plan
+    is_told = bool(unfinished.tainted or (plan and plan.policy.courtesy.annotate_compat))
+    left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if is_told else {}
+    RunRecord(cluster, options.lease_namespace).end(complete=True)
+    return left_tainted
 
 
 def _free_slots(cluster: PatientApi, namespace: str, report: Reporter) -> None:
@@ -110,7 +130,7 @@ def _remember(run: str, ports: Ports, options: RunOptions, report: Reporter) -> 
     """A person has decided against a rollout: no unattended pass begins another by itself."""
     aborted = Pause(options.holder, (ports.api.server_time() or report.now).strftime("%Y-%m-%dT%H:%M:%SZ"), run)
     try:
-        rewrite(ports.api, options.lease_namespace, partial(with_abort, aborted=aborted))
+        change_memory(ports.api, options.lease_namespace, partial(with_abort, aborted=aborted))
     except ApiError as error:
         report.notice(f"warning: rollout operate may begin another by itself: {error.message}")
 
@@ -133,6 +153,7 @@ class _Undoing:
     wait: float
     events: EventWriter
     courtesy: CourtesyPolicy
+    stop: StopRequest
 
     def all(self, nodes: tuple[Begun, ...]) -> list[NodeResult]:
         """Undo every node, some side by side."""
@@ -154,6 +175,7 @@ class _Undoing:
         return result
 
     def _undo(self, task: NodeTask, phase: Phase) -> None:
+        self._check_stop()
         if phase not in BEFORE_REBOOT:
             self._await_safe(task)
         give_back(task, Outcome.ABORTED, task.planned.running_version)
@@ -171,7 +193,12 @@ class _Undoing:
             over = deadline.expired
             if not over:
                 self.report.step(task.name, Phase.REBOOTING, "its reboot may have been requested: watching it")
-                deadline.pause(_PAUSE)
+                self.stop.wait(min(_PAUSE, deadline.remaining))
+                self._check_stop()
+
+    def _check_stop(self) -> None:
+        if self.stop.requested:
+            raise StepError(f"{self.stop.why}; run rollout abort again")
 
     def _read(self, task: NodeTask, deadline: Deadline) -> Node:
         return self.cluster.ask(lambda api: read_node(api, task.name), deadline)

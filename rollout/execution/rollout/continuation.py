@@ -17,7 +17,7 @@ from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Pool, Selection
-from rollout.model.progress import NotDone, Outcome
+from rollout.model.progress import NotDone, Outcome, excluded_by_trouble
 from rollout.model.quantity import Count
 from rollout.planning.continuation import joined, remaining_ramp, with_earlier_exclusions
 from rollout.planning.eligibility import excluded_by_name, is_control_plane
@@ -133,10 +133,11 @@ def continuation(
         left_cordoned=frozenset(item.node.name for item in unfinished.failed if item not in begun and item.cordoned),
         health=unfinished.record.health,
         failures=counted_failures(unfinished, limit, retry_failed=retry_failed),
-        failed=() if retry_failed else _failed_before(unfinished),
+        failed=_failed_before(unfinished, plan if retry_failed else None),
         stranded=left_behind,
         is_recorded=not unfinished.record.problem,
         retried=retried,
+        left_over=_left_over(unfinished, plan),
     )
     present = {node.name for node in situation.snapshot.nodes}
     plan = with_earlier_exclusions(plan, unfinished.record.plan, present)
@@ -147,8 +148,20 @@ def _retried(unfinished: Unfinished, begun: tuple[Begun, ...]) -> tuple[str, ...
     return tuple(item.node.name for item in begun if item in unfinished.failed)
 
 
-def _failed_before(unfinished: Unfinished) -> tuple[NotDone, ...]:
-    """The rollout's nodes that failed before the interruption, cordoned or in service."""
+def _left_over(unfinished: Unfinished, plan: RolloutPlan) -> tuple[str, ...]:
+    """The nodes that were never begun, and that are not to be now."""
+    planned = {node.name for node in plan.nodes}
+    return tuple(node.name for node in unfinished.untouched if node.name not in planned)
+
+
+def _failed_before(unfinished: Unfinished, again: RolloutPlan | None) -> tuple[NotDone, ...]:
+    """The rollout's nodes that failed before the interruption, cordoned or in service, and that are not tried again.
+
+    Where the plan tries them `again`, these are the ones that it could not take.
+    """
+    if again is not None:
+        troubled = {node.node for node in excluded_by_trouble(again.excluded)}
+        return tuple(node for node in _failed_before(unfinished, None) if node.node in troubled)
     cordoned = [item.node.name for item in unfinished.failed if item.run == unfinished.record.run]
     return (
         *(NotDone(name, Outcome.FAILED, "failed before and was left cordoned") for name in cordoned),

@@ -14,6 +14,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.drain.moves import MovedPods
 from rollout.execution.drain.precedence import Precedence
 from rollout.execution.events.phases import PhaseEvents
+from rollout.execution.events.writer import EventWriter
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.lock import LeaseLock, LeaseTerms
@@ -36,7 +37,7 @@ from rollout.gather.cluster.snapshot import read_nodes
 from rollout.gather.hosts.probe_command import Probe
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan, Wave
-from rollout.model.progress import NodeResult, Outcome, Phase, RunResult
+from rollout.model.progress import NodeResult, Outcome, Phase, RunResult, excluded_by_trouble
 from rollout.planning.announcements import waiting
 from rollout.planning.pools import pools_of
 
@@ -58,6 +59,7 @@ class _Run:
     record: Record
     moved: MovedPods
     memory: RunMemory
+    events: EventWriter
     precedence: Precedence = field(default_factory=Precedence)
 
     @property
@@ -97,23 +99,37 @@ def execute(
             memory.begin_by_hand()
         report.plan(plan)
         moved, left = MovedPods(options.pods), inherited or Inheritance()
-        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, gates, record, moved, memory)
+        at_hand = (gates, record, moved, memory, events.writer)
+        run = _Run(plan, hosts, ports, options, stop, lock, report, cluster, left, *at_hand)
         with _soft_taints(run) as kept:
             _announce(run)
             ledger = _run_waves(run)
             kept.update(_deferred(run, ledger))
         if not ledger.fenced and _may_act(lock):
-            record.end(complete=ledger.complete and not run.inherited.failed)
-    result = RunResult(
+            record.end(complete=_is_over(run, ledger))
+        result = _result(run, ledger)
+    report.finished(result)
+    return result
+
+
+def _is_over(run: _Run, ledger: Ledger) -> bool:
+    """Whether nothing is left that this rollout could be gone on with: neither here, nor once a trouble has passed."""
+    left = {node.node for node in excluded_by_trouble(run.plan.excluded)} & set(run.inherited.left_over)
+    return ledger.complete and not (run.inherited.failed or left)
+
+
+def _result(run: _Run, ledger: Ledger) -> RunResult:
+    waiting = {node.node for node in ledger.not_started}
+    return RunResult(
         tuple(ledger.finished),
         tuple(ledger.skipped),
         tuple(ledger.not_started),
-        plan.excluded,
+        run.plan.excluded,
         run.inherited.failed,
-        moved.of(plan.summary.pods_to_move),
+        run.moved.of(run.plan.summary.pods_to_move),
+        run.inherited.left_over,
+        run.memory.held_among(node for node in run.plan.nodes if node.name in waiting),
     )
-    report.finished(result)
-    return result
 
 
 def _lease_terms(plan: RolloutPlan, options: RunOptions) -> LeaseTerms:
@@ -126,6 +142,7 @@ def _lease_terms(plan: RolloutPlan, options: RunOptions) -> LeaseTerms:
         options.unlock,
         options.stale_lease,
         waits=not options.operating,
+        process=options.process,
     )
 
 
@@ -340,6 +357,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         precedence=run.precedence,
         moved=run.moved,
         own=own if own and own.name == planned.name else None,
+        events=run.events,
         remember=run.memory.note,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
-from rollout.execution.lock import StandingLease
+from rollout.execution.lock import NO_LEASE, StandingLease
 from rollout.model.quantity import Duration
 from rollout.ports import Clock
 
@@ -19,24 +19,36 @@ _PAUSE = 0.5
 class Glance:
     """What one look at the Lease tells, before anybody watches it: enough to be shown, not to decide by.
 
-    `age` is how many seconds ago the holder renewed it, the holder's clock held against the API server's; None where
-    either is not known.
+    `age` is how many seconds ago the holder renewed it, None where that is not known; `one_clock`: by the API server's
+    clock alone, else the holder's is held against that. `has_ended`: its process was on this machine, and is gone.
     """
 
     holder: str
-    age: float | None
-    duration: float
+    age: float | None = None
+    lease: StandingLease = NO_LEASE
+    one_clock: bool = False
+    has_ended: bool = False
 
     @property
-    def seems_alive(self) -> bool:
-        """Whether somebody holds it, who has not let its whole duration pass as far as clocks tell."""
-        return bool(self.holder) and (self.age is None or self.age <= self.duration)
+    def alive(self) -> bool | None:
+        """Whether a process holds it; None where one look does not tell. False is sure, True is as of its last sign."""
+        if not self.holder or self.has_ended:
+            return False
+        if self.age is not None and self.age <= self.lease.renewal + _ON_ITS_WAY:
+            return True
+        return False if self.is_out_of_date else None
+
+    @property
+    def is_out_of_date(self) -> bool:
+        """Whether its whole duration has passed without a sign, by one clock; whole seconds are what that tells."""
+        return self.one_clock and self.age is not None and self.age > self.lease.duration + _ON_ITS_WAY
 
 
-def glance(lease: StandingLease, now: datetime | None) -> Glance:
+def glance(lease: StandingLease, now: datetime | None, *, has_ended: bool = False) -> Glance:
     """What the Lease tells at the API server's time `now`; None before it has told it."""
-    age = max(0.0, (now - lease.renewed).total_seconds()) if now and lease.renewed else None
-    return Glance(lease.holder, age, lease.duration)
+    seen = lease.written or lease.renewed
+    age = max(0.0, (now - seen).total_seconds()) if now and seen else None
+    return Glance(lease.holder, age, lease, one_clock=lease.written is not None, has_ended=has_ended)
 
 
 def is_holder_alive(
@@ -77,7 +89,7 @@ class LeaseWatch:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._seen = StandingLease("", "", 0.0)
+        self._seen = NO_LEASE
         self._since = 0.0
         self._renewed = False
 

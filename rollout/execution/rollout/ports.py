@@ -32,7 +32,8 @@ class RunOptions:
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
     `pods` are the UIDs of those that stood on the planned nodes; `own_node` is the node under this process.
     `operating`: nobody watches, and the next pass goes on with what is left. `stale_lease` is the version of a Lease
-    that was seen to go unrenewed. `sentinel` is the operator's `--detect-command`, empty where there is none.
+    that was seen to go unrenewed. `sentinel` is the operator's `--detect-command`, empty where there is none. `process`
+    is a word that no other process has.
     """
 
     selected: int
@@ -49,6 +50,7 @@ class RunOptions:
     operating: bool = False
     stale_lease: str = ""
     sentinel: str = ""
+    process: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Inheritance:
     towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
     ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
     none is written or taken away. `retried` are nodes that failed and were given back, and are tried again.
+    `left_over` are nodes that it was to take, and that the plan of this process leaves out.
     """
 
     begun: Mapping[str, str] = field(default_factory=dict)
@@ -70,3 +73,4 @@ class Inheritance:
     stranded: tuple[NodeResult, ...] = ()
     is_recorded: bool = True
     retried: frozenset[str] = frozenset()
+    left_over: tuple[str, ...] = ()

@@ -6,7 +6,8 @@ changes hands. Nothing is written, and nothing is decided by what is seen.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,7 +18,7 @@ from rollout.execution.base.live_view import LiveView, watch_node_events, watch_
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.lock import StandingLease, read_lease
+from rollout.execution.lock import NO_LEASE, StandingLease, read_lease
 from rollout.execution.record.record import StandingRecord, read_record
 from rollout.execution.record.unfinished import RunWord, Unfinished, assess, word_of
 from rollout.execution.rollout.account import Account, Look
@@ -26,6 +27,7 @@ from rollout.gather.cluster.memory import read_memory
 from rollout.gather.cluster.node_events import NodeEvent
 from rollout.model.cluster import Node
 from rollout.model.memory import moment
+from rollout.model.node_marks import last_result
 from rollout.model.plan import RolloutPlan
 from rollout.model.progress import RunResult
 from rollout.ports import Clock, ClusterApi, Observer
@@ -40,7 +42,8 @@ _RECORD_SECONDS = 30.0
 class Standing:
     """How the rollout stands: the word, who holds the lock (empty: nobody), and what is left of it.
 
-    `begun`: it has come so far that there is something to watch. `away`: all this is as it was last seen.
+    `begun`: it has come so far that there is something to watch. `away`: all this is as it was last seen. `waits`:
+    there is none yet; `last` is the one before, None where no node tells of one.
     """
 
     word: RunWord
@@ -48,6 +51,27 @@ class Standing:
     begun: bool
     unfinished: Unfinished | None
     away: bool = False
+    waits: bool = False
+    last: "LastRun | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The rollout that ended a node last, as Nodes tell: when, RFC 3339 in UTC, and how many nodes ended how."""
+
+    run: str
+    at: str
+    outcomes: Mapping[str, int]
+
+
+def last_run(nodes: Sequence[Node]) -> LastRun | None:
+    """None where no Node tells of any."""
+    results = [result for node in nodes if (result := last_result(node)).get("run") and result.get("at")]
+    if not results:
+        return None
+    latest = max(results, key=lambda result: result["at"])
+    outcomes = Counter(result.get("outcome", "") for result in results if result["run"] == latest["run"])
+    return LastRun(latest["run"], latest["at"], outcomes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +86,23 @@ class Watched:
     result: RunResult | None = None
     aborted_by: str = ""
     left: Unfinished | None = None
+    last: LastRun | None = None
 
 
 def watch(
-    api: ClusterApi, clock: Clock, namespace: str, observer: Observer, standing: Callable[[Standing], None]
+    api: ClusterApi,
+    clock: Clock,
+    namespace: str,
+    observer: Observer,
+    standing: Callable[[Standing], None],
+    *,
+    has_gone: Callable[[StandingLease], bool] = lambda _lease: False,
+    waits: bool = False,
 ) -> Watched:
     """Tell of the rollout that is under way or was interrupted, until it has ended; `ApiError` where it is not shown.
 
-    `standing` hears how it stands whenever that changes.
+    `standing` hears how it stands whenever that changes; `has_gone` says whether a holder surely is no more.
+    Where there is none it `waits` for one to begin, or says so and ends.
     """
     report = Reporter(observer, clock)
     cluster = PatientApi(api, clock, OutageNotice(report), _FOREVER)
@@ -79,7 +112,7 @@ def watch(
         _node_events(cluster, deadline, changed, report) as events,
     ):
         views = _Views(nodes, events, changed)
-        return _Watch(cluster, namespace, views, report, observer, standing).until_end()
+        return _Watch(cluster, namespace, views, report, observer, standing, has_gone, waits=waits).until_end()
 
 
 @contextmanager
@@ -120,6 +153,9 @@ class _Watch:
         report: Reporter,
         observer: Observer,
         standing: Callable[[Standing], None],
+        has_gone: Callable[[StandingLease], bool],
+        *,
+        waits: bool,
     ) -> None:
         self._cluster = cluster
         self._api = cluster.api.within(_ANSWER_SECONDS)
@@ -128,8 +164,10 @@ class _Watch:
         self._report = report
         self._observer = observer
         self._standing = standing
+        self._has_gone = has_gone
+        self._waits = waits
         self._lock = LeaseWatch(cluster.clock)
-        self._lease = StandingLease("", "", 0.0)
+        self._lease = NO_LEASE
         self._record: StandingRecord | None = None
         self._record_of: tuple[str, Holder] | None = None
         self._record_at = float("-inf")
@@ -187,23 +225,27 @@ class _Watch:
             self._plan = unfinished.record.plan
             self._account = Account(unfinished.run, self._plan, self._observer.notify)
             self._account.begin(min(moment(unfinished.record.started_at) or self._now, self._now))
-        begun = self._account is not None
-        self._tell(Standing(self._word(unfinished), self._lease.holder, begun, unfinished))
+        begun, word = self._account is not None, self._word(unfinished)
+        waits = self._waits and not begun and word is RunWord.ENDED
+        last = last_run(self._views.nodes.items()) if waits else None
+        self._tell(Standing(word, self._lease.holder, begun, unfinished, waits=waits, last=last))
         if self._account is not None:
             self._account.look(self._look())
 
     def _word(self, unfinished: Unfinished | None) -> RunWord:
         """By the lock, watched; before that tells, by a glance at it."""
-        match self._lock.state:
-            case Holder.ALIVE:
-                alive = True
-            case Holder.UNKNOWN:
-                alive = glance(self._lease, self._now).seems_alive
-            case _:
-                alive = False
-        if alive or unfinished is None:
-            return RunWord.RUNNING if alive else RunWord.ENDED
-        return word_of(unfinished, alive=False)
+        alive = self._alive
+        if unfinished is None:
+            return RunWord.ENDED if alive is False else RunWord.RUNNING
+        return word_of(unfinished, alive=alive)
+
+    @property
+    def _alive(self) -> bool | None:
+        """Whether a process holds the lock; None where it should have been renewed by now, and may still be."""
+        if self._lock.state in (Holder.NOBODY, Holder.GONE):
+            return False
+        seen = glance(self._lease, self._now, has_ended=self._has_gone(self._lease))
+        return seen.alive or (None if self._lock.state is Holder.ALIVE and not seen.has_ended else seen.alive)
 
     def _has_ended(self, unfinished: Unfinished | None) -> bool:
         """Whether its run is over, and whoever worked on it has let go; where there is none, whether none will be."""
@@ -214,11 +256,13 @@ class _Watch:
         if not run and unfinished is not None and unfinished.blocks:
             # marks that are not understood: nobody can tell of which run
             return False
+        if not run and self._waits:
+            return False
         return is_another or self._lock.state in (Holder.NOBODY, Holder.GONE)
 
     def _end(self, unfinished: Unfinished | None) -> Watched:
         if self._account is None:
-            return Watched(left=unfinished)
+            return Watched(left=unfinished, last=last_run(self._views.nodes.items()))
         look = self._look()
         self._account.look(look, last=True)
         result = self._account.result(look)

@@ -151,11 +151,10 @@ def apply_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tup
 
 
 def fleetlock_rights(lease_namespace: str, *, disable_eviction: bool = False) -> tuple[Right, ...]:
-    """What a FleetLock server takes: a rollout's rights, but for its forecast and for writing its record."""
+    """What a FleetLock server takes: a rollout's rights, but for writing its record."""
     of_record = {(verb, "configmaps", marks.LEASE_NAME) for verb in ("update", "delete")}
-    unused = {("list", "persistentvolumes", ""), ("list", "namespaces", ""), *of_record}
-    # which only `status --watch` reads
-    unused |= {("list", "events", ""), ("watch", "events", "")}
+    # events are read by `status --watch` alone
+    unused = {("list", "events", ""), ("watch", "events", ""), *of_record}
     rights = apply_rights(lease_namespace, disable_eviction=disable_eviction)
     return tuple(right for right in rights if (right.verb, right.resource, right.name) not in unused)
 

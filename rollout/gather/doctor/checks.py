@@ -42,6 +42,7 @@ class CheckName(StrEnum):
     RIVAL = "rival"
     DRAIN = "drain"
     NOTIFICATIONS = "notifications"
+    METRICS = "metrics"
 
 
 @dataclass(frozen=True, slots=True)

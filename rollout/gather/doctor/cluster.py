@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
 from rollout.gather.cluster.rights import Right
 from rollout.gather.doctor.checks import Check, CheckName, failed, passed, warned
+from rollout.gather.doctor.hosts import SKEW_SECONDS
 from rollout.model.cluster import ClusterIdentity
+from rollout.model.text import elapsed
 
 # policy/v1 came with 1.21, its Eviction with 1.22; before, policy/v1beta1 does the same, back to what was tried.
 _CURRENT, _OLDEST = (1, 22), (1, 20)
@@ -32,6 +35,21 @@ def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
         yield warned(CheckName.SERVER_VERSION, subject, message, "Upgrade it: that version is no longer maintained.")
     else:
         yield passed(CheckName.SERVER_VERSION, subject, "the server is new enough")
+
+
+def clock_checks(own: datetime, server: datetime | None) -> Iterator[Check]:
+    """Whether this machine's clock, by which windows open, is far from the API server's; nothing where it is near."""
+    if apart := clocks_apart(own, server):
+        yield warned(CheckName.CLOCK, "this machine", apart, "See timedatectl on both.")
+
+
+def clocks_apart(own: datetime, server: datetime | None) -> str:
+    """How far, in a sentence; empty where that is near, or not known."""
+    ahead = (own - server).total_seconds() if server else 0.0
+    if abs(ahead) <= SKEW_SECONDS:
+        return ""
+    word = "ahead of" if ahead > 0 else "behind"
+    return f"this machine's clock is {elapsed(abs(ahead))} {word} the API server's, and windows open by it"
 
 
 def right_checks(needs: Iterable[Right], missing: Sequence[Right]) -> Iterator[Check]:

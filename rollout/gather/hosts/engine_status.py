@@ -10,12 +10,11 @@ from collections.abc import Mapping
 
 from rollout.gather.hosts.answer import assignments, complaint
 from rollout.gather.hosts.probe_command import EXIT_MARKER
-from rollout.model.host import EngineTrouble, UpdateOperation, UpdateStatus
+from rollout.model.host import NO_VERSION, EngineTrouble, UpdateOperation, UpdateStatus
 from rollout.model.text import excerpt
 
 _SOURCES = ("client", "bus", "sudo-bus", "sudo-client")
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_~-]{0,63}")
-_NO_VERSION = "0.0.0"
 _NULL = "(null)"
 _INTEGER = re.compile(r"\d{1,18}")
 _BUS_STRING = r'"((?:[^"\\]|\\.)*)"'
@@ -68,7 +67,7 @@ def _status(operation: str, new_version: str, *, progress: str, last_checked: st
     parsed = _operation(operation)
     return UpdateStatus(
         operation=parsed,
-        new_version="" if new_version == _NO_VERSION else version(new_version),
+        new_version="" if new_version == NO_VERSION else version(new_version),
         progress=_fraction(progress),
         last_checked=_integer(last_checked),
         new_size=_integer(new_size),

@@ -27,9 +27,11 @@ _INHIBITORS_CALL = (
 )
 _RPM_OSTREE_CALL = "rpm-ostree status --json"
 
-# Who is logged in, and the terminal of the one who asks; nothing where there is no `who` to tell.
+# Who is logged in, and the terminal of the one who asks. A `who` that hangs, as where names come from a directory that
+# is away, makes no host unreachable; one that is not there has no exit status 0 either.
 USERS_SECTION = f"""
-if command -v who >/dev/null 2>&1; then printf 'TTY=%s\\n' "$(tty)"; who; echo "{EXIT_MARKER} $?"; fi
+printf 'TTY=%s\\n' "$(tty)"
+if command -v timeout >/dev/null 2>&1; then timeout 5 who; else who; fi; echo "{EXIT_MARKER} $?"
 """.strip()
 
 # `sudo -l COMMAND` tells whether the command is permitted and runs nothing; whether it would take a password is told by

@@ -143,7 +143,8 @@ class Endpoints:
             return self._object(call, resource, self._access.review(body), _CREATED)
         if resource.namespaced and not call.target.namespace:
             raise method_not_allowed()
-        obj = self._writer.create(call.target, resource, body, dry_run=dry_run_asked(call.query))
+        dry_run = dry_run_asked(call.query)
+        obj = self._writer.create(call.target, resource, body, dry_run=dry_run, manager=call.manager)
         return self._object(call, resource, obj, _CREATED)
 
     def _update(self, call: Call, resource: Resource) -> Answer:

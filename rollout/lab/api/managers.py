@@ -1,6 +1,6 @@
 """Who cordoned a Node and who wrote its annotations and labels, as the field managers of a real server say it.
 
-Of other fields, and of other kinds, the lab keeps none.
+Of a Lease it says when it was last written, by the server's own clock. Of other fields, and kinds, the lab keeps none.
 """
 
 from collections.abc import Iterable
@@ -26,6 +26,19 @@ def with_managers(current: Json, changed: Json, manager: str) -> Json:
     metadata = {name: value for name, value in changed["metadata"].items() if name != "managedFields"}
     entries = _entries(owners)
     return {**changed, "metadata": {**metadata, **({"managedFields": entries} if entries else {})}}
+
+
+def with_time(lease: Json, manager: str, now: str) -> Json:
+    """The Lease as `manager` has renewed it at a time of the server, RFC 3339."""
+    entry = {
+        "manager": manager or "unknown",
+        "operation": "Update",
+        "apiVersion": "coordination.k8s.io/v1",
+        "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {f"f:{field}": {} for field in lease.get("spec") or {}}},
+    }
+    return {**lease, "metadata": {**lease["metadata"], "managedFields": [entry]}}
 
 
 def _values(node: Json) -> dict[_Path, object]:

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from rollout.lab.api.defaulting import has_generation, with_defaults
 from rollout.lab.api.deletion import Propagation, deleted_form, is_due, settle
-from rollout.lab.api.managers import with_managers
+from rollout.lab.api.managers import with_managers, with_time
 from rollout.lab.api.patches import apply_patch
 from rollout.lab.api.requests import Target
 from rollout.lab.api.resources import BUDGETS, EVENTS, LEASES, NAMESPACES, NODES, PODS, Resource
@@ -118,7 +118,9 @@ class Writer:
         if owner["metadata"].get("deletionTimestamp"):
             raise namespace_terminating(resource, name, namespace)
 
-    def create(self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False) -> Json:
+    def create(
+        self, target: Target, resource: Resource, body: Json, *, dry_run: bool = False, manager: str = ""
+    ) -> Json:
         """Store a new object."""
         check_kind(resource, body)
         check_shape(resource, body)
@@ -133,6 +135,8 @@ class Writer:
         check_new(resource, obj)
         if resource.namespaced:
             self.check_namespace(resource, metadata["namespace"], metadata.get("name", ""))
+        if resource is LEASES:
+            obj = with_time(obj, manager, timestamp(self._store.now()))
         return self._stored(resource, with_defaults(resource, obj), dry_run=dry_run)
 
     def _place(self, metadata: Json, target: Target) -> None:
@@ -170,7 +174,7 @@ class Writer:
                 f"({target.namespace})"
             )
         if self.is_made_by_update(target, resource):
-            return self._made(target, resource, body, dry_run=dry_run)
+            return self._made(target, resource, body, dry_run=dry_run, manager=manager)
         current = self.current(resource, target.name, target.namespace)
         if resource in _VERSION_REQUIRED and not metadata.get("resourceVersion"):
             cause = Cause(
@@ -181,13 +185,13 @@ class Writer:
             raise invalid(resource, target.name, [cause])
         return self.replace(resource, current, body, scope=_scope(target), dry_run=dry_run, manager=manager)
 
-    def _made(self, target: Target, resource: Resource, body: Json, *, dry_run: bool) -> Json:
+    def _made(self, target: Target, resource: Resource, body: Json, *, dry_run: bool, manager: str) -> Json:
         """What an update makes: whatever version it names is not looked at, only whom it means."""
         metadata = {**(body.get("metadata") or {}), "name": target.name}
         if metadata.get("uid"):
             raise wrong_uid_on_update(resource, target.name, metadata["uid"], "")
         metadata.pop("resourceVersion", None)
-        return self.create(target, resource, {**body, "metadata": metadata}, dry_run=dry_run)
+        return self.create(target, resource, {**body, "metadata": metadata}, dry_run=dry_run, manager=manager)
 
     def is_made_by_update(self, target: Target, resource: Resource) -> bool:
         """Whether there is no such object, and an update would make it."""
@@ -223,6 +227,8 @@ class Writer:
         check_update(resource, obj, current)
         if resource is NODES:
             obj = with_managers(current, obj, manager)
+        if resource is LEASES:
+            obj = with_time(obj, manager, timestamp(self._store.now()))
         if dry_run:
             version = current["metadata"]["resourceVersion"]
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}

@@ -1,0 +1,11 @@
+"""The scenarios that ship with the lab, a file each."""
+
+from importlib import resources
+
+SUFFIX = ".yaml"
+
+
+def scenario_names() -> list[str]:
+    """Their names."""
+    files = resources.files(__name__).iterdir()
+    return sorted(file.name.removesuffix(SUFFIX) for file in files if file.name.endswith(SUFFIX))

@@ -209,6 +209,7 @@ class RunReport:
     run: str
     ending: Ending
     cluster: str
+    cluster_name: str
     begun_at: datetime
     heard_at: datetime
     seconds: float

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from rollout.report.rule_words import written_rules
 from rollout.report.runs import tables
 from rollout.report.runs.chart import Bar, Timeline, timeline
 from rollout.report.runs.model import Ending, Part, RunReport
 from rollout.report.runs.tables import PART_NAMES, Table
 from rollout.report.runs.templates import rendered
-from rollout.report.timeline import flat_rules
 
 _NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 _MOST_FAILURES = 20
@@ -38,7 +38,7 @@ def run_page(report: RunReport) -> str:
         cut=_is_cut(drawn),
         zone=_zone(report),
         tables=figures,
-        rules=tuple(flat_rules(report.policy or {})),
+        rules=tuple(written_rules(report.policy or {})),
     )
 
 

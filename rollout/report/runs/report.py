@@ -31,6 +31,7 @@ def report_of(journal: Sequence[Record], *, origin: str, unreadable: int = 0) ->
         run=_run(trace, history),
         ending=_ending(history, nodes),
         cluster=history.cluster or next((plan.cluster.server for plan in trace.plans), ""),
+        cluster_name=history.cluster_name,
         begun_at=whole.begin,
         heard_at=whole.end,
         seconds=round(whole.seconds, 3),

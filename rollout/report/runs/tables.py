@@ -6,9 +6,11 @@ from datetime import datetime
 
 from rollout.model.progress import Moves, Outcome
 from rollout.model.text import NOTHING, counted, elapsed, shortened, version_step
+from rollout.report.rule_words import changed_rules
 from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
+from rollout.report.sentences import demand
 from rollout.report.summary import moves_text, tallied
-from rollout.report.timeline import changed_rules
+from rollout.report.timeline import named_cluster
 
 MOST_SLOWEST, MOST_HOLDS = 10, 50
 
@@ -76,7 +78,7 @@ def outcome(report: RunReport) -> str:
 
 def facts(report: RunReport) -> Iterator[tuple[str, str]]:
     """What the head says: who did what, when, by which rules, and what came of it."""
-    yield "Cluster", report.cluster.removeprefix("https://")
+    yield "Cluster", named_cluster(report.cluster_name, report.cluster.removeprefix("https://"))
     yield "Begun", day(report.begun_at)
     word = "Last heard of" if report.ending is Ending.OPEN else "Ended"
     yield word, f"{day(report.heard_at)}, after {elapsed(report.seconds)}"
@@ -188,8 +190,7 @@ def hold_table(report: RunReport) -> Table:
 
 def _hold_row(hold: HoldReport) -> tuple[str, ...]:
     owner = f" ({hold.owner})" if hold.owner else ""
-    figures = hold.needs is not None and hold.has is not None
-    reason = f"needs {hold.needs} healthy, has {hold.has}" if figures else hold.message
+    reason = hold.message if hold.needs is None or hold.has is None else demand(hold.needs, hold.has)
     return (
         f"{hold.pod}{owner}",
         hold.node,

@@ -1,0 +1,119 @@
+"""The real program on played Nodes: started, ended, and what is seen of the Nodes meanwhile and afterwards."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from rollout.lab.scenario import Budget, NodeGroup, Scenario, Workload, WorkloadKind
+from tests.contract.cluster import LABEL, Json
+from tests.contract.played import Played
+
+SCENARIO = Scenario(
+    description="Three nodes with a bit of everything that is evicted in its own way.",
+    nodes=(NodeGroup(prefix="played", count=3),),
+    workloads=(
+        Workload(kind=WorkloadKind.DAEMON_SET, name="agent"),
+        Workload(kind=WorkloadKind.DEPLOYMENT, name="web", replicas=3, budget=Budget(max_unavailable=1)),
+        Workload(kind=WorkloadKind.STATEFUL_SET, name="db", replicas=2, exclusive=True, budget=Budget(min_available=1)),
+        Workload(kind=WorkloadKind.DEPLOYMENT, name="scratch", replicas=2, empty_dir=True),
+    ),
+)
+FLAGS = ("--reboot-idle", "--max-unavailable", "100%", "-o", "json")
+MARK = "node-rollout.dev/"
+_LOOK_EVERY = 0.1
+
+
+def started(played: Played, home: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    lock = {"ROLLOUT_LEASE_NAMESPACE": played.namespaces[0], "ROLLOUT_LEASE_DURATION": "3s"}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **played.environment, **lock, **variables}
+    return subprocess.Popen(
+        [sys.executable, "-m", "rollout", *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:
+    stdout, stderr = process.communicate(timeout=240)
+    return process.returncode, [json.loads(line) for line in stdout.splitlines()], stderr
+
+
+def node(played: Played, name: str) -> Json:
+    found: Json = played.cluster.get(f"/api/v1/nodes/{name}").body
+    return found
+
+
+def marks(played: Played, name: str) -> dict[str, str]:
+    """What we have written on it, without our prefix."""
+    annotations = node(played, name)["metadata"].get("annotations", {})
+    return {key.removeprefix(MARK): value for key, value in annotations.items() if key.startswith(MARK)}
+
+
+def assert_in_service(played: Played, *, results: bool = True) -> None:
+    """Nothing of a rollout is left but the result, which an aborted one does not write on every node."""
+    for name in played.kubelets:
+        seen = node(played, name)
+        assert "unschedulable" not in seen["spec"]
+        assert not any(taint["key"].startswith(MARK) for taint in seen["spec"].get("taints", []))
+        assert not any(key.startswith(MARK) or "exclude" in key for key in seen["metadata"]["labels"])
+        ours = list(marks(played, name))
+        assert ours == ["last-result"] or (not results and ours == [])
+    namespace = played.namespaces[0]
+    assert played.cluster.get(f"/api/v1/namespaces/{namespace}/configmaps/node-rollout").status == 404
+    lease = played.cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/node-rollout")
+    assert not lease.body["spec"].get("holderIdentity")
+
+
+def selector(played: Played) -> tuple[str, str]:
+    return ("-l", f"{LABEL}={played.cluster.run}")
+
+
+@dataclass
+class Seen:
+    """What stood on the Nodes at any time: `labels` by their keys, of those that had them all along or for a while."""
+
+    most_cordoned: int = 0
+    taints: set[tuple[str, str]] = field(default_factory=set)
+    labels: dict[str, set[str]] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+    def look(self, nodes: list[Json]) -> None:
+        self.most_cordoned = max(self.most_cordoned, sum(bool(each["spec"].get("unschedulable")) for each in nodes))
+        for each in nodes:
+            name, metadata = each["metadata"]["name"], each["metadata"]
+            self.taints |= {(name, taint["key"]) for taint in each["spec"].get("taints", [])}
+            for key in metadata["labels"]:
+                self.labels.setdefault(key, set()).add(name)
+            self.annotations |= metadata.get("annotations", {})
+
+
+@contextmanager
+def watched(played: Played) -> Iterator[Seen]:
+    """Look at the played Nodes ten times a second."""
+    seen, over = Seen(), threading.Event()
+
+    def look() -> None:
+        while not over.wait(_LOOK_EVERY):
+            with suppress(urllib3.exceptions.HTTPError, OSError, KeyError):
+                found = played.cluster.get("/api/v1/nodes", labelSelector=f"{LABEL}={played.cluster.run}")
+                seen.look(found.body["items"])
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looking.join()

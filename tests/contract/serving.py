@@ -1,0 +1,40 @@
+"""A FleetLock server on played Nodes."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import urllib3
+
+from rollout.lab.hosts.zincati import request_body
+from tests.contract.played import Played
+from tests.contract.programs import selector, started
+from tests.server.serving import HEADERS, free_port
+from tests.waiting import wait_until
+
+
+@contextmanager
+def serving(played: Played, home: Path, **variables: str) -> Iterator[Callable[[str, str], int]]:
+    """A FleetLock server; given is what asks it as a node's host does, and returns the status of the answer."""
+    server = f"127.0.0.1:{free_port()}"
+    process = started(played, home, "fleetlock", "--listen", server, *selector(played), **variables)
+
+    def ask(what: str, name: str) -> int:
+        time.sleep(0.5)  # it is asked again and again
+        body = request_body(played.kubelets[name].machine.machine_id, "default")
+        return urllib3.request("POST", f"http://{server}/v1/{what}", body=body, headers=HEADERS, timeout=60).status
+
+    def is_ready() -> bool:
+        with suppress(urllib3.exceptions.HTTPError):
+            return urllib3.request("GET", f"http://{server}/readyz", retries=False, timeout=60).status == 200
+        return False
+
+    try:
+        wait_until(is_ready, 60)
+        yield ask
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0, stderr

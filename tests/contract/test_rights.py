@@ -1,0 +1,95 @@
+"""What `rollout manifests` prints is enough: the program with the token of the account that is printed, and no more."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.contract.cluster import Json
+from tests.contract.played import Played
+from tests.contract.programs import FLAGS, assert_in_service, ended, marks, node, selector, started
+from tests.contract.serving import serving
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PLURALS = {
+    "ServiceAccount": ("/api/v1", "serviceaccounts"),
+    "ClusterRole": (RBAC, "clusterroles"),
+    "ClusterRoleBinding": (RBAC, "clusterrolebindings"),
+    "Role": (RBAC, "roles"),
+    "RoleBinding": (RBAC, "rolebindings"),
+}
+
+
+@pytest.fixture(autouse=True)
+def enforced(played: Played) -> None:
+    if played.cluster.get(RBAC).status != 200:
+        pytest.skip("the server knows no roles; the lab has tests of its own for what is granted")
+
+
+def printed(played: Played, home: Path, kind: str) -> Iterator[Json]:
+    """Account, roles and bindings, named after this run, for the lock's namespace of these Nodes."""
+    known_hosts = ("--known-hosts", str(played.files.known_hosts)) if kind != "fleetlock" else ()
+    place = ("--namespace", played.namespaces[0], "--name", f"contract-{played.cluster.run}")
+    words = ("manifests", kind, "--image", "none.invalid/none:1", *known_hosts, *place)
+    told = subprocess.run(
+        [sys.executable, "-m", "rollout", *words],
+        env={"HOME": str(home), "ROLLOUT_LEASE_NAMESPACE": played.namespaces[0]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    yield from (each for each in yaml.safe_load_all(told.stdout) if each["kind"] in PLURALS)
+
+
+def account(played: Played, home: Path, kind: str) -> dict[str, str]:
+    """Make what is printed; the variables with which the program is that account."""
+    name, namespace = "", played.namespaces[0]
+    for each in printed(played, home, kind):
+        base, plural = PLURALS[each["kind"]]
+        place = each["metadata"].get("namespace", "")
+        collection = f"{base}/namespaces/{place}/{plural}" if place else f"{base}/{plural}"
+        if played.cluster.send("POST", collection, each).status == 201:
+            played.cluster.remember(f"{collection}/{each['metadata']['name']}")
+        name = each["metadata"]["name"] if each["kind"] == "ServiceAccount" else name
+    token = played.cluster.make(
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
+        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}},
+    )["status"]["token"]
+    config = yaml.safe_load(played.cluster.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": token}
+    kubeconfig = home / f"{kind}.kubeconfig"
+    kubeconfig.touch(0o600)
+    kubeconfig.write_text(yaml.safe_dump(config))
+    return {"KUBECONFIG": str(kubeconfig)}
+
+
+def test_an_operating_process_does_its_work_with_them(played: Played, tmp_path: Path) -> None:
+    own, before = account(played, tmp_path, "deployment"), played.reboots
+    ways = ("--strategy", "rolling", "--exclude-from-load-balancers", "500ms", "--annotate-compat", "fluo")
+    process = started(played, tmp_path, "operate", "--once", *FLAGS, *ways, *selector(played), **own)
+    code, lines, told = ended(process)
+    assert code == 0, told
+    assert sorted(lines[-1]["succeeded"]) == sorted(played.kubelets)
+    assert "not permitted" not in told
+    assert "forbidden" not in told
+    assert played.reboots == {name: count + 1 for name, count in before.items()}
+    assert_in_service(played)
+
+
+def test_a_server_does_its_work_with_them(played: Played, tmp_path: Path) -> None:
+    own, name, before = account(played, tmp_path, "fleetlock"), min(played.kubelets), played.reboots
+    with serving(played, tmp_path, **own) as ask:
+        wait_until(lambda: ask("pre-reboot", name) == 200, 90)
+        assert node(played, name)["spec"]["unschedulable"]
+        assert marks(played, name)["phase"] == "rebooting"
+        played.reboot(name)
+        wait_until(lambda: ask("steady-state", name) == 200, 90)
+    assert played.reboots == {each: count + (each == name) for each, count in before.items()}
+    assert_in_service(played, results=False)

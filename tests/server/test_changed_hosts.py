@@ -1,0 +1,176 @@
+"""Nodes that are not what they were: created again, installed anew, of another group; hosts that speak too early."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.ended import Ended
+from tests.server.conftest import (
+    Client,
+    Serve,
+    holder_of,
+    is_cordoned,
+    marks_of,
+    node_of,
+    slots_of,
+    victim,
+    workers,
+)
+from tests.server.serving import left_on
+from tests.waiting import wait_until
+
+Start = Callable[[Scenario | str, int], Lab]
+Rollout = Callable[..., Ended]
+
+
+def create_again(lab: Lab, name: str) -> None:
+    """As when a Node is deleted and its kubelet, which runs on, registers again."""
+
+    def again() -> None:
+        body = lab.store.get(NODES, name)
+        assert body is not None
+        lab.store.remove(NODES, name)
+        metadata = {"name": name, "labels": body["metadata"]["labels"]}
+        lab.store.create(NODES, {"metadata": metadata, "spec": {}, "status": body["status"]})
+
+    lab.call(again)
+
+
+def test_a_node_that_is_created_again_is_drained_again_before_its_host_may_reboot(started: Start, serve: Serve) -> None:
+    lab = started("default", 5)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    uid, run = node_of(lab, client.node)["metadata"]["uid"], marks_of(lab, client.node)["run"]
+    create_again(lab, client.node)
+    assert node_of(lab, client.node)["metadata"]["uid"] != uid
+    assert not is_cordoned(lab, client.node)
+
+    def granted() -> bool:
+        answer = client.ask(server)
+        if answer.status == 200:
+            assert is_cordoned(lab, client.node)
+            assert left_on(lab, client.node) == []
+            assert marks_of(lab, client.node)["run"] != run
+        return answer.status == 200
+
+    wait_until(granted)
+    client.reboot()
+    client.await_release(server)
+    assert lab.scoreboard().rebooted_undrained == ()
+
+
+def install_anew(lab: Lab, client: Client) -> Client:
+    """Another machine under the same Node: other ids, and a boot of its own."""
+
+    def install() -> None:
+        machine = lab.machines[client.node]
+        machine.machine_id = machine.machine_id[::-1]
+
+    lab.call(install)
+    changed = Client(lab, client.node)
+    changed.reboot()
+    assert node_of(lab, client.node)["status"]["nodeInfo"]["machineID"] == lab.machines[client.node].machine_id
+    return changed
+
+
+def test_a_host_that_is_installed_anew_proves_nothing_of_the_one_before(
+    started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    lab = started("default", 5)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    changed = install_anew(lab, client)
+    wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["failed"])
+    assert is_cordoned(lab, client.node)
+    denied = changed.report(server)
+    assert (denied.kind, "was another machine when it took its slot" in denied.value) == ("waiting_for_proof", True)
+    assert changed.ask(server).status == 423
+    second = serve(lab)
+    assert changed.report(second).status == 423
+    assert is_cordoned(lab, client.node)
+    assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "not-back"
+    released = rollout(lab, "fleetlock", "release", client.node)
+    assert released.code == 0, released.stderr
+    assert slots_of(lab) == []
+    aborted = rollout(lab, "abort", "-y")
+    assert aborted.code == 0, aborted.stderr
+    assert not is_cordoned(lab, client.node)
+    assert "run" not in marks_of(lab, client.node)
+
+
+def test_a_host_that_changes_its_group_holds_one_slot_and_gets_no_other(started: Start, serve: Serve) -> None:
+    lab = started("drain-hangs", 5)
+    server, client = serve(lab, "--group", "a=1", "--group", "b=1", "--max-unavailable", "3"), Client(lab, victim(lab))
+    client.ask(server, "a")
+    for _ in range(3):
+        assert client.ask(server, "b").kind == "waiting_for_proof"
+        assert client.ask(server, "a").kind == "waiting_for_drain"
+    assert [(slot["group"], slot["node"]) for slot in slots_of(lab)] == [("a", client.node)]
+    other = Client(lab, next(name for name in workers(lab) if name != client.node))
+    assert other.ask(server, "b").kind == "waiting_for_drain", "its place in the other group is free"
+    assert client.report(server, "b").kind == "released"
+
+
+def test_a_host_that_reports_from_its_old_boot_after_its_grant_frees_nothing(started: Start, serve: Serve) -> None:
+    """As where its Zincati is started again between the grant and the reboot."""
+    lab = started("default", 5)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    other = Client(lab, workers(lab)[1])
+    client.await_grant(server)
+    for _ in range(2):
+        denied = client.report(server)
+        assert (denied.kind, "the boot from before" in denied.value) == ("waiting_for_proof", True)
+    assert is_cordoned(lab, client.node)
+    assert other.ask(server).kind == "failed_lock_semaphore_full"
+    client.await_grant(server)
+    client.reboot()
+    client.await_release(server)
+    wait_until(lambda: not slots_of(lab) and not holder_of(lab))
+    assert lab.scoreboard().rebooted_undrained == ()
+
+
+def test_servers_of_different_flags_never_hold_more_than_the_larger(started: Start, serve: Serve) -> None:
+    lab = started("default", 8)
+    one, two = (
+        serve(lab, "--slots", "1", "--max-unavailable", "4"),
+        serve(lab, "--slots", "2", "--max-unavailable", "4"),
+    )
+    clients = [Client(lab, name) for name in workers(lab)[:4]]
+    kinds: list[Any] = [client.ask(server).kind for client in clients for server in (one, two)]
+    assert len(slots_of(lab)) == 2
+    assert kinds.count("failed_lock_semaphore_full") >= 4
+    held = [client for client in clients if client.node in {slot["node"] for slot in slots_of(lab)}]
+    for client in held:
+        client.await_grant(one)
+        client.reboot()
+        client.await_release(two)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"format_version": "2.0", "held": [{"anything": 1}]}', "of another version of rollout"),
+        ("no JSON", "is not understood"),
+        ('{"format_version": "1.0", "held": [{"group": "default"}]}', "is not understood"),
+    ],
+)
+def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
+    text: str, why: str, started: Start, serve: Serve
+) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    metadata = {"name": "node-rollout-fleetlock", "namespace": "kube-system"}
+    lab.call(lambda: lab.store.create(CONFIGMAPS, {"metadata": metadata, "data": {"slots.json": text}}))
+    wait_until(lambda: client.ask(server).kind == "api_error")
+    assert client.ask(server).status == client.report(server).status == 500
+    assert why in client.ask(server).value
+    wait_until(lambda: why in server.get("/readyz")[1])
+    assert not is_cordoned(lab, client.node)
+    body = lab.store.get(CONFIGMAPS, "node-rollout-fleetlock", "kube-system")
+    assert body is not None
+    assert body["data"]["slots.json"] == text

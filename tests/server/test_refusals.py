@@ -1,0 +1,144 @@
+"""What would keep a node out of a rollout keeps its host from a slot: its node is left untouched, and others go."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from rollout.lab.api.resources import CONFIGMAPS, NODES
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import HostOverride, Scenario, Selection, load_scenario
+from rollout.model.marks import MEMORY_NAME
+from tests.ended import Ended
+from tests.server.conftest import Client, Serve, is_cordoned, marks_of, slots_of, workers
+from tests.waiting import wait_until
+
+Start = Callable[[Scenario | str, int], Lab]
+Rollout = Callable[..., Ended]
+HELD = "4152.2.0"
+# Pods that are unready for longer than a drain waits stop it.
+SHORT = ("--drain-timeout", "20s")
+
+
+def blockers(lab: Lab, rollout: Rollout) -> dict[str, dict[str, str]]:
+    """What a plan has against each node first."""
+    entries: list[dict[str, str]] = json.loads(rollout(lab, "plan", "-o", "json", *SHORT).stdout)["blockers"]
+    return {entry["node"]: entry for entry in reversed(entries)}
+
+
+def test_a_host_whose_drain_could_never_end_is_denied_untouched_as_a_plan_says_it(
+    started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    lab = started("forecast", 12)
+    server = serve(lab, *SHORT)
+    wait_until(lambda: "budget-unhealthy" in {entry["kind"] for entry in blockers(lab, rollout).values()})
+    blocked = blockers(lab, rollout)
+    assert {entry["kind"] for entry in blocked.values()} == {
+        *("budget-never", "two-budgets", "unmanaged-pod", "budget-unhealthy", "fits-nowhere", "daemonset-gone")
+    }
+    for node, entry in blocked.items():
+        client = Client(lab, node)
+        wait_until(lambda client=client: client.ask(server).kind == "drain_blocked")  # type: ignore[misc]
+        denied = client.ask(server)
+        assert denied.status == 423
+        for part in (node, entry["kind"], entry["object"], entry["message"].partition(" not been ready since ")[0]):
+            assert part in denied.value
+        assert not is_cordoned(lab, node)
+        assert marks_of(lab, node) == {}
+    assert slots_of(lab) == []
+    free = Client(lab, "worker-6")
+    assert free.await_grant(server).kind == "granted"
+    free.reboot()
+    free.await_release(server)
+    assert {node for node, count in lab.scoreboard().reboots.items() if count} == {"worker-6"}
+
+
+def test_a_host_is_taken_as_soon_as_what_blocked_its_drain_is_gone(started: Start, serve: Serve) -> None:
+    lab = started("forecast", 12)
+    server, client = serve(lab), Client(lab, "worker-3")
+    assert client.ask(server).kind == "drain_blocked"
+    assert Client(lab, "worker-3").ask(serve(lab, "--force")).kind == "waiting_for_drain"
+
+
+def remember(lab: Lab, **versions: dict[str, Any]) -> None:
+    """Versions that have failed, as earlier rollouts leave them."""
+    known = {name.replace("_", ".").removeprefix("v"): entry for name, entry in versions.items()}
+    text = json.dumps({"format_version": "1.0", "versions": known})
+    metadata = {"name": MEMORY_NAME, "namespace": "kube-system"}
+    lab.call(lambda: lab.store.create(CONFIGMAPS, {"metadata": metadata, "data": {"memory.json": text}}))
+
+
+def annotate(lab: Lab, node: str, **words: str) -> None:
+    names = {f"flatcar-linux-update.v1.flatcar-linux.net/{name.replace('_', '-')}": words[name] for name in words}
+
+    def change() -> None:
+        body = lab.store.get(NODES, node)
+        assert body is not None
+        annotations = {**(body["metadata"].get("annotations") or {}), **names}
+        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], "annotations": annotations}})
+
+    lab.call(change)
+
+
+def failed_on(*nodes: str, held: bool = True) -> dict[str, Any]:
+    at = "2026-11-20T01:00:00Z"
+    return {"nodes": nodes, "at": at, "held_since": at if held else ""}
+
+
+def test_a_version_that_is_held_or_may_be_is_not_let_onto_another_node(
+    started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    lab = started("default", 5)
+    remember(lab, v4152_2_0=failed_on("worker-9"))
+    server, (client, told) = serve(lab), [Client(lab, name) for name in workers(lab)[:2]]
+    denied = client.ask(server)
+    assert (denied.kind, denied.status) == ("version_held", 423)
+    assert f"version {HELD} is held: it failed on 1 node, worker-9" in denied.value
+    assert f"rollout release {HELD}" in denied.value
+    assert not is_cordoned(lab, client.node)
+    assert slots_of(lab) == []
+    annotate(lab, told.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version="4999.0.0")
+    assert told.ask(server).kind == "waiting_for_drain", "another version waits there, as its agent says"
+    told.report(server)
+    wait_until(lambda: not slots_of(lab))
+    annotate(lab, told.node, status="UPDATE_STATUS_UPDATED_NEED_REBOOT", new_version=HELD)
+    wait_until(lambda: told.ask(server).kind == "version_held")
+    assert client.ask(serve(lab, "--include-held")).kind == "waiting_for_drain"
+    client.report(server)
+    wait_until(lambda: not slots_of(lab))
+    assert rollout(lab, "release", HELD).code == 0
+    wait_until(lambda: client.ask(server).status != 423 or client.ask(server).kind == "waiting_for_drain")
+
+
+def test_a_version_that_is_past_or_has_not_failed_often_enough_holds_nobody(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    remember(lab, v4081_1_0=failed_on("worker-9"), v4152_2_0=failed_on("worker-9", held=False))
+    client = Client(lab, workers(lab)[0])
+    assert client.ask(serve(lab)).kind == "version_held", "one failure is what --max-failures allows"
+    client.await_grant(serve(lab, "--max-failures", "2"))
+
+
+def test_a_version_with_which_a_node_does_not_become_ready_is_held_for_all(
+    started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    """What the server has seen to fail, `apply` knows as well."""
+    never_ready = HostOverride(select=Selection(names=("worker-1",)), flaps=((0, False),))
+    lab = started(msgspec.structs.replace(load_scenario("default"), hosts=(never_ready,)), 5)
+    server = serve(lab, "--ready-timeout", "2s", "--slot-timeout", "6s", "--max-unavailable", "2")
+    client, other = [Client(lab, name) for name in ("worker-1", "worker-2")]
+    client.await_grant(server)
+    client.reboot()
+    wait_until(lambda: [slot["state"] for slot in slots_of(lab)] in (["absent"], ["failed"]))
+    plan = json.loads(rollout(lab, "plan", "-o", "json").stdout)
+    assert {entry["reason"] for entry in plan["excluded"] if entry["node"] == other.node} == {"version-held"}
+    assert server.has_said(f"version {HELD} is held")
+
+
+def test_a_version_that_does_not_move_is_told_to_the_host(started: Start, serve: Serve) -> None:
+    lab = started(load_scenario("idle"), 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    client.reboot()
+    released = client.await_release(server)
+    assert (released.kind, "as before: no update has taken" in released.value) == ("released", True)

@@ -1,0 +1,159 @@
+"""The rules of a rollout hold for hosts that ask: gates, hooks, rivals, pools; and who is told of their reboots."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from rollout.lab.api.defaulting import with_defaults
+from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario
+from tests.docs.test_json_schema import check
+from tests.ended import Ended
+from tests.inbox import received
+from tests.server.conftest import Client, Serve, holder_of, is_cordoned, marks_of, node_of, slots_of, workers
+from tests.waiting import wait_until
+
+Start = Callable[[Scenario | str, int], Lab]
+Rollout = Callable[..., Ended]
+
+
+def change(lab: Lab, node: str, kind: str, **words: str | None) -> None:
+    """Write annotations or labels on a Node; None takes one away."""
+
+    def put() -> None:
+        body = lab.store.get(NODES, node)
+        assert body is not None
+        changed = {**(body["metadata"].get(kind) or {}), **words}
+        kept = {name: value for name, value in changed.items() if value is not None}
+        lab.store.put(NODES, {**body, "metadata": {**body["metadata"], kind: kept}})
+
+    lab.call(put)
+
+
+def assert_untouched(lab: Lab, client: Client) -> None:
+    assert slots_of(lab) == []
+    assert not is_cordoned(lab, client.node)
+    assert marks_of(lab, client.node) == {}
+
+
+def test_pods_that_block_a_node_hold_its_host_off(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    denied = client.ask(serve(lab, "--blocking-pod-selector", "app=frontend"))
+    assert (denied.kind, denied.status) == ("held_by_gate", 423)
+    assert "frontend" in denied.value
+    assert_untouched(lab, client)
+    assert client.ask(serve(lab, "--blocking-pod-selector", "app=nobody")).kind == "waiting_for_drain"
+
+
+def test_no_host_is_let_go_while_another_coordinator_is_at_work(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    template = {
+        "metadata": {"labels": {"app": "kured"}},
+        "spec": {"containers": [{"name": "kured", "image": "ghcr.io/kubereboot/kured:1.16.0"}]},
+    }
+    kured = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "kured", "namespace": "kube-system"},
+        "spec": {"selector": {"matchLabels": {"app": "kured"}}, "template": template},
+    }
+    lab.call(lambda: lab.store.create(DAEMONSETS, with_defaults(DAEMONSETS, kured)))
+    server = serve(lab)
+    wait_until(lambda: client.ask(server).kind == "rival")
+    denied = client.ask(server)
+    assert (denied.status, "kured" in denied.value) == (423, True)
+    assert_untouched(lab, client)
+    assert client.ask(serve(lab, "--ignore-rival", "kured")).kind == "waiting_for_drain"
+
+
+def test_a_node_in_the_hands_of_another_coordinator_is_left_to_it(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    change(lab, client.node, "annotations", **{"weave.works/kured-reboot-in-progress": "2026-11-22T01:00:00Z"})
+    assert client.ask(server).kind == "rival"
+    assert_untouched(lab, client)
+
+
+def test_checks_on_the_node_are_waited_for_before_and_after(started: Start, serve: Serve) -> None:
+    """FLUO's hooks: nothing is drained before the first has said so, and the slot is held until the second has."""
+    lab = started("default", 4)
+    flags = ("--before-reboot-annotations", "check.example/before", "--after-reboot-annotations", "check.example/after")
+    server, client = serve(lab, *flags), Client(lab, workers(lab)[0])
+    client.ask(server)
+    wait_until(lambda: "before-reboot" in json.dumps(node_of(lab, client.node)["metadata"].get("labels")))
+    assert client.ask(server).kind == "waiting_for_drain"
+    assert lab.scoreboard().evictions == 0
+    change(lab, client.node, "annotations", **{"check.example/before": "true"})
+    client.await_grant(server)
+    client.reboot()
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "ready")
+    assert client.report(server).kind == "waiting_for_proof"
+    assert is_cordoned(lab, client.node)
+    change(lab, client.node, "annotations", **{"check.example/after": "true"})
+    client.await_release(server)
+    assert not is_cordoned(lab, client.node)
+
+
+def test_a_pool_has_its_own_limit(started: Start, serve: Serve, tmp_path: Path) -> None:
+    lab = started("default", 6)
+    one, two, other = [Client(lab, name) for name in workers(lab)[:3]]
+    for client in (one, two):
+        change(lab, client.node, "labels", tier="db")
+    (tmp_path / "pools.toml").write_text('[[pool]]\nname = "db"\nselector = "tier=db"\nmax-unavailable = 1\n')
+    server = serve(lab, "--slots", "3", "--max-unavailable", "3", "--config", "pools.toml")
+    assert one.ask(server).kind == "waiting_for_drain"
+    denied = two.ask(server)
+    assert (denied.kind, "of the pool db is used up" in denied.value) == ("max_unavailable", True)
+    assert other.ask(server).kind == "waiting_for_drain"
+
+
+def test_who_wants_notifications_is_told_of_each_reboot(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    with received() as inbox:
+        server = serve(lab, "--notify", inbox.url)
+        client.await_grant(server)
+        client.reboot()
+        client.await_release(server)
+        inbox.wait_for("finished")
+        run = json.loads(marks_of(lab, client.node)["last-result"])["run"]
+        assert inbox.events() == ["started", "wave-done", "finished"]
+        assert {note["run"] for note in inbox.notes} == {run}
+        for note in inbox.notes:
+            check("notification", note)
+        assert not any(inbox.url in line for line in server.said)
+
+
+def test_abort_leaves_a_slot_that_a_server_works_on_to_it(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    refused = rollout(lab, "abort", "-y")
+    assert refused.code == 6
+    assert is_cordoned(lab, client.node)
+    assert client.ask(server).kind == "granted"
+
+
+def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(started: Start, serve: Serve) -> None:
+    """As where somebody takes it by force, or edits it: whoever holds it may be at work on any node."""
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+
+    def take() -> None:
+        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+        assert lease is not None
+        metadata = {**lease["metadata"], "annotations": {"node-rollout.dev/run": "0123456789abcdef"}}
+        lab.store.put(LEASES, {**lease, "metadata": metadata, "spec": {**lease["spec"], "holderIdentity": "ann"}})
+
+    lab.call(take)
+    denied = client.ask(server)
+    assert (denied.kind, denied.status) == ("lock_lost", 503)
+    assert [slot["node"] for slot in slots_of(lab)] == [client.node]
+    assert is_cordoned(lab, client.node)
+    wait_until(lambda: holder_of(lab).startswith("fleetlock-server/"))
+    client.await_grant(server)
+    assert lab.scoreboard().rebooted_undrained == ()

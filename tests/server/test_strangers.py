@@ -1,0 +1,204 @@
+"""Whoever reaches the port and means no good: bounded in all they can take, and never granted anything."""
+
+import gzip
+import json
+import resource
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.hostplan import scale
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from rollout.server.connections import IDLE_SECONDS
+from tests.apply.conftest import command
+from tests.server.certificates import new_certificate
+from tests.server.conftest import Client, Serve, Serving, slots_of, workers
+from tests.waiting import wait_until
+
+HEAD = b"POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\n"
+LAST = HEAD + b"Connection: close\r\n"
+MOST = 1024
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=30) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    serving = Serving(command(lab, tmp_path_factory.mktemp("home"), "fleetlock", "--listen", "127.0.0.1:0"))
+    yield serving
+    assert serving.end() == 0
+
+
+def address(server: Serving) -> tuple[str, int]:
+    host, port = server.url.split("//")[1].split("/")[0].rsplit(":", 1)
+    return host, int(port)
+
+
+def said_to(server: Serving, sent: bytes, seconds: float = 30) -> bytes:
+    """All that comes back until the server hangs up."""
+    with socket.create_connection(address(server), timeout=seconds) as connection:
+        parts = []
+        try:
+            connection.sendall(sent)
+            while part := connection.recv(65536):
+                parts.append(part)
+        except ConnectionError:
+            pass
+        return b"".join(parts)
+
+
+def memory_of(server: Serving) -> float:
+    """MB at its peak."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def asking(node_id: str, tail: bytes = b"") -> bytes:
+    body = json.dumps({"client_params": {"id": node_id, "group": "default"}}).encode() + tail
+    return b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+ODD = {
+    "headers without end": LAST + b"".join(b"X-%d: %s\r\n" % (number, b"a" * 100) for number in range(5000)) + b"\r\n",
+    "a long header": LAST + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
+    "a long path": b"POST /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    "no HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\xfe" * 400,
+    "a NUL in the path": b"POST /v1/pre-reboot\x00 HTTP/1.1\r\nHost: x\r\n\r\n",
+    "chunks without end": LAST + b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"a" * 1024 + b"\r\n") * 50,
+    "a chunk that is none": LAST + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
+    "two lengths": LAST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a negative length": LAST + b"Content-Length: -5\r\n\r\n",
+    "a huge length": LAST + b"Content-Length: 99999999999\r\n\r\n" + b" " * 5000,
+    "an expectation": LAST + b"Expect: something\r\nContent-Length: 2\r\n\r\n{}",
+    "a header twice": LAST.replace(b"true", b"false") + b"fleet-lock-protocol: true\r\nContent-Length: 2\r\n\r\n{}",
+    "an encoding": LAST + b"Content-Encoding: gzip\r\nContent-Length: 6\r\n\r\nno zip",
+    "another protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_no_ask_gets_no_yes(name: str, server: Serving, lab: Lab) -> None:
+    said = said_to(server, ODD[name])
+    assert b" 200 " not in said.partition(b"\r\n")[0]
+    assert slots_of(lab) == []
+    assert server.get("/healthz") == (200, "ok\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ('{"client_params":{"id":"%s\\u0000","group":"default"}}', "invalid_client_identity"),
+        ('{"client_params":{"id":"%s","group":"gr\u00fcppe"}}', "invalid_client_identity"),
+        ('{"client_params":{"id":"%s","group":"default\\n"}}', "invalid_client_identity"),
+        ('{"client_params":{"id":"%s\u0660","group":"default"}}', "invalid_client_identity"),
+        ('{"client_params":{"id":"%s","id":"0","group":"default"}}', "unknown_id"),
+        ('{"client_params":{"id":"%s","group":"default"},"client_params":{"id":"0","group":"default"}}', "unknown_id"),
+        ('{"client_params":{"id":"%s","group":"default"}} {}', "decode_error"),
+        ('{"client_params":[{"id":"%s","group":"default"}]}', "decode_error"),
+        ('{"client_params":{"id":["%s"],"group":"default"}}', "decode_error"),
+    ],
+)
+def test_who_asks_is_read_in_one_way_only(body: str, kind: str, server: Serving, lab: Lab) -> None:
+    answer = server.send("pre-reboot", (body % Client(lab, workers(lab)[0]).id).encode())
+    assert answer.kind == kind
+    assert slots_of(lab) == []
+
+
+def test_a_small_body_that_unfolds_to_a_large_one_is_not_unfolded(server: Serving) -> None:
+    before, bomb = memory_of(server), gzip.compress(b" " * 200_000_000, 9)
+    for sent in (bomb, bomb[:4000]):
+        head = LAST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(sent)
+        assert b" 200 " not in said_to(server, head + sent).partition(b"\r\n")[0]
+    packed = gzip.compress(asking("0" * 32).partition(b"\r\n\r\n")[2])
+    answer = server.send("pre-reboot", packed, Content_Encoding="gzip")
+    assert answer.kind == "decode_error"
+    assert memory_of(server) - before < 50
+
+
+def test_requests_that_are_sent_without_waiting_are_answered_in_turn(server: Serving) -> None:
+    one = (HEAD + asking("0" * 32)).replace(b"pre-reboot", b"steady-state")
+    last = (LAST + asking("0" * 32)).replace(b"pre-reboot", b"steady-state")
+    said = said_to(server, one * 200 + last)
+    assert said.count(b'"not_held"') == 201
+
+
+def test_ids_that_are_made_up_do_not_fill_the_log(server: Serving) -> None:
+    before = len(server.said)
+    for _ in range(200):
+        assert server.ask("pre-reboot", secrets.token_hex(16)).kind == "unknown_id"
+    wait_until(lambda: server.has_said("the others are not told"))
+    assert len(server.said) - before < 60
+
+
+@contextmanager
+def more_files(number: int) -> Iterator[None]:
+    """Let this process open so many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, number)), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1, socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_silent_connections_make_room_for_those_that_ask(server: Serving) -> None:
+    """The longest silent ones go as soon as there are too many, well before their time is up."""
+    began, extra = time.monotonic(), 300
+    with ExitStack() as stack, more_files(4 * MOST):
+        silent = [stack.enter_context(socket.create_connection(address(server), 30)) for _ in range(MOST + extra)]
+        opened = time.monotonic() - began
+        assert server.get("/healthz") == (200, "ok\n")
+        assert server.ask("pre-reboot", "0" * 32).kind == "unknown_id"
+        wait_until(lambda: sum(map(is_closed, silent)) >= extra)
+        if time.monotonic() - began < IDLE_SECONDS:
+            assert sum(map(is_closed, silent[-MOST + 50 :])) == 0, opened
+        wait_until(lambda: all(map(is_closed, silent)))
+    assert not server.has_said("out of system resource")
+
+
+def test_a_host_that_hangs_up_finds_what_it_asked_for(server: Serving, lab: Lab) -> None:
+    client = Client(lab, workers(lab)[0])
+    with socket.create_connection(address(server)) as connection:
+        connection.sendall(HEAD + asking(client.id))
+    wait_until(lambda: [slot["node"] for slot in slots_of(lab)] == [client.node])
+    client.await_grant(server)
+    client.reboot()
+    client.await_release(server)
+    wait_until(lambda: slots_of(lab) == [])
+    assert lab.scoreboard().rebooted_undrained == ()
+
+
+def test_who_speaks_no_tls_is_hung_up_on(lab: Lab, serve: Serve, tmp_path: Path) -> None:
+    certificate, key = new_certificate(tmp_path)
+    context = ssl.create_default_context(cafile=str(certificate))
+    words = ("fleetlock", "--listen", "127.0.0.1:0", "--tls-cert", str(certificate), "--tls-key", str(key))
+    serving = Serving(command(lab, tmp_path, *words), context=context)
+    try:
+        for sent in (LAST + asking("0" * 32), b"\x16\x03\x01\x00\x05hello", b"\x00" * 5000):
+            assert b"HTTP" not in said_to(serving, sent)
+        with socket.create_connection(address(serving), 60) as silent:
+            assert silent.recv(1) == b"", "asyncio itself would wait for a minute"
+        assert serving.ask("pre-reboot", "0" * 32).kind == "unknown_id"
+    finally:
+        assert serving.end() == 0
+    assert len(serving.said) <= 4, serving.said
