@@ -136,7 +136,7 @@ def test_status_counts_users_and_names_them_where_it_is_wide() -> None:
     there = replace(WAITING, group="stable", users=(LoggedInUser("core", "pts/0"), LoggedInUser("ada", "tty1")))
     nobody = replace(WAITING, node="node-3", users=())
     text = status_text([there, SILENT, nobody], wide=True)
-    header, first, second, third, _, total = text.splitlines()
+    header, first, second, third, _, total, _ = text.splitlines()
     assert header.split()[-3:] == ["GROUP", "USERS", "NOTE"]
     assert "stable   core (pts/0), ada (tty1)" in first
     assert (second.split()[6:8], third.split()[-2:]) == (["-", "?"], ["-", "-"])
