@@ -148,6 +148,8 @@ def test_the_journal_of_a_run_has_the_lines_that_it_prints(
 def test_what_a_saved_plan_gives_up_stands_in_the_journal_too(start_lab: StartLab, command: Command) -> None:
     lab = start_lab("default", nodes=4, speed=40)
     command("plan", "--force", "--node", "worker-1", "--out", "saved.plan", lab=lab)
+    # as if it came from another machine: of a plan that was saved here nothing is warned
+    (lab.directory.parent / "home" / ".local" / "state" / "rollout" / "saved-plans").unlink()
     ended = command("apply", "saved.plan", "--journal", "run.jsonl", "-o", "json", lab=lab)
     records = (lab.directory.parent / "home" / "run.jsonl").read_text(encoding="utf-8").splitlines()
     assert records[1:] == ended.stdout.splitlines()[1:]
