@@ -13,7 +13,7 @@ from hypothesis import settings
 from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
-from tests.ended import HeardProcess
+from tests.ended import HeardProcess, none_left
 from tests.used_rights import unprinted
 
 StartLab = Callable[..., Lab]
@@ -50,6 +50,13 @@ def as_is(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Tests whose subject is a traceback say so: theirs are processes as they are."""
     if request.node.get_closest_marker("traceback"):
         monkeypatch.setattr(subprocess, "Popen", HeardProcess.__base__)
+
+
+@pytest.fixture(autouse=True)
+def no_process_left() -> Iterator[None]:
+    """Whatever a test has started, and forgotten because it failed, is no warning in another."""
+    with none_left():
+        yield
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, AnyStr
+from weakref import WeakSet
 
 from tests.published import assert_printed, document_of
 from tests.warm import PROGRAM, Start, Warm
@@ -103,11 +105,26 @@ def _variables(home: Path, environment: Mapping[str, str]) -> dict[str, str]:
 
 def end_of(process: subprocess.Popen[str], seconds: float = 100) -> Ended:
     """Wait for it; whoever takes longer does not outlive its test."""
-    try:
-        stdout, stderr = process.communicate(timeout=seconds)
-    finally:
-        process.kill()
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=seconds)
+        finally:
+            process.kill()
     return Ended(process.returncode, stdout, stderr)
+
+
+@contextmanager
+def none_left() -> Iterator[None]:
+    """Each program that is started meanwhile ends by then, also where a test has failed and let go of it.
+
+    Python warns of such a process when it drops it, which may be in any later test.
+    """
+    before = set(_STARTED)
+    yield
+    for process in set(_STARTED) - before:
+        if is_program(process.args):
+            with process:
+                process.kill()
 
 
 def assert_well_said(text: str) -> None:
@@ -123,8 +140,15 @@ def assert_as_published(command: object, printed: str, code: int | None) -> None
         assert_printed(words[words.index("rollout") + 1 :], printed, code)
 
 
+_STARTED = WeakSet["HeardProcess[Any]"]()
+
+
 class HeardProcess(subprocess.Popen[AnyStr]):
     """Every process that tests start: where it was the program, what was heard from it has to be well said."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        _STARTED.add(self)
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> Any:  # noqa: A002 - its name
         """As of any process: text or bytes of what it said, None for streams that are not heard."""

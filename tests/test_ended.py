@@ -1,12 +1,13 @@
 """The rule that no test which starts the program lets a traceback pass."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.ended import end_of, start, start_cold
+from tests.ended import end_of, none_left, start, start_cold
 from tests.warm import Warm
 
 BUG = "this is a bug in rollout"
@@ -50,3 +51,13 @@ def test_a_test_whose_subject_it_is(home: Path) -> None:
 def test_other_programs_may_say_what_they_like() -> None:
     ended = subprocess.run([sys.executable, "-c", "1/0"], capture_output=True, text=True, check=False)
     assert "ZeroDivisionError" in ended.stderr
+
+
+def test_what_a_test_has_left_running_ends_with_it(tmp_path: Path) -> None:
+    (tmp_path / "rollout.py").write_text("import time; time.sleep(600)", encoding="utf-8")
+    with none_left():
+        process = start_cold(tmp_path, {}, ("plan",))
+        assert process.poll() is None
+    assert process.returncode == -signal.SIGKILL
+    assert process.stdout is not None
+    assert process.stdout.closed

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rollout.cli.main import program
 from rollout.lab.lab import Lab
 from tests.ended import end_of, start, start_cold
 from tests.warm import Start, Warm
@@ -47,14 +48,11 @@ def open_files(pid: int) -> list[str]:
 # What each command says where nothing is pending and nothing stands.
 ARGUMENTS = [
     *(["plan"], ["apply", "--yes"], ["resume", "--yes"], ["abort", "--yes"], ["status", "-o", "json"], ["history"]),
-    *(
-        ["check-update", "--node", "worker-1"],
-        ["doctor"],
-        ["inventory", "--list"],
-        ["lab", "scenarios"],
-        ["demo", "--help"],
-    ),
-    *(["plan", "--nope"], ["--version"], []),
+    *(["check-update", "--node", "worker-1"], ["doctor"], ["inventory", "--list"], ["lab", "scenarios"]),
+    *(["operate", "--once"], ["pause", "--node", "worker-9"], ["unpause"], ["release", "1.2.3"], ["adopt"]),
+    *(["show", "nowhere"], ["report"], ["known-hosts", "--host-key-checking", "off"], ["manifests", "rbac"]),
+    *(["fleetlock", "status"], ["metrics", "rules"], ["completion", "zsh"], ["version"], ["help", "plan"]),
+    *(["drain", "worker-1"], ["reboot"], ["demo", "--help"], ["plan", "--nope"], ["--version"], []),
 ]
 
 
@@ -65,6 +63,10 @@ def test_it_says_the_same(start_lab: Callable[..., Lab], tmp_path: Path, argumen
     assert (warm.code, OWN.sub("", warm.stdout), OWN.sub("", warm.stderr)) == (
         *(cold.code, OWN.sub("", cold.stdout), OWN.sub("", cold.stderr)),
     )
+
+
+def test_each_command_is_started_both_ways() -> None:
+    assert {arguments[0] for arguments in ARGUMENTS if arguments} >= set(program().commands)
 
 
 def test_nothing_of_the_one_it_is_forked_from_is_open(

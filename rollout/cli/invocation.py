@@ -2,8 +2,10 @@
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rollout.cli import failures
@@ -24,6 +26,18 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         flush_or_discard()
         return failures.report(error, verbose=_is_verbose(arguments))
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def own_path() -> Path | None:
+    """The program's file where PATH does not lead to it, as in a virtual environment that was never activated.
+
+    None where its name alone is enough, or nobody knows its file.
+    """
+    typed = Path(sys.argv[0])
+    own = typed if typed.name == failures.PROGRAM else Path(sys.executable).with_name(failures.PROGRAM)
+    by_name = shutil.which(failures.PROGRAM)
+    is_found = by_name is not None and own.exists() and own.samefile(by_name)
+    return own if own.exists() and not is_found else None
 
 
 def _is_verbose(arguments: Sequence[str]) -> bool:

@@ -66,7 +66,8 @@ class Limits:
         """What a node uses of that: what it holds counts in every round."""
         if not holds:
             return load
-        return {key: need + holds.get(key, 0) * (self.rounds.get(key, 1) - 1) for key, need in load.items()}
+        held = {key: need * (self.rounds.get(key, 1) - 1) for key, need in holds.items() if key in load}
+        return {**load, **{key: load[key] + more for key, more in held.items()}}
 
     def admits(self, budget: str, used: int, need: int) -> bool:
         """Whether a node that needs so much of a budget may join a group that uses so much of it already."""

@@ -96,6 +96,8 @@ class Rates:
     def drains(self, nodes: Iterable[Draining]) -> Mapping[str, int]:
         """When each of these nodes, drained side by side, is empty: seconds by name."""
         going = sorted(nodes, key=lambda node: (node.pods, node.name))
+        if len(going) == 1:
+            return {going[0].name: self.drain_alone(going[0])}
         held = sum_of(node.holds for node in going)
         gone: Counter[str] = Counter()
         seconds: dict[str, int] = {}

@@ -84,8 +84,12 @@ class _Turns:
 
     def _barrier(self, place: int) -> tuple[str, int] | None:
         """What keeps it from beginning: a key, and how much of it is needed."""
-        barriers = ((key, need) for key, most in self._needs[place].items() for need in (_KEPT, most))
-        return next((barrier for barrier in barriers if self._bars(*barrier, place)), None)
+        for key, need in self._needs[place].items():
+            if key in self._kept and self._bars(key, _KEPT, place):
+                return key, _KEPT
+            if self._used[key] and self._bars(key, need, place):
+                return key, need
+        return None
 
     def _bars(self, key: str, need: int, place: int) -> bool:
         if need != _KEPT:

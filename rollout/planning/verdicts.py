@@ -201,7 +201,10 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
     warnings: list[str] = []
     refusals: list[_Finding] = []
     reason = _usual_reason(pod)
-    for finding in filter(None, (rule(pod, rules) for rule in _CHAIN)):
+    for rule in _CHAIN:
+        finding = rule(pod, rules)
+        if finding is None:
+            continue
         if finding.action is None:
             warnings.append(finding.message)
             reason = finding.reason

@@ -14,8 +14,9 @@ _MARKS = {Verdict.PASS: "✔", Verdict.WARN: "!", Verdict.FAIL: "✘"}
 _WORST_FIRST = (Verdict.FAIL, Verdict.WARN)
 _NAME_WIDTH = 18
 _MOST_SUBJECTS = 5
-# addresses, fingerprints, times, percentages, counts: anything with a digit in it
-_VARYING = re.compile(r"[\w.:/+%-]*\d[\w.:/+%-]*")
+# addresses, fingerprints, times, percentages, counts: anything with a digit in it, but for the names of annotations,
+# which tell one thing from another
+_VARYING = re.compile(r"(?<![\w.:/+%-])(?!(?:[a-z0-9-]+\.)+[a-z]+/[a-z.-]+)[\w.:/+%-]*\d[\w.:/+%-]*")
 
 
 class DoctorReport(TypedDict):
@@ -73,7 +74,8 @@ def _finding(alike: Sequence[Check]) -> Iterator[str]:
     message = f"such as {first.message}" if differ else first.message
     yield _line(first.verdict, first.check, f"{subjects}: {message}")
     if first.fix:
-        yield f"  {'':{_NAME_WIDTH}} fix: {printable(first.fix)}"
+        whose = f" (of {printable(first.subject)})" if any(check.fix != first.fix for check in alike) else ""
+        yield f"  {'':{_NAME_WIDTH}} fix{whose}: {printable(first.fix)}"
 
 
 def _line(verdict: Verdict, name: str, text: str) -> str:

@@ -181,8 +181,9 @@ def adopted_text(adopted: Adopted, shown: Adoption) -> str:
     if adopted.released:
         lines.append(f"Locks removed: {shortened(adopted.released)}.")
     if kept := kept_cordons(shown, adopted.uncordoned):
-        uncordon = " ".join(printable(name) for name in kept[:_MOST])
-        lines.append(f"Still cordoned, by a person as far as is known: {shortened(kept)}; kubectl uncordon {uncordon}")
+        uncordon = " ".join(printable(name) for name in kept)
+        names = shortened([f"{name} ({why})" for name, why in kept.items()], _MOST)
+        lines.append(f"Still cordoned: {names}. Where nobody needs it: kubectl uncordon {uncordon}")
     lines += [f"Left as it is: {printable(name)}: {printable(why)}" for name, why in adopted.left.items()]
     return "\n".join((*lines, "Next: rollout status"))
 
@@ -191,10 +192,10 @@ def _of(names: Sequence[str]) -> str:
     return f": {shortened(names)}." if names else "."
 
 
-def kept_cordons(shown: Adoption, uncordoned: Iterable[str]) -> list[str]:
-    """Nodes that something was left on and that stay cordoned, because nothing proves by whom."""
-    kept = dict.fromkeys(row.node for row in shown.leftovers if row.cordon is Cordon.KEPT)
-    return [name for name in kept if name not in set(uncordoned)]
+def kept_cordons(shown: Adoption, uncordoned: Iterable[str]) -> Mapping[str, str]:
+    """Nodes that something was left on and that stay cordoned, with why."""
+    kept = {row.node: row.because for row in reversed(shown.leftovers) if row.cordon is Cordon.KEPT}
+    return {name: why for name, why in reversed(kept.items()) if name not in set(uncordoned)}
 
 
 def leftovers_document(shown: Adoption, adopted: Adopted | None) -> AdoptReport:

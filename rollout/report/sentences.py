@@ -94,7 +94,13 @@ def blocked_briefly(event: PodBlocked, waited: float) -> Sequence[str]:
 def _demand(event: PodBlocked) -> str:
     if event.needs is None or event.has is None:
         return printable(event.message)
-    return f"needs {event.needs} healthy, has {event.has}"
+    return demand(event.needs, event.has)
+
+
+def demand(needs: int, has: int) -> str:
+    """What a budget that refuses wants; one that has more has not counted its last evictions yet."""
+    uncounted = ", its last evictions not counted yet" if has > needs else ""
+    return f"needs {needs} healthy, has {has}{uncounted}"
 
 
 def finished(result: NodeResult) -> str:

@@ -67,7 +67,14 @@ def status_text(
     unknown = sum(not status.judged for status in statuses)
     rest = f", {unknown} unknown" if unknown else ""
     text = f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
-    return "\n".join((text, *(wrapped(line, width) for line in _unasked(statuses, asked))))
+    return "\n".join((text, *(wrapped(line, width) for line in _led_on(statuses, asked))))
+
+
+def _led_on(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
+    """What tells more: of hosts that could not be judged, and of those that were not asked by all that they have."""
+    if any(not (status.judged or status.shows) for status in statuses):
+        yield "Why some are unknown, and what mends it: rollout doctor"
+    yield from _unasked(statuses, asked)
 
 
 def _unasked(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:

@@ -7,7 +7,7 @@ unrenewed for its whole duration, takes it, and goes on with each node from its 
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rollout.errors import ApiError, ApiNotFoundError, BlockedError, FencedError, RolloutError
 from rollout.execution.base.deadline import Deadline
@@ -29,6 +29,26 @@ _TICK = 1.0
 _IDLE = 3.0
 _LEAVING = 15.0
 _REST = 10.0
+_SLOTS = "the slots of FleetLock"
+
+
+@dataclass(slots=True)
+class Troubles:
+    """What goes wrong again and again, told once by its subject until it is over, or another thing is wrong."""
+
+    notice: Callable[[str], None]
+    last: dict[str, str] = field(default_factory=dict)
+
+    def tell(self, subject: str, message: str) -> None:
+        """Of one more failure."""
+        if self.last.get(subject) != message:
+            self.last[subject] = message
+            self.notice(f"{subject}: {message}")
+
+    def end(self, subject: str) -> None:
+        """It has gone well."""
+        if self.last.pop(subject, None) is not None:
+            self.notice(f"{subject}: going on")
 
 
 @dataclass(slots=True)
@@ -54,6 +74,7 @@ class Worker:
         self._turns: dict[str, _Running] = {}
         self._slots = Slots()
         self._failed: dict[str, Deadline] = {}
+        self._troubles = Troubles(world.notice)
         self._runner = TurnRunner(settings, world, book, lambda: self._slots, stop)
 
     def wake(self) -> None:
@@ -77,9 +98,11 @@ class Worker:
                 if self._open():
                     self._try_to_lead()
             except RolloutError as error:
-                self._world.notice(f"{error.message}")
+                self._troubles.tell(_SLOTS, error.message)
             except Exception as error:  # noqa: BLE001 - no defect of this program ends the one thread that gives back
-                self._world.notice(f"internal error, please report it: {error!r}")
+                self._troubles.tell(_SLOTS, f"internal error, please report it: {error!r}")
+            else:
+                self._troubles.end(_SLOTS)
             self._pause(_TICK if self._open() else _IDLE)
 
     def _pause(self, seconds: float) -> None:
@@ -170,6 +193,7 @@ class Worker:
         try:
             result = self._runner.run(slot, guard, stop)
             self._settle_slot(slot, result)
+            self._troubles.end(slot.node)
         except RolloutError as error:
             self._fail(slot, error.message)
         except Exception as error:  # noqa: BLE001 - the slot stays held, and another look is taken at it
@@ -178,7 +202,7 @@ class Worker:
 
     def _fail(self, slot: Slot, why: str) -> None:
         self._failed[slot.run] = Deadline(self._world.clock, _REST)
-        self._world.notice(f"{slot.node}: {why}")
+        self._troubles.tell(slot.node, why)
 
     def _settle_slot(self, slot: Slot, result: NodeResult | None) -> None:
         """A node that is back, or gone, frees its slot; one that stays cordoned keeps it, unless it is away."""

@@ -186,6 +186,8 @@ def test_people_are_told_what_was_done_and_which_cordons_are_left_to_them(adopt:
     assert ended.code == ExitCode.OK, ended.stderr
     assert "8 nodes cleaned" in ended.stdout
     assert "kubectl uncordon worker-2 worker-6" in ended.stdout
+    # who a cordon may be of is told for the last time: the marks are gone
+    assert "worker-6 (nothing proves that cro cordoned it)" in ended.stdout
 
 
 def test_only_the_selected_nodes_and_their_locks_are_touched(lab: Lab, adopt: Adopt) -> None:

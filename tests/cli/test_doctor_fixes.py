@@ -70,6 +70,11 @@ def cordon(lab: Lab, node: str) -> None:
     connect(lab.kubeconfig, None).patch(node_path(node), {"spec": {"unschedulable": True}})
 
 
+def cordon_as_fluo(lab: Lab, _: Path) -> None:
+    cordon(lab, "worker-1")
+    annotate(lab, "worker-1", **{FLUO_PREFIX + "agent-made-unschedulable": "true"})
+
+
 def pause_all(lab: Lab, home: Path) -> None:
     assert end_of(start(home, lab.environment, ("pause", "--all", "--reason", "fair"))).code == 0
 
@@ -80,13 +85,7 @@ ANNOTATED = ("--detect", "update-engine,annotation")
 # What is spoiled, where it is told, by which flags of doctor, and which of the fix's commands is run.
 FIXES: dict[str, tuple[Spoil, str, str, tuple[str, ...], int]] = {
     "cordon": (lambda lab, _: cordon(lab, "worker-1"), "node", "worker-1", (), 0),
-    "cordon of fluo": (
-        lambda lab, _: (
-            cordon(lab, "worker-1"),
-            annotate(lab, "worker-1", **{FLUO_PREFIX + "agent-made-unschedulable": "true"}),
-        ),
-        *("node", "worker-1", (), 1),
-    ),
+    "cordon of fluo": (cordon_as_fluo, "node", "worker-1", (), 1),
     "pause": (
         lambda lab, _: annotate(lab, "worker-1", **{"node-rollout.dev/paused": "true"}),
         "node",

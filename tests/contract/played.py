@@ -187,7 +187,9 @@ class Played:
         while not self._ended.wait(_TICK):
             with suppress(urllib3.exceptions.HTTPError, OSError, KeyError):
                 for name, kubelet in self.kubelets.items():
-                    kubelet.tick(self.cluster.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}").body["items"])
+                    found = self.cluster.get("/api/v1/pods", fieldSelector=f"spec.nodeName={name}")
+                    if found.status == 200:
+                        kubelet.tick(found.body["items"])
 
     def _apply_workloads(self) -> None:
         """Apply what the scenario has, and wait until all of it runs."""

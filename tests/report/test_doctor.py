@@ -39,3 +39,22 @@ def test_the_same_said_of_all_is_no_example() -> None:
     checks = [Check(CheckName.SUDO, name, Verdict.FAIL, "sudo is not installed", "Install it.") for name in NAMES]
     (line, *_) = doctor_text(checks).splitlines()
     assert "and 295 more: sudo is not installed" in line
+
+
+def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
+    """The fix of one would not mend the other."""
+    names = (
+        "flatcar-linux-update.v1.flatcar-linux.net/reboot-paused",
+        "container-linux-update.v1.coreos.com/reboot-paused",
+    )
+    checks = [
+        warned(
+            CheckName.NODE, f"worker-{number}", f"paused by its annotation {name}", f"Remove {name} of worker-{number}"
+        )
+        for name in names
+        for number in (1, 2)
+    ]
+    lines = [line.strip() for line in doctor_text(checks).splitlines()]
+    assert [line for line in lines if line.startswith("fix")] == [
+        f"fix (of worker-1): Remove {name} of worker-1" for name in names
+    ]

@@ -120,6 +120,16 @@ def test_a_pod_that_stays_held_back_is_told_of_now_and_then() -> None:
     assert [line.endswith("may go") for line in told] == [False, False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("has", "told"),
+    [(2, "needs 2 healthy, has 2; "), (3, "needs 2 healthy, has 3, its last evictions not counted yet; ")],
+)
+def test_a_budget_that_has_more_than_it_needs_says_why_it_refuses(has: int, told: str) -> None:
+    """As a controller does that has fallen behind: what an API server grants, it takes off the permits alone."""
+    held = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "", 540.04, 2, has)
+    assert f"by shop/cart: {told}" in sentence(held)
+
+
 def test_silence_is_filled_with_how_the_whole_stands() -> None:
     stream = io.StringIO()
     with PlainLines(stream, quiet=0.2) as lines:

@@ -1,5 +1,6 @@
 """Hosts that release what they do not hold or come back as they were, and an API server that is away, in many ways."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,17 @@ def test_while_the_api_server_is_away_nobody_is_granted(fault: FaultAnswer, lab:
         lab.behave()
         server.await_grant("worker-1")
     assert lab.scoreboard().rebooted_undrained == ()
+
+
+def test_an_api_server_that_is_away_for_long_is_told_once_and_that_it_is_back(lab: Lab, tmp_path: Path) -> None:
+    with serving(lab, tmp_path) as server:
+        before = len(server.said)
+        lab.inflict(ApiFault(answer=FaultAnswer.UNAVAILABLE))
+        until = time.monotonic() + 15
+        while time.monotonic() < until:
+            assert not any(server.pre_reboot(node).granted for node in ("worker-1", "worker-2"))
+            time.sleep(0.2)
+        told = server.said[before:]
+        assert 0 < len(told) <= 4, told
+        lab.behave()
+        await_true(lambda: any("going on" in line for line in server.said[before:]), "its end is told")

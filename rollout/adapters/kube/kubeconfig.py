@@ -162,7 +162,7 @@ def _files(kubeconfig: Path | None, environ: Mapping[str, str]) -> tuple[Path, .
 
 def _existing(path: Path) -> Path:
     if not path.exists():
-        raise KubeconfigError(f"there is no kubeconfig {path}", hint=_CHOOSE)
+        raise KubeconfigError(f"there is no kubeconfig {path}", hint=f"{_CHOOSE} Without a cluster: rollout demo")
     return path
 
 

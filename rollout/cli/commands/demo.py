@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 _AT_ONCE = "3"
 _NEXT = """
-Next, to type the commands yourself:   rollout lab up{of_scenario}
-With trouble to rehearse:              rollout lab scenarios
-On your own cluster, changing nothing: rollout doctor"""
+Next, to type the commands yourself:   {program} lab up{of_scenario}
+With trouble to rehearse:              {program} lab scenarios
+On your own cluster, changing nothing: {program} doctor"""
 _STATE_HOME = "XDG_STATE_HOME"
 # In the lab's own seconds: what its nodes take to drain, to reboot, and until moved pods are well again.
 _DRAIN, _REBOOT, _SETTLE = 10.0, 32.0, 11.0
@@ -35,6 +35,8 @@ def demo(
     Needs no cluster: hosts and API server are simulated on this machine's loopback addresses. The commands that
     are shown are the real ones. It takes less than a minute.
     """
+    from rollout.cli.failures import PROGRAM
+    from rollout.cli.invocation import own_path
     from rollout.cli.scoreboard import scoreboard_text
     from rollout.cli.terminal import show
 
@@ -51,7 +53,8 @@ def demo(
         scores = lab.scoreboard()
     _heading("What happened in the cluster")
     show(scoreboard_text(scores))
-    show(_NEXT.format(of_scenario="" if scenario == DEFAULT else f" --scenario {shlex.quote(scenario)}"))
+    named = "" if scenario == DEFAULT else f" --scenario {shlex.quote(scenario)}"
+    show(_NEXT.format(program=shlex.quote(str(own_path() or PROGRAM)), of_scenario=named))
     updated = all(versions.now != versions.before for versions in scores.versions.values())
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
 

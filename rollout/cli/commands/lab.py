@@ -59,6 +59,7 @@ def up(
     API server and hosts listen on this machine's loopback addresses only. kubectl and ssh work on them.
     """
     from rollout.adapters.scratch import scratch_for
+    from rollout.cli.invocation import own_path
     from rollout.cli.scoreboard import scoreboard_text
     from rollout.cli.terminal import say, show
 
@@ -73,6 +74,8 @@ def up(
 
     def ready(environment: dict[str, str], host: "InventoryHost") -> None:
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+        if program := own_path():
+            exports.append(f'export PATH={shlex.quote(str(program.parent.absolute()))}:"$PATH"')
         files = directory.resolve()
         (files / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
         show("\n".join(exports))
@@ -81,8 +84,7 @@ def up(
             steps="\n".join(f"    {step}" for step in steps_of(loaded)),
             host=host.name,
             key=shlex.quote(str(files / "id_ed25519")),
-            # ssh would take a path with a space in it for two
-            known_hosts=shlex.quote(f'UserKnownHostsFile="{files / "known_hosts"}"'),
+            known_hosts=shlex.quote(f"UserKnownHostsFile={_unsplit(files / 'known_hosts')}"),
             port=host.port,
             address=host.address,
             inventory=files / "inventory.yaml",
@@ -108,6 +110,11 @@ def scenarios() -> None:
     width = max(len(name) for name in names)
     for name in names:
         show(f"{name.ljust(width)}  {load_scenario(name).description}")
+
+
+def _unsplit(path: Path) -> str:
+    """As ssh's options take a path: one with a space in it would be two."""
+    return f'"{path}"' if " " in str(path) else str(path)
 
 
 def _scenario(name: str, nodes: int | None, fleetlock: str) -> "Scenario":

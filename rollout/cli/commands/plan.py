@@ -70,7 +70,6 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals
     from rollout.cli.stages.plan import Intent, decide
-    from rollout.cli.terminal import say
     from rollout.errors import UsageError
 
     if explain is not None and general.as_names:
@@ -90,16 +89,16 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     if require_all:
         refusals.refuse_excluded(planned)
     _write(planned, gathered, out, markdown)
-    if planned.waves and (out or not planned.blockers):
-        say(_note(out, planned))
     if detailed_exitcode:
         raise typer.Exit(_detailed(planned))
 
 
 def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
+    """The files that are asked for, and what may be done next."""
     from rollout.cli.files import write_whole
     from rollout.cli.stages.own_plans import note_saved
     from rollout.cli.stages.plan import zones
+    from rollout.cli.terminal import say
     from rollout.report.markdown import plan_markdown
 
     if out is not None:
@@ -108,6 +107,8 @@ def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markd
         note_saved(document)
     if markdown is not None:
         write_whole(markdown, plan_markdown(planned, zones=zones(gathered.snapshot)).encode())
+    if planned.waves and (out or not planned.blockers):
+        say(_note(out, planned))
 
 
 def _document(out: Path, planned: "RolloutPlan", gathered: "Gathered") -> bytes:

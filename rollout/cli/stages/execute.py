@@ -12,10 +12,10 @@ from rollout.cli.log import stage
 from rollout.cli.options.cluster import LeaseOptions, LockOptions
 from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
-from rollout.cli.options.run import StopMode
+from rollout.cli.options.run import ProcessOptions, StopMode
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages.gather import Connections, Targets
+from rollout.cli.stages.gather import Connections, Gathered, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
 from rollout.cli.terminal import error_console, is_terminal, show, width
@@ -106,7 +106,35 @@ def run_options(
     )
 
 
-def pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
+def run_of(
+    process: ProcessOptions,
+    gathered: Gathered,
+    plan: RolloutPlan,
+    selected: int,
+    gates: GatePorts,
+    conceded: tuple[str, ...],
+    inherited: Inheritance | None = None,
+) -> Run:
+    """A plan of what was gathered, and all that this process runs it with; `selected` as for `run_options`."""
+    pods = _pods_on(plan, gathered.snapshot.pods)
+    return Run(
+        plan=plan,
+        targets=gathered.targets,
+        connections=gathered.connections,
+        options=run_options(
+            selected, process.ssh, process.lease, process.lock, process.reboot, pods, process.detect.detect_command
+        ),
+        gates=gates,
+        stop=process.stop.stop,
+        journal=process.journal.journal,
+        notify=process.notify,
+        cluster_name=process.naming.cluster_name,
+        inherited=inherited,
+        conceded=conceded,
+    )
+
+
+def _pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
     """The UIDs of those that stand on the planned nodes."""
     names = {node.name for node in plan.nodes}
     return frozenset(pod.uid for pod in pods if pod.node in names)

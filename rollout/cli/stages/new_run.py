@@ -41,18 +41,5 @@ def planned_run(
     if not quiet:
         show(plan.shown(decided, gathered.snapshot, width))
     conceded = plan.warn_of_relaxed_rules(decided.policy, "the saved plan has", intent.chosen) if intent.saved else ()
-    selected, pods = gathered.targets.number_of(decided.selection), execute.pods_on(decided, gathered.snapshot.pods)
-    return Run(
-        plan=decided,
-        targets=gathered.targets,
-        connections=gathered.connections,
-        options=execute.run_options(
-            selected, process.ssh, process.lease, process.lock, process.reboot, pods, process.detect.detect_command
-        ),
-        gates=gates,
-        stop=process.stop.stop,
-        journal=process.journal.journal,
-        notify=process.notify,
-        cluster_name=process.naming.cluster_name,
-        conceded=conceded,
-    )
+    selected = gathered.targets.number_of(decided.selection)
+    return execute.run_of(process, gathered, decided, selected, gates, conceded)

@@ -63,7 +63,10 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as stream:
             return stream.read(LARGEST_DOCUMENT + 1)
     except OSError as error:
-        raise PlanFileError(f"cannot read the plan {path}: {error.strerror}") from error
+        raise PlanFileError(
+            f"cannot read the plan {path}: {error.strerror}",
+            hint="Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME.",
+        ) from error
 
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:

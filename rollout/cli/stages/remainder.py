@@ -4,7 +4,7 @@ from rollout.cli import wiring
 from rollout.cli.options.run import LeftoverOptions, ProcessOptions
 from rollout.cli.stages import execute, gather, plan, refusals, remembering
 from rollout.cli.stages.execute import Run
-from rollout.cli.stages.gather import Connections
+from rollout.cli.stages.gather import Connections, Gathered
 from rollout.cli.stages.journal import past_runs
 from rollout.cli.terminal import is_terminal, say, show, show_lines
 from rollout.execution.gates.ports import GatePorts
@@ -51,27 +51,8 @@ def planned_rest(
     refusals.refuse_blocked(
         without_accepted_blockers(remainder.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
     )
-    return Run(
-        plan=remainder.plan,
-        targets=targets,
-        connections=connections,
-        options=execute.run_options(
-            remainder.selected,
-            process.ssh,
-            process.lease,
-            process.lock,
-            process.reboot,
-            execute.pods_on(remainder.plan, snapshot.pods),
-            process.detect.detect_command,
-        ),
-        gates=gates,
-        stop=process.stop.stop,
-        journal=process.journal.journal,
-        notify=process.notify,
-        cluster_name=process.naming.cluster_name,
-        inherited=remainder.inherited,
-        conceded=conceded,
-    )
+    gathered = Gathered(connections, snapshot, targets)
+    return execute.run_of(process, gathered, remainder.plan, remainder.selected, gates, conceded, remainder.inherited)
 
 
 def _warn(unfinished: Unfinished, remainder: Continuation) -> None:

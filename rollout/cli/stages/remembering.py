@@ -16,14 +16,14 @@ def change_memory(
     cluster: ClusterOptions, namespace: str, change: Callable[[Memory], Memory], *, anew: bool = False
 ) -> tuple[Memory, Memory]:
     """The memory before and after the change; `ApiError` where it is not understood, but to be begun `anew`."""
-    from rollout.execution.record.memory import rewrite
+    from rollout.execution.record.memory import change_memory
     from rollout.gather.cluster.memory import read_standing
 
     api = wiring.cluster_api(cluster)
     before = with_patience(lambda: read_standing(api, namespace)).memory
     if before.problem and not anew:
         raise ApiError(before.problem, hint="Begin it anew: rollout release --all")
-    return before, with_patience(lambda: rewrite(api, namespace, change, anew=anew))
+    return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))
 
 
 def remembered(connections: Connections, namespace: str) -> Memory:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from rollout.errors import ApiConflictError, ApiError, FencedError
+from rollout.errors import ApiError, FencedError
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.gather.cluster.memory import memory_path, read_standing, written_memory
-from rollout.model import marks
+from rollout.execution.record.rewriting import rewrite
+from rollout.gather.cluster.memory import memory_of, read_standing, written_memory
 from rollout.model.memory import NO_MEMORY, Memory
 from rollout.model.plan import PlannedNode
 from rollout.model.progress import Outcome, Phase
@@ -23,36 +23,25 @@ from rollout.ports import ClusterApi
 
 Change = Callable[[Memory], Memory]
 
-_ATTEMPTS = 10
 # In seconds: how long a read is good for, and how long a write is tried while a node waits for it.
 _FRESH = 1.0
 _PATIENCE = 30.0
 
 
-def rewrite(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
-    """Read, change, write; again where somebody wrote in between. The memory as it stands then.
+def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
+    """Change the memory as `rewrite` does; as it stands then, `ApiError` else.
 
     One that is not understood is begun anew, but for one of another version of this program, unless `anew` says so.
-    `ApiError` where it cannot be done.
     """
-    path = memory_path(namespace)
-    for _attempt in range(_ATTEMPTS):
-        standing = read_standing(api, namespace)
-        if standing.memory.is_newer and not anew:
-            raise ApiError(f"{standing.memory.problem}: it is left as it is")
-        changed = change(NO_MEMORY if standing.memory.problem else standing.memory)
-        if changed == standing.memory:
-            return changed
-        body = written_memory(changed, standing, namespace)
-        try:
-            if standing.body is None:
-                api.create(path.rpartition("/")[0], body)
-            else:
-                api.replace(path, body)
-        except ApiConflictError:
-            continue
-        return changed
-    raise ApiError(f"the ConfigMap {namespace}/{marks.MEMORY_NAME} changes too often to be written")
+
+    def changed(memory: Memory) -> Memory:
+        if memory.is_newer and not anew:
+            raise ApiError(f"{memory.problem}: it is left as it is")
+        return change(NO_MEMORY if memory.problem else memory)
+
+    return rewrite(
+        api, memory_of(namespace), lambda: read_standing(api, namespace), changed, partial(written_memory, namespace)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +175,7 @@ class RunMemory:
 
     def _rewrite(self, api: ClusterApi) -> Memory:
         self._guard.check()
-        return rewrite(api, self._terms.namespace, self._with_pending)
+        return change_memory(api, self._terms.namespace, self._with_pending)
 
     def _warn(self, message: str) -> None:
         if message not in self._warned:

@@ -25,7 +25,7 @@ from rollout.execution.node.marking import give_back
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
-from rollout.execution.record.memory import rewrite
+from rollout.execution.record.memory import change_memory
 from rollout.execution.record.record import RunRecord
 from rollout.execution.record.slots import change_slots
 from rollout.execution.record.stranded import stranded
@@ -130,7 +130,7 @@ def _remember(run: str, ports: Ports, options: RunOptions, report: Reporter) -> 
     """A person has decided against a rollout: no unattended pass begins another by itself."""
     aborted = Pause(options.holder, (ports.api.server_time() or report.now).strftime("%Y-%m-%dT%H:%M:%SZ"), run)
     try:
-        rewrite(ports.api, options.lease_namespace, partial(with_abort, aborted=aborted))
+        change_memory(ports.api, options.lease_namespace, partial(with_abort, aborted=aborted))
     except ApiError as error:
         report.notice(f"warning: rollout operate may begin another by itself: {error.message}")
 

@@ -42,8 +42,8 @@ _RECORD_SECONDS = 30.0
 class Standing:
     """How the rollout stands: the word, who holds the lock (empty: nobody), and what is left of it.
 
-    `begun`: it has come so far that there is something to watch. `away`: all this is as it was last seen. `waits`: none
-    has begun yet; `last` is the one before, None where no node tells of one.
+    `begun`: it has come so far that there is something to watch. `away`: all this is as it was last seen. `waits`:
+    there is none yet; `last` is the one before, None where no node tells of one.
     """
 
     word: RunWord

@@ -1,16 +1,16 @@
 """What is remembered of earlier rollouts, as it stands on the cluster: a ConfigMap beside the record.
 
-Anybody who may write ConfigMaps may have written it, or another version of this program. Reading it takes bounded
-memory, and it is understood as a whole or counts as nothing.
+It is understood as a whole or counts as nothing.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rollout.errors import ApiError, ApiNotFoundError
+from rollout.errors import ApiError
+from rollout.gather.cluster.documents import NOT_READ, Document
 from rollout.model import marks
 from rollout.model.memory import (
     MOST_NODES,
@@ -29,14 +29,10 @@ from rollout.ports import ClusterApi
 
 _FORMAT = "1.0"
 _KEY = "memory.json"
-# In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
-_LARGEST_BODY = 4 << 20
-_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _FORBIDDEN = 403
 
 
-@dataclass(frozen=True, slots=True)
-class StandingMemory:
+class StandingMemory(NamedTuple):
     """The memory, and the whole ConfigMap that it was read from, to be written back; None where there is none."""
 
     memory: Memory
@@ -57,13 +53,9 @@ class _Document(msgspec.Struct):
     aborted: Pause | None = None
 
 
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] | None = None
-
-
-def memory_path(namespace: str) -> str:
+def memory_of(namespace: str) -> Document:
     """Where it stands."""
-    return f"/api/v1/namespaces/{namespace}/configmaps/{marks.MEMORY_NAME}"
+    return Document(namespace, marks.MEMORY_NAME, _KEY)
 
 
 def read_memory(api: ClusterApi, namespace: str) -> Memory:
@@ -80,30 +72,14 @@ def read_memory(api: ClusterApi, namespace: str) -> Memory:
 
 def read_standing(api: ClusterApi, namespace: str) -> StandingMemory:
     """The memory with what it stands in; `ApiError` where the API server does not give it."""
-    try:
-        body = api.get(memory_path(namespace))
-    except ApiNotFoundError:
-        return StandingMemory(NO_MEMORY, None)
-    origin = f"ConfigMap {namespace}/{marks.MEMORY_NAME}"
-    if len(body) > _LARGEST_BODY:
-        raise ApiError(f"{origin} is larger than {_LARGEST_BODY >> 20} MiB")
-    try:
-        whole = msgspec.json.decode(body, type=dict[str, Any])
-        text = (msgspec.convert(whole, type=_ConfigMap).data or {}).get(_KEY)
-    except _NOT_READ as error:
-        raise ApiError(f"{origin} is not understood: {excerpt(str(error))}") from error
-    return StandingMemory(_memory(text, origin) if text is not None else NO_MEMORY, whole)
+    text, whole = memory_of(namespace).read(api)
+    return StandingMemory(NO_MEMORY if text is None else _memory(text, memory_of(namespace).origin), whole)
 
 
-def written_memory(memory: Memory, standing: StandingMemory, namespace: str) -> dict[str, Any]:
-    """The ConfigMap with this memory; whatever else stands in it stays, and so does the version that was read."""
+def written_memory(namespace: str, memory: Memory, whole: dict[str, Any] | None) -> dict[str, Any]:
+    """The ConfigMap with this memory, in the version that was read."""
     document = _Document(_FORMAT, dict(memory.nodes), dict(memory.versions), memory.pause, memory.aborted)
-    base = standing.body or {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": marks.MEMORY_NAME, "namespace": namespace},
-    }
-    return {**base, "data": {**(base.get("data") or {}), _KEY: msgspec.json.encode(document).decode()}}
+    return memory_of(namespace).written(document, whole)
 
 
 def _memory(text: str, origin: str) -> Memory:
@@ -113,7 +89,7 @@ def _memory(text: str, origin: str) -> Memory:
             problem = f"{origin} has the format {excerpt(version, 20)}, of another version of rollout"
             return replace(NO_MEMORY, problem=problem, is_newer=True)
         document = msgspec.json.decode(text, type=_Document)
-    except _NOT_READ as error:
+    except NOT_READ as error:
         return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(str(error))}")
     if wrong := next(_impossible(document), ""):
         return replace(NO_MEMORY, problem=f"{origin} is not understood: {excerpt(wrong)}")

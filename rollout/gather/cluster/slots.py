@@ -1,14 +1,14 @@
 """The slots of FleetLock as they stand on the cluster: a ConfigMap beside the record.
 
-Anybody who may write ConfigMaps may have written it. What is not understood is no free slot: nothing is granted by it.
+What is not understood is no free slot: nothing is granted by it.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rollout.errors import ApiError, ApiNotFoundError
+from rollout.errors import ApiError
+from rollout.gather.cluster.documents import NOT_READ, Document
 from rollout.model import marks
 from rollout.model.fleetlock import NO_SLOTS, Slot, Slots, UnaskedReboot, is_fleetlock_run, is_group
 from rollout.model.names import is_object_name, is_run_id
@@ -17,12 +17,9 @@ from rollout.ports import ClusterApi
 
 _FORMAT = "1.0"
 _KEY = "slots.json"
-_LARGEST_BODY = 4 << 20
-_NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
-@dataclass(frozen=True, slots=True)
-class StandingSlots:
+class StandingSlots(NamedTuple):
     """The slots, and the whole ConfigMap that they were read from, to be written back; None where there is none."""
 
     slots: Slots
@@ -39,31 +36,22 @@ class _Header(msgspec.Struct):
     format_version: str = _FORMAT
 
 
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] | None = None
-
-
-def slots_path(namespace: str) -> str:
+def slots_of(namespace: str) -> Document:
     """Where they stand."""
-    return f"/api/v1/namespaces/{namespace}/configmaps/{marks.SLOTS_NAME}"
+    return Document(namespace, marks.SLOTS_NAME, _KEY)
 
 
 def read_slots(api: ClusterApi, namespace: str) -> StandingSlots:
     """The slots; `ApiError` where they cannot be read, or are not understood."""
+    origin = slots_of(namespace).origin
+    text, whole = slots_of(namespace).read(api)
+    if text is None:
+        return StandingSlots(NO_SLOTS, whole)
     try:
-        body = api.get(slots_path(namespace))
-    except ApiNotFoundError:
-        return StandingSlots(NO_SLOTS, None)
-    origin = f"ConfigMap {namespace}/{marks.SLOTS_NAME}"
-    if len(body) > _LARGEST_BODY:
-        raise ApiError(f"{origin} is larger than {_LARGEST_BODY >> 20} MiB")
-    try:
-        whole = msgspec.json.decode(body, type=dict[str, Any])
-        text = (msgspec.convert(whole, type=_ConfigMap).data or {}).get(_KEY)
-        if text is not None and not _is_known(written := msgspec.json.decode(text, type=_Header).format_version):
-            raise ApiError(f"{origin} has the format {excerpt(written, 20)}, of another version of rollout")
-        document = msgspec.json.decode(text, type=_Document) if text is not None else _Document(_FORMAT)
-    except _NOT_READ as error:
+        if not _is_known(version := msgspec.json.decode(text, type=_Header).format_version):
+            raise ApiError(f"{origin} has the format {excerpt(version, 20)}, of another version of rollout")
+        document = msgspec.json.decode(text, type=_Document)
+    except NOT_READ as error:
         raise ApiError(f"{origin} is not understood: {excerpt(str(error))}") from error
     if wrong := _impossible(document):
         raise ApiError(f"{origin} is not understood: {excerpt(wrong)}")
@@ -84,12 +72,6 @@ def _impossible(document: _Document) -> str:
     return "one node holds two slots" if len(document.held) != len({slot.node for slot in document.held}) else ""
 
 
-def written_slots(slots: Slots, standing: StandingSlots, namespace: str) -> dict[str, Any]:
+def written_slots(namespace: str, slots: Slots, whole: dict[str, Any] | None) -> dict[str, Any]:
     """The ConfigMap with these slots, in the version that was read."""
-    document = _Document(_FORMAT, slots.held, slots.unasked)
-    base = standing.body or {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": marks.SLOTS_NAME, "namespace": namespace},
-    }
-    return {**base, "data": {**(base.get("data") or {}), _KEY: msgspec.json.encode(document).decode()}}
+    return slots_of(namespace).written(_Document(_FORMAT, slots.held, slots.unasked), whole)

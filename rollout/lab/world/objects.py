@@ -125,11 +125,14 @@ def with_spec(obj: Json, **fields: Any) -> Json:
 
 
 def with_condition(obj: Json, new: Json, now: datetime) -> Json:
-    """The object with a condition set; the transition time moves only with the status."""
+    """The object with a condition set; the transition time moves only with the status.
+
+    One that a client wrote may have no time.
+    """
     old = condition(obj, new["type"])
     same = old is not None and old["status"] == new["status"]
-    moment = old["lastTransitionTime"] if same and old is not None else timestamp(now)
-    full = {"lastTransitionTime": moment, **new}
+    since = old.get("lastTransitionTime") if same and old is not None else None
+    full = {"lastTransitionTime": since or timestamp(now), **new}
     others = status_of(obj).get("conditions") or []
     if old is None:
         return with_status(obj, conditions=[*others, full])

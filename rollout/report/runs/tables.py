@@ -8,6 +8,7 @@ from rollout.model.progress import Moves, Outcome
 from rollout.model.text import NOTHING, counted, elapsed, shortened, version_step
 from rollout.report.rule_words import changed_rules
 from rollout.report.runs.model import Ending, FailureReport, HoldReport, NodeReport, Part, RunReport, WaveReport
+from rollout.report.sentences import demand
 from rollout.report.summary import moves_text, tallied
 from rollout.report.timeline import named_cluster
 
@@ -189,8 +190,7 @@ def hold_table(report: RunReport) -> Table:
 
 def _hold_row(hold: HoldReport) -> tuple[str, ...]:
     owner = f" ({hold.owner})" if hold.owner else ""
-    figures = hold.needs is not None and hold.has is not None
-    reason = f"needs {hold.needs} healthy, has {hold.has}" if figures else hold.message
+    reason = hold.message if hold.needs is None or hold.has is None else demand(hold.needs, hold.has)
     return (
         f"{hold.pod}{owner}",
         hold.node,

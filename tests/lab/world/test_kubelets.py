@@ -7,7 +7,7 @@ import pytest
 from rollout.lab.api.resources import LEASES, NODES, PODS, VOLUMEATTACHMENTS
 from rollout.lab.api.store import Change, Json
 from rollout.lab.world.host import NodeSetting
-from rollout.lab.world.objects import condition, is_deleting, is_ready, phase
+from rollout.lab.world.objects import condition, is_deleting, is_ready, phase, with_status
 from tests.lab.world.simulation import NEW_IMAGE, OLD_IMAGE, Simulation, names
 
 LAB = "lab.node-rollout.dev/"
@@ -70,6 +70,16 @@ def test_a_pod_takes_its_time_to_start() -> None:
     assert container["containerID"].startswith("containerd://")
     assert pod["status"]["hostIP"] == "127.0.1.1"
     assert pod["status"]["podIP"].startswith("10.")
+
+
+def test_a_pod_that_a_client_says_is_ready_since_no_time_is_started() -> None:
+    sim = Simulation(1)
+    sim.pod("p", annotations={f"{LAB}startup-seconds": "10"})
+    sim.store.put(PODS, with_status(sim.get(PODS, "p"), conditions=[{"type": "Ready", "status": "True"}]))
+    sim.advance(11)
+    (container,) = sim.get(PODS, "p")["status"]["containerStatuses"]
+    assert container["ready"]
+    assert (condition(sim.get(PODS, "p"), "Ready") or {})["lastTransitionTime"]
 
 
 def test_annotations_steer_start_and_readiness() -> None:

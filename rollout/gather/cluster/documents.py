@@ -1,0 +1,67 @@
+"""A document that several processes keep on the cluster: one key of a ConfigMap beside the record.
+
+Anybody who may write ConfigMaps may have written it, or another version of this program. Reading it takes bounded
+memory; whatever else stands in the ConfigMap stays.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rollout.errors import ApiError, ApiNotFoundError
+from rollout.model.text import excerpt
+from rollout.ports import ClusterApi
+
+NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
+# In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
+_LARGEST_BODY = 4 << 20
+
+
+class _ConfigMap(msgspec.Struct):
+    data: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Where one stands."""
+
+    namespace: str
+    name: str
+    key: str
+
+    @property
+    def origin(self) -> str:
+        """As messages name it."""
+        return f"ConfigMap {self.namespace}/{self.name}"
+
+    @property
+    def path(self) -> str:
+        """At which it is read and replaced."""
+        return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
+
+    def read(self, api: ClusterApi) -> tuple[str | None, dict[str, Any] | None]:
+        """Its text, and the whole ConfigMap, to be written back; None for what is not there.
+
+        `ApiError` where the API server does not give it, or gives something else.
+        """
+        try:
+            body = api.get(self.path)
+        except ApiNotFoundError:
+            return None, None
+        if len(body) > _LARGEST_BODY:
+            raise ApiError(f"{self.origin} is larger than {_LARGEST_BODY >> 20} MiB")
+        try:
+            whole = msgspec.json.decode(body, type=dict[str, Any])
+            return (msgspec.convert(whole, type=_ConfigMap).data or {}).get(self.key), whole
+        except NOT_READ as error:
+            raise ApiError(f"{self.origin} is not understood: {excerpt(str(error))}") from error
+
+    def written(self, content: msgspec.Struct, whole: dict[str, Any] | None) -> dict[str, Any]:
+        """The ConfigMap with this content, in the version that was read."""
+        base = whole or {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+        }
+        return {**base, "data": {**(base.get("data") or {}), self.key: msgspec.json.encode(content).decode()}}
