@@ -106,7 +106,7 @@ def _row(candidate: Candidate, host: Host | None, pools: Pools) -> NodeStatus:
         staged_version=detection.version,
         boot_id=facts.boot_id if facts else node.boot_id,
         # a pause says the word by itself
-        reason=f"{objection.reason}: {objection.message.removeprefix(f'{objection.reason} ')}" if objection else "",
+        reason=f"{objection.reason}: {objection.message.removeprefix('paused ')}" if objection else "",
         error=observation.message if isinstance(observation, ProbeFailure) else "",
         pool=pools.of(node.labels),
         failures=failures.failures if failures else 0,
