@@ -121,14 +121,19 @@ def flags() -> str:
     return "\n\n".join(_section(title, list(known.values())) for title, known in sections.items())
 
 
-def options() -> Iterable[tuple[str, Any]]:
-    """Every option with the words of its command."""
+def options(*, hidden: bool = False) -> Iterable[tuple[str, Any]]:
+    """Every option with the words of its command; those that no help shows where `hidden` asks for them."""
     for path, command in _commands("", program()):
         for parameter in command.params:
-            if getattr(parameter, "hidden", False):
+            if _is_hidden(parameter) and not hidden:
                 continue
             if parameter.param_type_name == "option" and not {"--help", "--install-completion"} & set(parameter.opts):
                 yield path, parameter
+
+
+def _is_hidden(parameter: Any) -> bool:
+    """Whether no help shows it: another flag has taken its place."""
+    return bool(getattr(parameter, "hidden", False))
 
 
 def _commands(path: str, command: Any) -> Iterable[tuple[str, Any]]:

@@ -155,7 +155,7 @@ def test_a_named_file_that_anybody_may_write_is_warned_of(home: Path) -> None:
 def test_every_flag_is_classified() -> None:
     taken = {
         name.removeprefix("--")
-        for command, option in options()
+        for command, option in options(hidden=True)
         if command not in ("demo", "fleetlock zincati") and not command.startswith("lab ")
         for name in option.opts
         if name.startswith("--")

@@ -60,8 +60,8 @@ def doctor(  # noqa: PLR0917 - typer's parameters; each is a group of options
     rules = detect_command.added_to(reboot.added_to(policy.with_pools(pools.given(call))))
     probe = detect_command.probe(rules.detect)
     name = naming.cluster_name or notify.notify_cluster or cluster.context or "the cluster"
-    told = (*notification_checks(notify, name, test=notify_test), *metrics_checks(metrics, listen))
-    checks = ordered((*told, *_examined(cluster, selection, rules, ssh, lease, probe)))
+    places = (*notification_checks(notify, name, test=notify_test), *metrics_checks(metrics, listen))
+    checks = ordered((*places, *_examined(cluster, selection, rules, ssh, lease, probe)))
     if general.as_json:
         show_bytes(doctor_document(checks))
     else:
