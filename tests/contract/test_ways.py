@@ -36,7 +36,7 @@ def run(played: Played, home: Path, *arguments: str, **variables: str) -> tuple[
 
 def said(process: subprocess.Popen[str]) -> str:
     """What one has printed that has ended well."""
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=240)
     assert process.returncode == 0, stderr
     return stdout
 
@@ -107,7 +107,9 @@ def test_a_pause_leaves_the_node_out_until_it_ends(played: Played, tmp_path: Pat
 
 
 def test_status_watches_a_rollout_of_another_process(played: Played, tmp_path: Path) -> None:
-    process = started(played, tmp_path, "apply", "--yes", *FLAGS, "--max-unavailable", "1", *selector(played))
+    # long enough for a busy machine to start the other process meanwhile
+    slowly = ("--max-unavailable", "1", "--soak", "20s")
+    process = started(played, tmp_path, "apply", "--yes", *FLAGS, *slowly, *selector(played))
     assert process.stdout is not None
     next(line for line in process.stdout if '"draining"' in line)
     watching = started(played, tmp_path, "status", "--watch", *selector(played))
