@@ -2,9 +2,7 @@
 
 from dataclasses import replace
 
-import typer.main
-
-from rollout.cli.main import app
+from rollout.cli.main import program
 from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.model.gates import GatePolicy, WindowPolicy
@@ -15,7 +13,7 @@ from rollout.report.rule_words import POOL, changed_rules, written_rules
 
 
 def flags() -> set[str]:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = program().commands
     return {flag for name in ("plan", "apply") for option in commands[name].params for flag in option.opts}
 
 
