@@ -81,8 +81,10 @@ def report(
 
     chosen = _format(format, out, as_json=general.as_json)
     check_target(out)
-    found = recorded_run(run, journal.journal, recorded)
-    written = _written(report_of(found.records, origin=found.origin, unreadable=found.unreadable), chosen)
+    journalled = recorded_run(run, journal.journal, recorded)
+    written = _written(
+        report_of(journalled.records, origin=journalled.origin, unreadable=journalled.unreadable), chosen
+    )
     if out is None:
         show_bytes(written)
         return
