@@ -29,7 +29,7 @@ class SectionedCommand(TyperCommand):
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """As any command's; `--help-all` is `--help` that shows every option."""
         if ctx.resilient_parsing:
-            _as_written(self, ctx)
+            as_written(self, ctx)
         remember(ctx, args)
         flags = args[: args.index("--")] if "--" in args else args
         ctx.meta[ALL] = ALL in flags
@@ -86,7 +86,7 @@ class DefaultCommandGroup(TyperGroup):
         return next(iter(self.commands.values())).shell_complete(ctx, incomplete)
 
 
-def _as_written(command: Any, context: typer.Context) -> None:
+def as_written(command: Any, context: typer.Context) -> None:
     """Have a command whose line is being typed take values as they are: reading them imports more than all else."""
     for parameter in command.get_params(context):
         parameter.process_value = lambda _context, value: value

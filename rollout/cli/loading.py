@@ -9,10 +9,10 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from rollout.cli.completion import complete_values
-from rollout.cli.help import SectionedCommand
+from rollout.cli.help import SectionedCommand, as_written
 from rollout.cli.options.flattening import flattened
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -81,6 +81,23 @@ class CommandList(TyperGroup):
     """The program, whose list of commands needs none of them."""
 
     commands: Any
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """As any group's; a line that is being typed is not judged."""
+        if ctx.resilient_parsing:
+            as_written(self, ctx)
+        return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
+        """The commands' names, of which none is imported for that, and the program's own flags."""
+        whole = self.commands
+        self.commands = {
+            name: TyperCommand(name, short_help=line, add_help_option=False) for name, line in whole.listed
+        }
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self.commands = whole
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's
         """A line each."""

@@ -59,6 +59,10 @@ class DrainPolicy:
     pod_selector: str = ""
     skip_wait_for_delete_timeout: int = 0
 
+    def grace_of(self, pods_own: int) -> int:
+        """The seconds that a pod is given to end."""
+        return pods_own if self.grace_period is None else self.grace_period
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:

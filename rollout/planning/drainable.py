@@ -1,17 +1,18 @@
 """The nodes that take part, each with all that is known of its drain beforehand."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
-from rollout.model.policy import Policy, Sharing
+from rollout.model.policy import DrainPolicy, Policy, Sharing
 from rollout.model.quantity import Duration
 from rollout.planning.blockers import drain_blockers, drain_warnings
 from rollout.planning.budgets import BudgetIndex, guards
 from rollout.planning.eligibility import Candidate
+from rollout.planning.estimates import Pace
 from rollout.planning.forecast import movable, stuck_budgets, without_place
 from rollout.planning.packing import Load
 from rollout.planning.rooms import Rooms
@@ -157,3 +158,10 @@ def _graces(guarded: _Guarded) -> Mapping[str, int]:
         for key in keys:
             longest[key] = max(pod.grace_period, longest.get(key, 0))
     return longest
+
+
+def slowest_ending(items: Iterable[Drainable], rules: DrainPolicy, pace: Pace) -> int:
+    """How many seconds the last pod of these nodes takes to end, side by side, whatever budgets make of it."""
+    leaving = [item.leaving for item in items if item.leaving]
+    longest = max((rules.grace_of(pod.grace_period) for pods in leaving for pod in pods), default=0)
+    return pace.ending(longest, len(leaving)) if leaving else 0

@@ -56,10 +56,13 @@ class Pace:
         """The pace of these nodes."""
         return cls(past, tuple(seconds for node in nodes if (seconds := past_run(node)) is not None))
 
-    def ending(self, grace: int) -> int:
-        """How long pods of so much grace take to end: as past drains were, or as long as the grace."""
+    def ending(self, grace: int, nodes: int = 1) -> int:
+        """How long pods of so much grace take to end: as past drains were, or as long as the grace.
+
+        Of several nodes side by side the slowest counts, as of reboots.
+        """
         longest, seen = grace + _CALL_SECONDS, self.past.endings or self.past.drains
-        return min(longest, _slowest(seen, 1)) if seen else longest
+        return min(longest, _slowest(seen, nodes)) if seen else longest
 
     def rate(self, permits: int, grace: int, *, ordered: bool) -> Rate:
         """How fast a budget lets pods of so much grace go; `ordered`: their replacements start one after another."""

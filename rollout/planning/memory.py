@@ -124,8 +124,8 @@ def why_maybe_held(memory: Memory, running: str, rules: Rules) -> str:
 
 def _is_past(version: str, running: str) -> bool:
     """Whether this version is no later than the one that runs; no where their numbers cannot be compared."""
-    own, other = ([int(number) for number in re.findall(r"\d{1,18}", text)] for text in (version, running))
-    return version == running or (bool(own) and len(own) == len(other) and own <= other)
+    parts, running_parts = ([int(number) for number in re.findall(r"\d{1,18}", text)] for text in (version, running))
+    return version == running or (bool(parts) and len(parts) == len(running_parts) and parts <= running_parts)
 
 
 def held_version(why: str) -> str:

@@ -27,7 +27,7 @@ from rollout.model.quantity import LONGEST, Duration
 from rollout.planning.budgets import BudgetIndex
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
-from rollout.planning.drainable import Drainable, DrainForecaster
+from rollout.planning.drainable import Drainable, DrainForecaster, slowest_ending
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
 from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
 from rollout.planning.logins import login_warnings
@@ -228,6 +228,10 @@ def _timed(wave: Wave, placed: Placed, before: int, decisions: Decisions, pace: 
     seconds = {piece.name: _seconds(replace(placed, pieces=(piece,)), decisions, pace) for piece in placed.pieces}
     rules = placed.rolling or Rolling(1)
     begins, whole = _schedule(placed, rules, slow_first(seconds), decisions.limits)
+    # Each is reckoned as most are, so that the slowest of them may end later than all of that.
+    items = [decisions.drainable[name] for name in placed.names]
+    slowest = slowest_ending(items, decisions.inputs.policy.drain, pace)
+    whole = max(whole, wave.estimate.seconds - wave.estimate.drain + slowest)
     shifted = {name: before + begin for name, begin in begins.items()}
     nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
     return replace(
@@ -262,7 +266,8 @@ def _estimate(placed: Placed, decisions: Decisions, pace: Pace) -> Estimate:
     most = {piece.name: _timeout(pools.rules(piece.pool)) for piece in placed.pieces}
     wait = round(policy.exclude_from_load_balancers + policy.courtesy.drain_delay)
     shared = decisions.limits.rates.drains(placed.pieces)
-    drains = [wait + min(most[name], seconds) for name, seconds in shared.items()]
+    slowest = slowest_ending((decisions.drainable[name] for name in placed.names), policy.drain, pace)
+    drains = [wait + min(most[name], max(seconds, slowest)) for name, seconds in shared.items()]
     moves_pods = any(decisions.drainable[name].leaving for name in placed.names)
     return wave_estimate(drains, pace, policy.gates.soak, policy.courtesy.reboot_delay, moves_pods=moves_pods)
 
@@ -346,7 +351,8 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
     ordered = frozenset[str]().union(*(item.ordered for item in drainable))
     rates = {
-        key: pace.rate(permits[key], _grace(grace, policy), ordered=key in ordered) for key, grace in graces.items()
+        key: pace.rate(permits[key], policy.drain.grace_of(grace), ordered=key in ordered)
+        for key, grace in graces.items()
     }
     delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     between = pace.between(policy.gates.soak + delays)
@@ -354,14 +360,8 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     return Rates(rates, patience / 2, between)
 
 
-def _grace(pods_own: int, policy: Policy) -> int:
-    given = policy.drain.grace_period
-    return pods_own if given is None else given
-
-
 def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Piece:
     name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
-    grace = max((_grace(pod.grace_period, policy) for pod in item.leaving), default=None)
     return Piece(
         name,
         item.node.labels.get(policy.spread_by, "") if policy.spread_by else "",
@@ -370,7 +370,7 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         weight_of(item.node, item.leaving, forecaster.rooms),
         sum_of((item.holds, own)),
         len(item.leaving),
-        0 if grace is None else Pace.of((), inputs.past).ending(grace),
+        slowest_ending((item,), policy.drain, Pace.of((), inputs.past)),
         _price(item, policy),
     )
 

@@ -182,8 +182,8 @@ def adopted_text(adopted: Adopted, shown: Adoption) -> str:
         lines.append(f"Locks removed: {shortened(adopted.released)}.")
     if kept := kept_cordons(shown, adopted.uncordoned):
         uncordon = " ".join(printable(name) for name in kept)
-        reasons = shortened([f"{name} ({why})" for name, why in kept.items()], _MOST)
-        lines.append(f"Still cordoned: {reasons}. Where nobody needs it: kubectl uncordon {uncordon}")
+        names = shortened([f"{name} ({why})" for name, why in kept.items()], _MOST)
+        lines.append(f"Still cordoned: {names}. Where nobody needs it: kubectl uncordon {uncordon}")
     lines += [f"Left as it is: {printable(name)}: {printable(why)}" for name, why in adopted.left.items()]
     return "\n".join((*lines, "Next: rollout status"))
 

@@ -184,10 +184,8 @@ class LiveProgress:
             case Notice() | VersionHeld():
                 self._board.doing = sentences.sentence(event)
                 return Text(sentences.sentence(event), style="yellow")
-            case RunFinished():
+            case PlanReady() | RunFinished():
                 self._board.held.clear()
-            case PlanReady():
-                pass  # the board's state has taken it
         return None
 
     def _finish(self, event: NodeFinished) -> Text:
@@ -234,10 +232,10 @@ class LiveProgress:
             Text(elapsed(self._monotonic() - row.started), style="dim"),
             _in_a_line(first),
         )
-        for line in more:
-            table.add_row("", "", "", "", _in_a_line(line))
-        for pod in self._held(row.node):
-            table.add_row("", "", "", "", pod)
+        for further in more:
+            table.add_row("", "", "", "", _in_a_line(further))
+        for line in self._held(row.node):
+            table.add_row("", "", "", "", line)
 
     def _fitting(self, rows: Sequence[InFlight]) -> list[InFlight]:
         """All rows where they fit; else those that are held back first, then those longest in their phase."""

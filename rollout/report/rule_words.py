@@ -28,6 +28,8 @@ _FLAGS = {
 # The plan has the digests of commands, not the commands.
 _DIGESTS = ("reboot_command", "detect_command")
 _SHOWN = 12
+# What a command has without flags: a document that does not speak of the taint is of a version that had none.
+_USUAL = Policy(prefer_no_schedule_taint=True)
 _POOL_KEYS = ("name", "selector")
 
 
@@ -38,7 +40,7 @@ def written_rules(policy: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 def changed_rules(policy: Mapping[str, object] | None) -> str:
     """The rules that are not all defaults, as they would be written on a command line."""
-    usual = dict(_flat(policy_document(Policy())))
+    usual = dict(_flat(policy_document(_USUAL)))
     changed = (_as_flag(flag, value) for flag, value in _flat(policy or {}) if usual.get(flag) != value)
     return printable(", ".join(changed)) or "all defaults"
 

@@ -124,7 +124,7 @@ def commands_among(modules: set[str]) -> set[str]:
 
 @pytest.mark.parametrize(
     ("words", "commands"),
-    [(("--help",), set()), (("--version",), set()), (("plan", "--help"), {"plan"}), (("statsu",), set())],
+    [(("--help",), set()), (("--version",), {"version"}), (("plan", "--help"), {"plan"}), (("statsu",), set())],
 )
 def test_a_command_is_loaded_when_it_is_asked_for(words: tuple[str, ...], commands: set[str], tmp_path: Path) -> None:
     assert commands_among(loaded(tmp_path / "modules", *words)) == commands

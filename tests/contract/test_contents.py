@@ -38,6 +38,7 @@ def leases(namespace: str) -> str:
         ({"leaseDurationSeconds": 0}, (422, ["FieldValueInvalid"])),
         ({"leaseTransitions": -1}, (422, ["FieldValueInvalid"])),
         ({"leaseDurationSeconds": 1.5}, (400, [])),
+        ({"leaseDurationSeconds": 2**31}, (400, [])),
         ({"leaseDurationSeconds": "30"}, (400, [])),
         ({"renewTime": "2026-03-04T05:06:07Z"}, (400, [])),
         ({"renewTime": "yesterday"}, (400, [])),
@@ -70,6 +71,11 @@ def test_a_lease_is_made_by_an_update_that_names_no_uid(cluster: Cluster) -> Non
     ("content", "expected"),
     [
         ({"data": {"a/b": "x"}}, (422, ["FieldValueInvalid"])),
+        ({"data": {"k" * 254: "x"}}, (422, ["FieldValueInvalid"])),
+        ({"data": {"..": "x"}}, (422, ["FieldValueInvalid"])),
+        ({"data": {"..a": "x"}}, (422, ["FieldValueInvalid"])),
+        ({"binaryData": {".": "aGk="}}, (422, ["FieldValueInvalid"])),
+        ({"data": {"a": None}}, (201, [])),
         ({"data": {"a": "x"}, "binaryData": {"a": "aGk="}}, (422, ["FieldValueInvalid"])),
         ({"data": {"a": "x" * (1024 * 1024 + 1)}}, (422, ["FieldValueTooLong"])),
         ({"data": {"a": "x" * (3 * 1024 * 1024)}}, (413, [])),
@@ -77,12 +83,51 @@ def test_a_lease_is_made_by_an_update_that_names_no_uid(cluster: Cluster) -> Non
         ({"binaryData": {"a": "***"}}, (400, [])),
         ({"metadata": {"name": "Upper"}}, (422, ["FieldValueInvalid"])),
     ],
-    ids=["key", "same key", "1 MiB", "3 MiB", "number", "base64", "name"],
+    ids=[
+        "key",
+        "long key",
+        "folder",
+        "hidden",
+        "dot",
+        "null",
+        "same key",
+        "1 MiB",
+        "3 MiB",
+        "number",
+        "base64",
+        "name",
+    ],
 )
 def test_configmaps_of_the_wrong_form(cluster: Cluster, content: Json, expected: tuple[int, list[str]]) -> None:
     path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
     answer = cluster.send("POST", path, {"metadata": {"name": "c"}, **content})
     assert (answer.status, answer.causes) == expected
+
+
+def test_an_immutable_configmap_keeps_what_it_holds(cluster: Cluster) -> None:
+    """As somebody may make the record of a rollout."""
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    cluster.make(path, {"metadata": {"name": "c"}, "data": {"a": "x"}, "immutable": True})
+    for change in ({"data": {"a": "y"}}, {"binaryData": {"b": "aGk="}}, {"immutable": False}):
+        refused = cluster.patch(f"{path}/c", change, MERGE)
+        assert (refused.status, refused.causes) == (422, ["FieldValueForbidden"])
+    assert cluster.patch(f"{path}/c", {"metadata": {"annotations": {"a/b": "c"}}}, MERGE).status == 200
+    assert cluster.send("DELETE", f"{path}/c").status == 200
+
+
+def test_an_update_names_its_object_and_no_version_is_zero(cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    cluster.make(path, {"metadata": {"name": "c"}, "data": {"a": "x"}})
+    assert cluster.send("PUT", f"{path}/c", {"data": {"a": "y"}}).status == 400
+    assert cluster.send("PUT", f"{path}/c", {"metadata": {"name": "c", "resourceVersion": "0"}}).status == 200
+
+
+def test_a_review_asks_one_thing(cluster: Cluster) -> None:
+    nodes = {"resourceAttributes": {"verb": "get", "resource": "nodes"}}
+    version = {"nonResourceAttributes": {"verb": "get", "path": "/version"}}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    statuses = [cluster.send("POST", path, {"spec": spec}).status for spec in ({}, {**nodes, **version}, nodes)]
+    assert statuses == [422, 422, 201]
 
 
 def test_a_configmap_as_large_as_they_get(cluster: Cluster) -> None:
@@ -100,7 +145,8 @@ def test_events_lie_beside_their_objects(cluster: Cluster) -> None:
     assert (
         cluster.send("POST", "/api/v1/namespaces/default/events", {**wrong, "metadata": {"name": name}}).status == 422
     )
-    for bad in ({"count": "1"}, {"firstTimestamp": "now"}, {"message": 1}):
+    series = {"count": 2, "lastObservedTime": "2026-03-04T05:06:07Z"}
+    for bad in ({"count": "1"}, {"firstTimestamp": "now"}, {"message": 1}, {"count": 2**31}, {"series": series}):
         assert (
             cluster.send(
                 "POST", "/api/v1/namespaces/default/events", {**EVENT, **bad, "metadata": {"name": name}}
@@ -131,8 +177,25 @@ def test_events_are_counted_by_patches_and_read_by_empty_ones(cluster: Cluster) 
         ({"metadata": {"labels": {"a": "x" * 64}}}, "FieldValueInvalid"),
         ({"spec": {"unschedulable": "yes"}}, "FieldValueInvalid"),
         ({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}}, "FieldValueDuplicate"),
+        ({"spec": {"taints": [{"key": "a b", "effect": "NoSchedule"}]}}, "FieldValueInvalid"),
+        ({"spec": {"taints": [{"key": "a" * 64, "effect": "NoSchedule"}]}}, "FieldValueInvalid"),
+        ({"spec": {"taints": [{"key": "a", "value": "a b", "effect": "NoSchedule"}]}}, "FieldValueInvalid"),
+        ({"spec": {"taints": [{"key": "a", "effect": "NoExecute", "timeAdded": "now"}]}}, "FieldValueInvalid"),
     ],
-    ids=["key", "prefix", "256 KiB", "number", "label", "label value", "cordon", "taint"],
+    ids=[
+        "key",
+        "prefix",
+        "256 KiB",
+        "number",
+        "label",
+        "label value",
+        "cordon",
+        "taint",
+        "taint key",
+        "taint length",
+        "taint value",
+        "taint time",
+    ],
 )
 def test_nodes_of_the_wrong_form(cluster: Cluster, patch: Json, reason: str) -> None:
     node = f"{NODES}/{cluster.node()}"

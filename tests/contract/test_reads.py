@@ -44,6 +44,8 @@ def test_a_wrong_token_is_unauthorized(cluster: Cluster) -> None:
         ("big", "b"),
         ("!big", "ac"),
         ("zone!=a,!big", "c"),
+        ("zone in ()", ""),
+        ("big in ()", "b"),
     ],
 )
 def test_label_selectors(cluster: Cluster, selector: str, expected: str) -> None:

@@ -1,11 +1,8 @@
 """The standing process: pass after pass, by the settings of now, whatever goes wrong; and who takes over."""
 
 import signal
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,55 +11,22 @@ from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command
 from tests.operate.conftest import assert_all_done, assert_untouched, lease_of, open_now
+from tests.overheard import Overheard
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
 CALM = ("--every", "1s", "--max-unavailable", "2", "--health-checks", "1")
 
 
-@dataclass
-class Standing:
-    """A standing process, and what it has said so far on both of its streams."""
-
-    process: "subprocess.Popen[str]"
-    said: list[str] = field(default_factory=list)
-    threads: list[threading.Thread] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            thread = threading.Thread(target=self.said.extend, args=(stream,), daemon=True)
-            thread.start()
-            self.threads.append(thread)
-
-    def has_said(self, words: str, since: int = 0) -> bool:
-        return any(words in line for line in self.said[since:])
-
-    def await_words(self, words: str, since: int = 0) -> None:
-        wait_until(lambda: self.has_said(words, since) or self.process.poll() is not None, 60)
-        assert self.has_said(words, since), self.said
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        self.process.wait(60)
-        for thread, stream in zip(self.threads, (self.process.stdout, self.process.stderr), strict=True):
-            thread.join(10)
-            assert stream is not None
-            stream.close()
-        assert not self.has_said("Traceback"), self.said
-        return self.process.returncode
-
-
-Begin = Callable[..., Standing]
+Begin = Callable[..., Overheard]
 
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Begin]:
-    running: list[Standing] = []
+    running: list[Overheard] = []
 
-    def start(lab: Lab, *arguments: str) -> Standing:
-        running.append(Standing(command(lab, tmp_path, "operate", *CALM, *arguments)))
+    def start(lab: Lab, *arguments: str) -> Overheard:
+        running.append(Overheard(command(lab, tmp_path, "operate", *CALM, *arguments)))
         return running[-1]
 
     yield start

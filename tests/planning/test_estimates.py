@@ -6,7 +6,7 @@ import pytest
 
 from rollout.model.gates import GatePolicy
 from rollout.model.plan import RolloutPlan
-from rollout.model.policy import Policy
+from rollout.model.policy import Policy, Strategy
 from rollout.model.quantity import Count, Duration
 from rollout.planning.estimates import Past
 from rollout.planning.plan import build_plan
@@ -34,6 +34,20 @@ def test_a_wave_is_as_slow_as_its_slowest_node() -> None:
     both = planned(PAST, Policy(max_unavailable=Count(2)), pods=())
     assert [len(wave.nodes) for wave in both.waves] == [2]
     assert both.waves[0].estimate.reboot == 100
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_the_drains_of_several_nodes_are_as_slow_as_the_slowest_of_so_many(strategy: Strategy) -> None:
+    """Half of the pods here end in 5 s and half in 30: one node alone takes 5 s as likely as not, but hardly two."""
+    mixed = Past(drains=(5, 30) * 3, reboots=(27,) * 6, settles=(0,), endings=(5, 30) * 3)
+    pods = [pod(f"web-{number}", f"w-{number}", app=f"app-{number}") for number in (1, 2)]
+    policy = Policy(max_unavailable=Count(2), strategy=strategy, prefer_no_schedule_taint=False)
+    given = replace(inputs([*NODES, node("w-3")], pods=pods, policy=policy), past=mixed, selected=("w-1", "w-2"))
+    together = build_plan(given)
+    assert [len(wave.nodes) for wave in together.waves] == [2]
+    assert together.estimate.seconds == 57
+    alone = replace(policy, max_unavailable=Count(1), strategy=Strategy.WAVES)
+    assert build_plan(replace(given, policy=alone)).estimate.seconds == 2 * 32
 
 
 def test_a_pod_with_little_grace_is_not_slower_for_what_others_took() -> None:

@@ -41,6 +41,8 @@ STATUS_FIELDS = [
     "detected_by",
     "detail",
     "under_way",
+    "judged",
+    "shows",
 ]
 
 

@@ -34,7 +34,9 @@ BEGUN = {
     "by": "ann@laptop/12",
     "version": "1.2.3",
     "cluster": {"server": "https://127.0.0.1:6443"},
-    "policy": policy_document(Policy(max_unavailable=Count(3), reboot_timeout=Duration(60))),
+    "policy": policy_document(
+        Policy(max_unavailable=Count(3), reboot_timeout=Duration(60), prefer_no_schedule_taint=True)
+    ),
 }
 HELD = PodBlocked(AT, "node-1", "shop/cart-1", "shop/cart", AT, "needs 2 healthy pods", 540.04)
 STEPS = (

@@ -5,6 +5,8 @@ from dataclasses import replace
 import typer.main
 
 from rollout.cli.main import app
+from rollout.cli.options.gates import GateOptions
+from rollout.cli.options.policy import PolicyOptions
 from rollout.model.gates import GatePolicy, WindowPolicy
 from rollout.model.policy import DrainPolicy, Policy, Pool
 from rollout.model.quantity import Count, Duration
@@ -35,6 +37,7 @@ def test_no_value_is_a_word_of_python() -> None:
 
 def test_what_was_changed_reads_as_it_was_written() -> None:
     rules = Policy(
+        prefer_no_schedule_taint=True,
         max_unavailable=Count(25, percent=True),
         drain=DrainPolicy(force=True, delete_emptydir_data=False, timeout=Duration(60)),
         gates=GatePolicy(windows=WindowPolicy(("22:00 8h", "Sat 10:00 4h"), wait=True)),
@@ -44,7 +47,7 @@ def test_what_was_changed_reads_as_it_was_written() -> None:
         "--max-unavailable 25%, --drain-timeout 1m, --force, --no-delete-emptydir-data, "
         "--reboot-command (digest 0123456789ab), --window 22:00 8h; Sat 10:00 4h, --wait-window"
     )
-    assert changed_rules(policy_document(Policy())) == "all defaults"
+    assert changed_rules(policy_document(GateOptions().added_to(PolicyOptions().with_pools(())))) == "all defaults"
     assert changed_rules(None) == "all defaults"
 
 

@@ -217,6 +217,21 @@ def test_many_nodes_are_grouped(together: int) -> None:
     assert sum(row.mark is not None for row in section.rows) >= 1
 
 
+def test_small_waves_are_drawn_together() -> None:
+    """Each under its name: nobody unfolds thirty charts of three nodes."""
+    names = [f"worker-{place}" for place in range(81)]
+    drawn = timeline(report(*Night(tuple(tuple(names[first : first + 3]) for first in range(0, 81, 3))).records()))
+    assert drawn.overview is not None
+    assert len(drawn.overview.sections[0].rows) == 27
+    assert [chart.title for chart in drawn.charts] == [
+        "Wave 1 of 27 to Wave 16 of 27, 48 nodes",
+        "Wave 17 of 27 to Wave 27 of 27, 33 nodes",
+    ]
+    sections = [section for chart in drawn.charts for section in chart.sections]
+    assert [section.title for section in sections] == [f"Wave {number} of 27" for number in range(1, 28)]
+    assert [row.label for section in sections for row in section.rows] == names
+
+
 def test_a_long_pause_is_drawn_short() -> None:
     """A night, a day of waiting, and another night."""
     day = Stretch(NIGHT, NIGHT + timedelta(days=1))

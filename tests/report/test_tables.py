@@ -16,16 +16,17 @@ WAITING = NodeStatus(
     "node-1", "10.0.0.1", True, True, True, "UPDATE_STATUS_UPDATED_NEED_REBOOT", "3975.2.0", "4081.2.1", "b", "", ""
 )
 SILENT = NodeStatus(
-    "node-2", "10.0.0.2", False, False, False, "", "", "", "", "unreachable: refused", "\x1b[31mrefused"
+    "node-2", "10.0.0.2", False, False, False, "", "", "", "", "unreachable: refused", "\x1b[31mrefused", judged=False
 )
 
 
 def test_status_has_a_row_a_node() -> None:
-    header, first, second, _, total = status_text([WAITING, SILENT]).splitlines()
+    header, first, second, _, total, further = status_text([WAITING, SILENT]).splitlines()
     assert header.split() == ["NODE", "READY", "SCHEDULABLE", "OPERATION", "VERSION", "REBOOT", "NOTE"]
     assert first.split() == ["node-1", "yes", "yes", "updated-need-reboot", "3975.2.0", "→", "4081.2.1", "yes"]
     assert second.split() == ["node-2", "no", "no", "-", "-", "?", "\\x1b[31mrefused"]
     assert total == "1 node of 2 waits for a reboot, 1 unknown."
+    assert further == "Why some are unknown, and what mends it: rollout doctor"
 
 
 def test_signs_say_at_a_glance_what_waits_and_what_is_in_its_way() -> None:
@@ -135,7 +136,7 @@ def test_status_counts_users_and_names_them_where_it_is_wide() -> None:
     there = replace(WAITING, group="stable", users=(LoggedInUser("core", "pts/0"), LoggedInUser("ada", "tty1")))
     nobody = replace(WAITING, node="node-3", users=())
     text = status_text([there, SILENT, nobody], wide=True)
-    header, first, second, third, _, total = text.splitlines()
+    header, first, second, third, _, total, _ = text.splitlines()
     assert header.split()[-3:] == ["GROUP", "USERS", "NOTE"]
     assert "stable   core (pts/0), ada (tty1)" in first
     assert (second.split()[6:8], third.split()[-2:]) == (["-", "?"], ["-", "-"])

@@ -3,8 +3,6 @@
 import json
 import signal
 import ssl
-import subprocess
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -20,6 +18,7 @@ from rollout.lab.api.store import Json
 from rollout.lab.lab import Lab
 from rollout.model.fleetlock import zincati_id
 from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
+from tests.overheard import Overheard
 from tests.waiting import wait_until
 
 # One good look settles, a Lease runs out soon, and a slot is forgotten soon: time passes thirty times as fast.
@@ -38,28 +37,17 @@ class Said:
 
 
 @dataclass
-class Serving:
-    """A server's process, where it listens, and what it has said so far."""
+class Serving(Overheard):
+    """A server's process, and where it listens."""
 
-    process: "subprocess.Popen[str]"
-    said: list[str] = field(default_factory=list)
-    threads: list[threading.Thread] = field(default_factory=list)
     url: str = ""
     context: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            thread = threading.Thread(target=self.said.extend, args=(stream,), daemon=True)
-            thread.start()
-            self.threads.append(thread)
-        wait_until(lambda: self.has_said(SPOKEN) or self.process.poll() is not None)
-        assert self.has_said(SPOKEN), self.said
+        super().__post_init__()
+        self.await_words(SPOKEN)
         self.url = next(line.split(SPOKEN)[1].strip() for line in self.said if SPOKEN in line)
         wait_until(lambda: self.get("/readyz")[0] == 200 or self.process.poll() is not None)
-
-    def has_said(self, words: str) -> bool:
-        return any(words in line for line in self.said)
 
     def ask(self, request: str, asked_as: str, group: str = "default", **headers: str) -> Said:
         body = json.dumps({"client_params": {"id": asked_as, "group": group}}).encode()
@@ -83,18 +71,6 @@ class Serving:
             return error.code, error.read().decode()
         except OSError:
             return 0, ""
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        self.process.wait(60)
-        for thread, stream in zip(self.threads, (self.process.stdout, self.process.stderr), strict=True):
-            thread.join(10)
-            assert stream is not None
-            stream.close()
-        assert not self.has_said("Traceback"), self.said
-        assert not self.has_said("internal error"), self.said
-        return self.process.returncode
 
 
 def _said(status: int, body: bytes, headers: Mapping[str, str]) -> Said:

@@ -6,7 +6,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,11 +16,11 @@ from rollout.lab.api.resources import NODES, PODS
 from rollout.lab.hosts.zincati import node_id
 from rollout.lab.lab import Lab
 from rollout.lab.world.objects import is_daemon, is_mirror, node_name
-from tests.ended import assert_well_said, start
+from tests.ended import start
+from tests.overheard import PATIENCE, Overheard
 
 PRE_REBOOT, STEADY_STATE = "/v1/pre-reboot", "/v1/steady-state"
 HEADERS = {"fleet-lock-protocol": "true"}
-PATIENCE = 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,8 @@ class Server:
     arguments: tuple[str, ...]
     port: int = field(default_factory=free_port)
     context: ssl.SSLContext | None = None
-    process: "subprocess.Popen[str] | None" = None
+    life: Overheard | None = None
     said: list[str] = field(default_factory=list)
-    threads: list[threading.Thread] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -79,30 +77,18 @@ class Server:
 
     def hear(self, process: "subprocess.Popen[str]") -> None:
         """Take a process that was started as this server, and wait until it is ready."""
-        self.process = process
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            self.threads.append(threading.Thread(target=self.said.extend, args=(stream,), daemon=True))
-            self.threads[-1].start()
+        self.life = Overheard(process, self.said)
         await_true(lambda: self.is_ready or not self.is_alive, "the server is ready")
         assert self.is_alive, self.said
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """As Kubernetes ends a pod; or by SIGKILL, as a node that goes down does. Its exit code."""
-        assert self.process is not None
-        self.process.send_signal(number)
-        self.process.wait(PATIENCE)
-        for thread, stream in zip(self.threads, (self.process.stdout, self.process.stderr), strict=True):
-            thread.join(10)
-            assert stream is not None
-            stream.close()
-        self.threads.clear()
-        assert_well_said("".join(self.said))
-        return self.process.returncode
+        assert self.life is not None
+        return self.life.end(number)
 
     @property
     def is_alive(self) -> bool:
-        return self.process is not None and self.process.poll() is None
+        return self.life is not None and self.life.process.poll() is None
 
     @property
     def is_ready(self) -> bool:

@@ -81,10 +81,8 @@ def report(
 
     chosen = _format(format, out, as_json=general.as_json)
     check_target(out)
-    journalled = recorded_run(run, journal.journal, recorded)
-    written = _written(
-        report_of(journalled.records, origin=journalled.origin, unreadable=journalled.unreadable), chosen
-    )
+    run_read = recorded_run(run, journal.journal, recorded)
+    written = _written(report_of(run_read.records, origin=run_read.origin, unreadable=run_read.unreadable), chosen)
     if out is None:
         show_bytes(written)
         return

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import msgspec
 
 from rollout.lab.api.requests import Target
-from rollout.lab.api.resources import Resource
-from rollout.lab.api.statuses import StatusError, forbidden, forbidden_path, unauthorized
+from rollout.lab.api.resources import ACCESS_REVIEWS, Resource
+from rollout.lab.api.statuses import Cause, StatusError, forbidden, forbidden_path, invalid, unauthorized
 from rollout.lab.api.store import Json
 
 ANONYMOUS = "system:anonymous"
@@ -126,7 +126,11 @@ class Access:
 
     def review(self, review: Json) -> Json:
         """Answer a SelfSubjectAccessReview."""
-        asked = (review.get("spec") or {}).get("resourceAttributes") or {}
+        spec = review.get("spec") or {}
+        asked = spec.get("resourceAttributes") or {}
+        if bool(asked) == bool(spec.get("nonResourceAttributes")):
+            message = "Invalid value: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            raise invalid(ACCESS_REVIEWS, "", [Cause("FieldValueInvalid", message, field="spec.resourceAttributes")])
         plural = asked.get("resource", "")
         if asked.get("subresource"):
             plural = f"{plural}/{asked['subresource']}"
@@ -136,7 +140,7 @@ class Access:
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
             "metadata": review.get("metadata") or {},
-            "spec": review.get("spec") or {},
+            "spec": spec,
             "status": {"allowed": allowed},
         }
 

@@ -15,6 +15,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,63}")
 _CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _PERCENTAGE = re.compile(r"[0-9]+%")
 _NAME_PART_LENGTH, _PREFIX_LENGTH = 63, 253
+_CONFIG_KEY_LENGTH = 253
 _MOST_ANNOTATIONS = 256 * 1024
 _MOST_CONFIG = 1024 * 1024
 
@@ -37,6 +38,7 @@ _BAD_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
     "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
+_LONG_KEY = f"must be no more than {_CONFIG_KEY_LENGTH} characters"
 _BAD_PERCENTAGE = (
     "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
     "validation is '[0-9]+%')"
@@ -87,50 +89,74 @@ def label_number(text: str | None) -> int | None:
 def _key_causes(field: str, pairs: Mapping[str, object]) -> Iterator[Cause]:
     for key in pairs:
         for problem in qualified_name_problems(key):
-            yield _invalid(field, f'"{key}"', problem)
+            yield invalid_value(field, f'"{key}"', problem)
 
 
 def _lease_causes(lease: Json) -> Iterator[Cause]:
     spec = lease.get("spec") or {}
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration is not None and duration <= 0:
-        yield _invalid("spec.leaseDurationSeconds", str(duration), "must be greater than 0")
+        yield invalid_value("spec.leaseDurationSeconds", str(duration), "must be greater than 0")
     if transitions is not None and transitions < 0:
-        yield _invalid("spec.leaseTransitions", str(transitions), "must be greater than or equal to 0")
+        yield invalid_value("spec.leaseTransitions", str(transitions), "must be greater than or equal to 0")
 
 
 def _config_causes(config: Json) -> Iterator[Cause]:
     texts, others = config.get("data") or {}, config.get("binaryData") or {}
+    for field, keys in (("data", texts), ("binaryData", others)):
+        for key in sorted(keys):
+            for problem in _config_key_problems(key):
+                yield invalid_value(f"{field}[{key}]", f'"{key}"', problem)
     for key in sorted(texts):
-        if not _CONFIG_KEY.fullmatch(key):
-            yield _invalid(f"data[{key}]", f'"{key}"', _BAD_KEY)
         if key in others:
-            yield _invalid(f"data[{key}]", f'"{key}"', "duplicate of key present in binaryData")
-    for key in sorted(others):
-        if not _CONFIG_KEY.fullmatch(key):
-            yield _invalid(f"binaryData[{key}]", f'"{key}"', _BAD_KEY)
-    size = sum(len(text.encode()) for text in texts.values()) + sum(len(each) * 3 // 4 for each in others.values())
+            yield invalid_value(f"data[{key}]", f'"{key}"', "duplicate of key present in binaryData")
+    size = sum(len((text or "").encode()) for text in texts.values())
+    size += sum(len(each or "") * 3 // 4 for each in others.values())
     if size > _MOST_CONFIG:
         yield _too_long("[]", _MOST_CONFIG)
+
+
+def _config_key_problems(key: str) -> Iterator[str]:
+    """Keys become names of files."""
+    if len(key) > _CONFIG_KEY_LENGTH:
+        yield _LONG_KEY
+    if not _CONFIG_KEY.fullmatch(key):
+        yield _BAD_KEY
+    if key in {".", ".."}:
+        yield f"must not be '{key}'"
+    elif key.startswith(".."):
+        yield "must not start with '..'"
+
+
+def frozen_causes(config: Json, current: Json) -> Iterator[Cause]:
+    """What may not change of a ConfigMap that somebody has made immutable: what it holds, and that it is so."""
+    if not current.get("immutable"):
+        return
+    message = "Forbidden: field is immutable when `immutable` is set"
+    if not config.get("immutable"):
+        yield Cause("FieldValueForbidden", message, field="immutable")
+    for field in ("data", "binaryData"):
+        if (config.get(field) or {}) != (current.get(field) or {}):
+            yield Cause("FieldValueForbidden", message, field=field)
 
 
 def _event_causes(event: Json) -> Iterator[Cause]:
     """An Event lies beside its object; one about an object without a namespace lies in `default`."""
     involved = (event.get("involvedObject") or {}).get("namespace") or ""
     if event["metadata"].get("namespace", "") != (involved or "default"):
-        yield _invalid("involvedObject.namespace", f'"{involved}"', "does not match event.namespace")
+        yield invalid_value("involvedObject.namespace", f'"{involved}"', "does not match event.namespace")
 
 
 def _budget_causes(budget: Json) -> Iterator[Cause]:
     spec = budget.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        yield _invalid("spec", "{}", "minAvailable and maxUnavailable cannot be both set")
+        yield invalid_value("spec", "{}", "minAvailable and maxUnavailable cannot be both set")
     for field in ("minAvailable", "maxUnavailable"):
         amount = spec.get(field)
         if isinstance(amount, str) and not _PERCENTAGE.fullmatch(amount):
-            yield _invalid(f"spec.{field}", f'"{amount}"', _BAD_PERCENTAGE)
+            yield invalid_value(f"spec.{field}", f'"{amount}"', _BAD_PERCENTAGE)
         elif isinstance(amount, int) and amount < 0:
-            yield _invalid(f"spec.{field}", str(amount), "must be greater than or equal to 0")
+            yield invalid_value(f"spec.{field}", str(amount), "must be greater than or equal to 0")
 
 
 _RULES: Final[Mapping[Resource, Callable[[Json], Iterator[Cause]]]] = {
@@ -141,7 +167,8 @@ _RULES: Final[Mapping[Resource, Callable[[Json], Iterator[Cause]]]] = {
 }
 
 
-def _invalid(field: str, value: str, why: str) -> Cause:
+def invalid_value(field: str, value: str, why: str) -> Cause:
+    """The cause for a value that breaks a rule."""
     return Cause("FieldValueInvalid", f"Invalid value: {value}: {why}", field=field)
 
 

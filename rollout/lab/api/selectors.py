@@ -105,8 +105,7 @@ class _LabelParser:
 
     def _set(self) -> frozenset[str]:
         self._expect({"("}, "'('")
-        if self._peek() == ")":
-            raise bad_request("unable to parse requirement: for 'in', 'notin' operators, values set can't be empty")
+        # an empty set holds the empty value
         values = {self._value()}
         while self._expect({",", ")"}, "',', or ')'") == ",":
             values.add(self._value())

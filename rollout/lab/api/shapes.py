@@ -19,6 +19,7 @@ _Moment = Annotated[str, msgspec.Meta(pattern=rf"^\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d
 _MicroMoment = Annotated[str, msgspec.Meta(pattern=rf"^\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}{_ZONE}")] | None
 _Texts = dict[str, str | None] | None
 _List = list[Any] | None
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None
 
 
 class _Metadata(TypedDict, total=False):
@@ -48,8 +49,16 @@ class _Object(TypedDict, total=False):
     status: _Status | None
 
 
-class _NodeSpec(_Spec, total=False):
+class _Taint(TypedDict, total=False):
+    key: str | None
+    value: str | None
+    effect: str | None
+    timeAdded: _Moment
+
+
+class _NodeSpec(TypedDict, total=False):
     unschedulable: bool | None
+    taints: list[_Taint] | None
 
 
 class _Node(TypedDict, total=False):
@@ -58,8 +67,8 @@ class _Node(TypedDict, total=False):
 
 class _LeaseSpec(TypedDict, total=False):
     holderIdentity: str | None
-    leaseDurationSeconds: int | None
-    leaseTransitions: int | None
+    leaseDurationSeconds: _Int32
+    leaseTransitions: _Int32
     acquireTime: _MicroMoment
     renewTime: _MicroMoment
 
@@ -74,6 +83,11 @@ class _ConfigMap(TypedDict, total=False):
     immutable: bool | None
 
 
+class _Series(TypedDict, total=False):
+    count: _Int32
+    lastObservedTime: _MicroMoment
+
+
 class _Event(TypedDict, total=False):
     involvedObject: dict[str, Any] | None
     reason: str | None
@@ -81,7 +95,8 @@ class _Event(TypedDict, total=False):
     type: str | None
     reportingComponent: str | None
     reportingInstance: str | None
-    count: int | None
+    series: _Series | None
+    count: _Int32
     firstTimestamp: _Moment
     lastTimestamp: _Moment
     eventTime: _MicroMoment

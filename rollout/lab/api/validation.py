@@ -6,8 +6,14 @@ Each rule yields causes; all of them are collected into one 422.
 import re
 from collections.abc import Iterator
 
-from rollout.lab.api.content import content_causes, label_value_problems
-from rollout.lab.api.resources import NODES, PODS, Resource
+from rollout.lab.api.content import (
+    content_causes,
+    frozen_causes,
+    invalid_value,
+    label_value_problems,
+    qualified_name_problems,
+)
+from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS, Resource
 from rollout.lab.api.statuses import Cause, bad_request, invalid
 from rollout.lab.api.store import Json
 
@@ -41,6 +47,8 @@ def check_update(resource: Resource, obj: Json, current: Json) -> None:
         causes += _taint_causes(obj)
     if resource is PODS and _frozen(obj) != _frozen(current):
         causes.append(Cause("FieldValueForbidden", f"Forbidden: {_IMMUTABLE_POD}", field="spec"))
+    if resource is CONFIGMAPS:
+        causes += frozen_causes(obj, current)
     _refuse(resource, obj["metadata"]["name"], causes)
 
 
@@ -90,8 +98,7 @@ def _taint_causes(node: Json) -> Iterator[Cause]:
             message = f"Duplicate value: {taint}: taints must be unique by key and effect pair"
             yield Cause("FieldValueDuplicate", message, field=field)
         seen.add(identity)
-        if not taint.get("key"):
-            yield Cause("FieldValueRequired", "Required value", field=f"{field}.key")
+        yield from _taint_text_causes(field, taint.get("key") or "", taint.get("value") or "")
         effect = taint.get("effect")
         if not effect:
             yield Cause("FieldValueRequired", "Required value", field=f"{field}.effect")
@@ -99,6 +106,17 @@ def _taint_causes(node: Json) -> Iterator[Cause]:
             supported = ", ".join(f'"{each}"' for each in sorted(_EFFECTS))
             message = f'Unsupported value: "{effect}": supported values: {supported}'
             yield Cause("FieldValueNotSupported", message, field=f"{field}.effect")
+
+
+def _taint_text_causes(field: str, key: str, value: str) -> Iterator[Cause]:
+    """Keys and values of taints are of the same form as those of labels."""
+    if not key:
+        yield Cause("FieldValueRequired", "Required value", field=f"{field}.key")
+        return
+    for problem in qualified_name_problems(key):
+        yield invalid_value(f"{field}.key", f'"{key}"', problem)
+    for problem in label_value_problems(value):
+        yield invalid_value(f"{field}.value", f'"{value}"', problem)
 
 
 def _frozen(pod: Json) -> Json:

@@ -164,7 +164,9 @@ class Writer:
         check_kind(resource, body)
         check_shape(resource, body)
         metadata = body.get("metadata") or {}
-        if metadata.get("name", target.name) != target.name:
+        if not metadata.get("name"):
+            raise bad_request("the name of the object (based on URL) was undeterminable: name must be provided")
+        if metadata["name"] != target.name:
             raise bad_request(
                 f"the name of the object ({metadata['name']}) does not match the name on the URL ({target.name})"
             )
@@ -176,7 +178,7 @@ class Writer:
         if self.is_made_by_update(target, resource):
             return self._made(target, resource, body, dry_run=dry_run, manager=manager)
         current = self.current(resource, target.name, target.namespace)
-        if resource in _VERSION_REQUIRED and not metadata.get("resourceVersion"):
+        if resource in _VERSION_REQUIRED and metadata.get("resourceVersion") in {None, "", "0"}:
             cause = Cause(
                 "FieldValueInvalid",
                 "Invalid value: 0: must be specified for an update",
@@ -299,7 +301,8 @@ def _check_identity(resource: Resource, current: Json, metadata: Json) -> None:
     uid = metadata.get("uid") or stored["uid"]
     if uid != stored["uid"]:
         raise wrong_uid_on_update(resource, stored["name"], uid, stored["uid"])
-    if (metadata.get("resourceVersion") or stored["resourceVersion"]) != stored["resourceVersion"]:
+    # "0" is no version: whatever stands there is meant.
+    if metadata.get("resourceVersion") not in {None, "", "0", stored["resourceVersion"]}:
         raise stale_version(resource, stored["name"])
 
 

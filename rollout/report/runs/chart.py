@@ -169,7 +169,7 @@ def timeline(report: RunReport) -> Timeline:
         return Timeline((_framed(report, scale, counted(len(begun), "node"), sections),))
     groups = _groups(report, begun)
     overview = _framed(report, scale, "All", [Section("", tuple(_group_row(scale, *group) for group in groups))])
-    return Timeline(tuple(_chart(report, title, nodes, holds) for title, nodes in groups), overview)
+    return Timeline(tuple(_chart(report, bundle, holds) for bundle in _bundles(groups)), overview)
 
 
 def _pauses(whole: Stretch, nodes: Iterable[NodeReport]) -> Iterator[Stretch]:
@@ -213,10 +213,25 @@ def _groups(report: RunReport, nodes: Sequence[NodeReport]) -> list[Group]:
     return [(f"Nodes {place * size + 1} to {place * size + len(nodes)}", nodes) for place, nodes in enumerate(chunks)]
 
 
-def _chart(report: RunReport, title: str, nodes: Sequence[NodeReport], holds: Mapping[str, list[HoldReport]]) -> Chart:
-    scale = Scale(_span(nodes))
-    name = title if title.startswith("Nodes") else f"{title}, {counted(len(nodes), 'node')}"
-    return _framed(report, scale, name, [Section("", _rows(scale, nodes, holds))])
+def _bundles(groups: Sequence[Group]) -> Iterator[list[Group]]:
+    """Groups that follow one another, as many as a chart has room for: small waves are looked at side by side."""
+    bundle: list[Group] = []
+    for group in groups:
+        if bundle and sum(len(nodes) for _title, nodes in (*bundle, group)) > _IN_GROUP:
+            yield bundle
+            bundle = []
+        bundle.append(group)
+    yield bundle
+
+
+def _chart(report: RunReport, bundle: Sequence[Group], holds: Mapping[str, list[HoldReport]]) -> Chart:
+    nodes = [node for _title, members in bundle for node in members]
+    scale, first, last = Scale(_span(nodes)), bundle[0][0], bundle[-1][0]
+    name = first if first == last else f"{first} to {last}"
+    title = name if name.startswith("Nodes") else f"{name}, {counted(len(nodes), 'node')}"
+    names = [group for group, _members in bundle] if len(bundle) > 1 else [""]
+    rows = [_rows(scale, members, holds) for _title, members in bundle]
+    return _framed(report, scale, title, list(map(Section, names, rows)))
 
 
 def _rows(scale: Scale, nodes: Sequence[NodeReport], holds: Mapping[str, list[HoldReport]]) -> tuple[Row, ...]:

@@ -49,4 +49,11 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
 
 
-_FILTERS: Mapping[str, Any] = {"anchor": _anchor, "clock": clock}
+def _whole(text: str) -> Markup:
+    """Flags of which no line ends within one."""
+    parts = text.split(", ") if text.startswith("--") else [text]
+    shown = [printable(part) + ("," if part is not parts[-1] else "") for part in parts]
+    return Markup(" ").join(Markup('<span class="whole">{}</span>').format(part) for part in shown)
+
+
+_FILTERS: Mapping[str, Any] = {"anchor": _anchor, "clock": clock, "whole": _whole}
