@@ -120,14 +120,14 @@ def test_a_server_that_hosts_ask(image: Image, lab: Lab, settings: Path, variabl
     server = Server(lab, settings, ())
     words = ("fleetlock", "serve", "--listen", f"127.0.0.1:{server.port}", "--health-checks", "1")
     server.hear(container.begin(image, [*image.entrypoint, *words], variables=variables, files=settings))
-    assert server.process is not None
+    assert server.life is not None
     try:
         assert "node_rollout_build_info" in server.request("GET", "/metrics").body.decode()
         server.await_grant("worker-1")
         assert "worker-1" in cordoned(lab)
         reboot(lab, "worker-1")
         server.await_release("worker-1")
-        assert container.ask_to_end(server.process) == 0, server.said
+        assert container.ask_to_end(server.life.process) == 0, server.said
     finally:
         server.end(signal.SIGKILL)
     assert lab.scoreboard().reboots["worker-1"] == 1
