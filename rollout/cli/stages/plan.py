@@ -117,11 +117,12 @@ def inputs_of(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> Pl
 
 
 def _refuse_stale(saved: RolloutPlan, fresh: PlanInputs) -> None:
-    differences = changes(saved, fresh)
+    differences = tuple(_grouped(changes(saved, fresh)))
     if differences:
+        only, details = (f": {differences[0]}", ()) if len(differences) == 1 else ("", differences)
         raise StalePlanError(
-            f"the plan {saved.plan_id} no longer matches the cluster",
-            details=tuple(_grouped(differences)),
+            f"the plan {saved.plan_id} no longer matches the cluster{only}",
+            details=details,
             hint="Make a new one with `rollout plan --out FILE`, and review it.",
         )
 
