@@ -78,8 +78,6 @@ class _Reader:
 
     def _set(self) -> tuple[str, ...]:
         self._expect("(")
-        if self._peek() == ")":
-            raise self._malformed()
         values = [self._value()]
         while self._peek() == ",":
             self._at += 1
@@ -96,7 +94,7 @@ class _Reader:
         return key
 
     def _value(self) -> str:
-        """An absent value is an empty one, as in `app=` and `app in (,web)`."""
+        """An absent value is an empty one, as in `app=`, `app in (,web)` and `app in ()`."""
         if self._peek() in ("", ",", ")"):
             return ""
         value = self._word()

@@ -1,10 +1,12 @@
 """Keys scanned from OpenSSH's own server, and the authority that has certified one."""
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from rollout.adapters.ssh.host_keys import ScannedHost, Standing, Trust, read_authority, scan, written
+from tests.adapters.conftest import MakeStranger
 from tests.adapters.openssh import MISSING, certify, fingerprint, is_here, new_key, public, sshd
 
 pytestmark = pytest.mark.skipif(not is_here(), reason=MISSING)
@@ -36,3 +38,15 @@ def test_what_does_not_answer_has_no_key(tmp_path: Path) -> None:
     (scanned,) = scan({"worker-1": host}, tmp_path / "none", Trust(), timeout=5, concurrency=1)
     assert scanned == ScannedHost("worker-1", host, Standing.UNREACHABLE, error=scanned.error)
     assert "the connection was refused" in scanned.error
+
+
+def test_a_scan_says_nothing_beside_its_answer(stranger: MakeStranger, caplog: pytest.LogCaptureFixture) -> None:
+    """What paramiko logs of a server that speaks no SSH is in the answer; on the operator's screen it is a riddle."""
+    logger = logging.getLogger("paramiko")
+    level = logger.level
+    logger.setLevel(logging.NOTSET)
+    web = stranger(lambda _, connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    (scanned,) = scan({"worker-1": web.host}, None, Trust(), timeout=20, concurrency=1)
+    assert scanned.standing is Standing.UNREACHABLE
+    logger.setLevel(level)
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("paramiko")] == []

@@ -162,7 +162,8 @@ def test_hosts_without_update_engine_are_judged_by_what_they_have(untouched: Lab
     assert [(item["node"], item["reason"]) for item in plan["excluded"]] == [("worker-8", "no-update")]
     alone = json.loads(rollout(untouched, "plan", "-o", "json", "--detect", "rpm-ostree", *nodes("worker-4")).stdout)
     (left,) = alone["excluded"]
-    assert (left["reason"], left["message"]) == ("unknown-status", "rpm-ostree is not on this host")
+    hint = "it has reboot-required: --detect rpm-ostree,reboot-required"
+    assert (left["reason"], left["message"]) == ("unknown-status", f"rpm-ostree is not on this host; {hint}")
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def test_a_node_that_fails(inbox: Inbox, started: Started, tmp_path: Path) -> No
     assert held["version"] == inbox.one("started")["versions"][0]
     last = inbox.notes[-1]
     assert (last["event"], last["state"], last["failed_nodes"]) == ("finished", "failed", ["worker-2"])
-    assert last["next"] == "rollout resume --retry-failed"
+    release = f"once you know the cause: rollout release {held['version']}"
+    assert last["next"] == f"See: rollout status; {release}; then: rollout resume --retry-failed"
     assert last["not_started"] == len(ended.summary["not_started"]) > 0
 
 

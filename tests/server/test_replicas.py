@@ -152,7 +152,8 @@ def test_while_the_api_server_is_away_nothing_is_granted(started: Start, serve: 
         answer = asking.ask(server)
         assert answer.status != 200, answer
     assert client.ask(server).kind in ("api_unavailable", "lock_lost")
-    assert server.get("/readyz")[0] == 503
+    # what it has read is good for half a second
+    wait_until(lambda: server.get("/readyz")[0] == 503, 60)
     assert server.get("/healthz")[0] == 200
     assert client.report(server).status != 200
     lab.call(lab.api.come_back)

@@ -5,6 +5,7 @@ end), and measures each on its own. Here the deadline is the socket's.
 """
 
 import contextlib
+import logging
 import select
 import threading
 import time
@@ -115,6 +116,8 @@ class Connection:
             self._socket, self._relay = through(host.proxy, deadline, _HANDSHAKE_ALLOWANCE)
         else:
             self._socket = connect(host.address, host.port, deadline, _HANDSHAKE_ALLOWANCE)
+        # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         kind = _ManyKeysTransport if many_keys else paramiko.Transport
         self._transport = kind(self._socket, packetizer_class=_TimerlessPacketizer)
         self._transport.banner_timeout = self._transport.auth_timeout = _NEVER

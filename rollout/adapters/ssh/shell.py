@@ -4,7 +4,6 @@ The host's key is decided upon before anything of ours is sent to it. Nothing th
 becomes part of a command; the caller's constant text is all that is run.
 """
 
-import logging
 import random
 import threading
 import time
@@ -58,8 +57,6 @@ class ParamikoShell:
         output_limit: int = OUTPUT_LIMIT,
         patience: Patience = _PATIENCE,
     ) -> None:
-        # What paramiko logs comes back as an exception as well, and its tracebacks are not for the operator.
-        logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
         self._known_hosts = KnownHosts(HostKeyFiles((str(known_hosts),)) if known_hosts else None, host_key_checking)
         self._known_hosts_file = known_hosts
         self._others: dict[HostKeyFiles, KnownHosts] = {}

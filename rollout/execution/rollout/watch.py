@@ -168,6 +168,7 @@ class _Watch:
         self._waits = waits
         self._lock = LeaseWatch(cluster.clock)
         self._lease = NO_LEASE
+        self._gone = ""
         self._record: StandingRecord | None = None
         self._record_of: tuple[str, Holder] | None = None
         self._record_at = float("-inf")
@@ -244,8 +245,15 @@ class _Watch:
         """Whether a process holds the lock; None where it should have been renewed by now, and may still be."""
         if self._lock.state in (Holder.NOBODY, Holder.GONE):
             return False
-        seen = glance(self._lease, self._now, has_ended=self._has_gone(self._lease))
+        seen = glance(self._lease, self._now, has_ended=self._has_ended_here())
         return seen.alive or (None if self._lock.state is Holder.ALIVE and not seen.has_ended else seen.alive)
+
+    def _has_ended_here(self) -> bool:
+        """Whether its process surely is no more: it stays so, whoever goes on with its journal."""
+        process = self._lease.process
+        if process and process != self._gone and self._has_gone(self._lease):
+            self._gone = process
+        return bool(process) and process == self._gone
 
     def _has_ended(self, unfinished: Unfinished | None) -> bool:
         """Whether its run is over, and whoever worked on it has let go; where there is none, whether none will be."""

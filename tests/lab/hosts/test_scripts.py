@@ -41,6 +41,7 @@ FILES = (
     "/etc/flatcar/update.conf",
     "/proc/sys/kernel/random/boot_id",
     "/run/systemd/shutdown/scheduled",
+    "/run/reboot-required",
 )
 SCRIPTS = {
     "probe": PROBE_COMMAND,
