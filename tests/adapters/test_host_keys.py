@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rollout.adapters.ssh.host_keys import ScannedHost, Standing, Trust, read_authority, scan, written
-from tests.adapters.conftest import MakeStranger
 from tests.adapters.openssh import MISSING, certify, fingerprint, is_here, new_key, public, sshd
+from tests.adapters.strangers import MakeStranger
 
 pytestmark = pytest.mark.skipif(not is_here(), reason=MISSING)
 

@@ -19,6 +19,7 @@ from rollout.errors import UsageError
 
 if TYPE_CHECKING:
     from rollout.cli.stages.execute import Run
+    from rollout.cli.stages.metrics import Meter
     from rollout.cli.stages.plan import Intent
 
 FileArgument = Annotated[
@@ -75,12 +76,9 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
     connections = gather.connect(cluster, intent.selection, process.ssh)
-    measured, namespace = MetricsOptions() if dry_run else process.metrics, process.lease.lease_namespace
-    name = process.naming.cluster_name
-    with (
-        metrics.metered(measured, name, connections.api.server) as meter,
-        meter.measured_pass(connections.api, namespace),
-    ):
+    api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
+    measured = MetricsOptions() if dry_run else process.metrics
+    with metrics.metered(measured, name, api.server) as meter, meter.measured_pass(api, namespace):
         gathered = new_run.gathered_by(connections, intent, process)
         meter.observe(gathered.targets.observations, gathered.snapshot.memory)
         run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)
@@ -92,8 +90,11 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
         remembering.warn_of_held(run.plan)
         if not (yes or file):
             _ask(run, cluster)
-        run = replace(run, observers=meter.observers, width=general.width)
-        raise typer.Exit(execute.execute(run, as_json=general.as_json))
+        raise typer.Exit(execute.execute(_watched(run, meter, general), as_json=general.as_json))
+
+
+def _watched(run: "Run", meter: "Meter", general: GeneralOptions) -> "Run":
+    return replace(run, observers=meter.observers, width=general.width)
 
 
 def _ask(run: "Run", cluster: ClusterOptions) -> None:

@@ -1,6 +1,7 @@
 """`rollout lab`: a simulated cluster to rehearse on, with real commands over a real wire."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,17 +80,7 @@ def up(
         files = directory.resolve()
         (files / "env").write_text("\n".join((*exports, "")), encoding="utf-8")
         show("\n".join(exports))
-        text = _NEXT.format(
-            env=shlex.quote(str(files / "env")),
-            steps="\n".join(f"    {step}" for step in steps_of(loaded)),
-            host=host.name,
-            key=shlex.quote(str(files / "id_ed25519")),
-            known_hosts=shlex.quote(f"UserKnownHostsFile={_unsplit(files / 'known_hosts')}"),
-            port=host.port,
-            address=host.address,
-            inventory=files / "inventory.yaml",
-        )
-        for line in text.splitlines():
+        for line in _next_steps(files, host, steps_of(loaded)).splitlines():
             say(line)
 
     say(f"{sum(group.count for group in loaded.nodes)} nodes: {loaded.description}")
@@ -97,6 +88,20 @@ def up(
         say(f"Hosts ask {loaded.fleetlock} before they reboot, once rollout fleetlock listens there.")
     scores = serve(loaded, directory=directory, speed=speed, on_ready=ready)
     show(f"\nWhat happened in the cluster:\n\n{scoreboard_text(scores)}")
+
+
+def _next_steps(files: Path, host: "InventoryHost", steps: Sequence[str]) -> str:
+    """What to type in another terminal, and how to log in to one of the hosts."""
+    return _NEXT.format(
+        env=shlex.quote(str(files / "env")),
+        steps="\n".join(f"    {step}" for step in steps),
+        host=host.name,
+        key=shlex.quote(str(files / "id_ed25519")),
+        known_hosts=shlex.quote(f"UserKnownHostsFile={_unsplit(files / 'known_hosts')}"),
+        port=host.port,
+        address=host.address,
+        inventory=files / "inventory.yaml",
+    )
 
 
 @lab_app.command()

@@ -11,6 +11,7 @@ from rollout.cli.options.general import GeneralOptions
 from rollout.cli.options.run import LeftoverOptions, ProcessOptions, YesOption
 
 if TYPE_CHECKING:
+    from rollout.cli.stages.execute import Run
     from rollout.execution.record.unfinished import Unfinished
 
 
@@ -39,7 +40,6 @@ def resume(
     from rollout.cli.stages.metrics import metered
     from rollout.execution.rollout.continuation import is_nothing_left, rules_of
     from rollout.model.policy import Selection
-    from rollout.model.text import counted
 
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     connections = gather.connect(cluster, Selection(), process.ssh)
@@ -49,24 +49,29 @@ def resume(
         _tell_nothing(unfinished, as_json=general.as_json)
         return
     refusals.refuse_unknown_rules(unfinished, finish_begun=finish)
-    rules = rules_of(unfinished)
     _refuse_others(call, unfinished, process, alerts)
-    gates = wiring.gates(rules.gates.alerts, local, alerts.prometheus_url, playbooks)
+    gates = wiring.gates(rules_of(unfinished).gates.alerts, local, alerts.prometheus_url, playbooks)
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
-    api, namespace = connections.api, process.lease.lease_namespace
-    name = process.naming.cluster_name
+    api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
     with metered(process.metrics, name, api.server) as meter, meter.measured_pass(api, namespace):
         run = remainder.planned_rest(
             unfinished, connections, process, gates, leftover, quiet=general.as_json, width=general.width
         )
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:
-            nodes = counted(run.plan.summary.nodes, "node")
-            consent.ask(f"Resume this rollout on {nodes} of {consent.place(api.server, wiring.context_of(cluster))}")
+            _ask(run, cluster)
         run = replace(run, observers=meter.observers, width=general.width)
         code = execute.execute(run, as_json=general.as_json)
         _tell_standing_record(unfinished)
         raise typer.Exit(code)
+
+
+def _ask(run: "Run", cluster: ClusterOptions) -> None:
+    from rollout.cli import consent, wiring
+    from rollout.model.text import counted
+
+    place = consent.place(run.connections.api.server, wiring.context_of(cluster))
+    consent.ask(f"Resume this rollout on {counted(run.plan.summary.nodes, 'node')} of {place}")
 
 
 def _refuse_others(
