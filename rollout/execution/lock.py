@@ -31,6 +31,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
 from rollout.execution.base.stop import StopRequest
+from rollout.execution.lease_terms import SECONDS, LeaseTerms
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.memory import moment
@@ -39,38 +40,12 @@ from rollout.ports import Clock, ClusterApi
 
 T = TypeVar("T")
 
-SECONDS = 30
 _RENEWALS_PER_DURATION = 3
 _FIRST_PAUSE = 0.25
 # What is sent at the last moment still has a way to go: an act must begin while this share of the duration lasts.
 _SURE_SHARE = 0.8
 # In seconds: how often whoever waits for another's lock says so, and how long giving it up may take on the way out.
 _SAID_AGAIN, _LAST_SECONDS = 10.0, 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTerms:
-    """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it.
-
-    The Lease of the run `unlock` is taken at once: somebody has made sure that its process is gone. So is its version
-    `stale`, which was seen to go unrenewed for its whole duration. Without `waits` no other is waited out: what was
-    planned before another held it fits no more. `process` is a word that no other process has.
-    """
-
-    namespace: str
-    holder: str
-    run: str
-    seconds: int = SECONDS
-    patience: float = 600.0
-    unlock: str = ""
-    stale: str = ""
-    waits: bool = True
-    process: str = ""
-
-    @property
-    def annotations(self) -> dict[str, str]:
-        """What the Lease says of its holder, beside the name."""
-        return {marks.RUN: self.run, **({marks.PROCESS: self.process} if self.process else {})}
 
 
 class _Write(msgspec.Struct):

@@ -14,7 +14,8 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.reporting import Observers, Reporter
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lease_terms import LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.execution.rollout.lock_holder import Holder
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.fleetlock import Slot, Slots, SlotState

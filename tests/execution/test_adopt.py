@@ -10,7 +10,8 @@ from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.api import connect
 from rollout.errors import BlockedError, LockedError
 from rollout.execution.base.reporting import Observers
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lease_terms import LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.execution.rollout.adopt import Adopted, Scope, adopt
 from rollout.gather.cluster.leftovers import read_standing
 from rollout.gather.cluster.snapshot import node_path, read_nodes

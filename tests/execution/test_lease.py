@@ -17,7 +17,8 @@ from rollout.errors import (
     LockedError,
 )
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lease_terms import LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until

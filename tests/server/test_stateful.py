@@ -20,7 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from rollout.adapters.clock import SystemClock
 from rollout.errors import ApiUnavailableError, RolloutError
 from rollout.execution.base.reporting import Observers
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lease_terms import LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.execution.rollout.abort import abort
 from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS

@@ -14,7 +14,7 @@ from rollout.cli.options.run import YesOption
 from rollout.errors import BlockedError, ExitCode
 
 if TYPE_CHECKING:
-    from rollout.execution.lock import LeaseTerms
+    from rollout.execution.lease_terms import LeaseTerms
     from rollout.execution.rollout.adopt import Adopted, Scope
     from rollout.model.leftovers import Adoption, Standing
     from rollout.model.policy import Selection
@@ -141,7 +141,7 @@ def _consent(api: "ClusterApi", shown: "Adoption", cluster: ClusterOptions, *, y
 
 def _terms(lease: LeaseOptions, lock: LockOptions) -> "LeaseTerms":
     from rollout.cli import wiring
-    from rollout.execution.lock import LeaseTerms
+    from rollout.execution.lease_terms import LeaseTerms
 
     return LeaseTerms(lease.lease_namespace, wiring.lease_holder(), "", lock.seconds, unlock=lock.force_unlock)
 

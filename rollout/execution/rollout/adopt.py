@@ -14,7 +14,8 @@ from rollout.execution.base.guard import Guard
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lease_terms import LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.execution.record.record import RunRecord
 from rollout.execution.record.unfinished import look
 from rollout.gather.cluster.leftovers import read_standing, read_written_node

@@ -17,7 +17,8 @@ from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.events.writer import EventWriter
 from rollout.execution.gates.gates import Gates
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
-from rollout.execution.lock import LeaseLock, LeaseTerms
+from rollout.execution.lease_terms import LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost
