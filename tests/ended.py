@@ -113,6 +113,17 @@ def end_of(process: subprocess.Popen[str], seconds: float = 100) -> Ended:
     return Ended(process.returncode, stdout, stderr)
 
 
+def answered(home: Path, environment: Mapping[str, str], arguments: Sequence[str], answer: str) -> Ended:
+    """As at a terminal, at which its question is answered so."""
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, f"{answer}\n".encode())
+        return end_of(start(home, environment, arguments, stdin=theirs))
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
 @contextmanager
 def none_left() -> Iterator[None]:
     """Each program that is started meanwhile ends by then, also where a test has failed and let go of it.

@@ -19,14 +19,10 @@ _SHARED = stat.S_IWOTH
 _STICKY = stat.S_IWOTH | stat.S_ISVTX
 
 
-def refuse_planted(path: Path, uid: int | None = None) -> None:
-    """`PermissionError` where another user decides what is written to by writing to this path.
-
-    `uid` is that of the writer, this process's where none is given.
-    """
-    writer = os.geteuid() if uid is None else uid
+def refuse_planted(path: Path) -> None:
+    """`PermissionError` where another user decides what this process writes to by writing to this path."""
     for place in _way(path):
-        if os.path.lexists(place) and (owner := _stranger(place, writer)) is not None:
+        if os.path.lexists(place) and (owner := _stranger(place, os.geteuid())) is not None:
             noun = "the link " if place.is_symlink() else ""
             where = "which lies in a folder that everybody may write"
             raise PermissionError(errno.EACCES, f"{noun}{place}, {where}, belongs to {user_name(owner)}")

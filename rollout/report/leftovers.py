@@ -183,7 +183,7 @@ def adopted_text(adopted: Adopted, shown: Adoption) -> str:
     if kept := kept_cordons(shown, adopted.uncordoned):
         uncordon = " ".join(printable(name) for name in kept)
         names = shortened([f"{name} ({why})" for name, why in kept.items()], _MOST)
-        lines.append(f"Still cordoned: {names}. Where nobody needs it: kubectl uncordon {uncordon}")
+        lines.append(f"Still cordoned: {names}. Once it is not needed: kubectl uncordon {uncordon}")
     lines += [f"Left as it is: {printable(name)}: {printable(why)}" for name, why in adopted.left.items()]
     return "\n".join((*lines, "Next: rollout status"))
 

@@ -18,7 +18,7 @@ from rollout.lab.lab import Lab
 from rollout.model.marks import CLUO_PREFIX, FLUO_PREFIX, REBOOT_NEEDED
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, answered, end_of, start
 
 # A command of one of these programs, to where the sentence around it goes on.
 _COMMAND = re.compile(r"(?:rollout|kubectl|sudo systemctl) [^;`]*[^;`.]")
@@ -44,13 +44,7 @@ def typed(home: Path, lab: Lab, line: str) -> Ended:
     program, *words = shlex.split(line)
     if program == "kubectl":
         return _kubectl(lab, words)
-    ours, theirs = os.openpty()
-    try:
-        os.write(ours, b"yes\n")
-        return end_of(start(home, lab.environment, words, stdin=theirs))
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    return answered(home, lab.environment, words, "yes")
 
 
 def _kubectl(lab: Lab, words: list[str]) -> Ended:

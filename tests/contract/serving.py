@@ -10,7 +10,7 @@ import urllib3
 
 from rollout.lab.hosts.zincati import request_body
 from tests.contract.played import Played
-from tests.contract.programs import selector, started
+from tests.contract.programs import assert_in_service, marks, node, selector, started
 from tests.server.serving import HEADERS, free_port
 from tests.waiting import wait_until
 
@@ -38,3 +38,16 @@ def serving(played: Played, home: Path, **variables: str) -> Iterator[Callable[[
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
+
+
+def assert_a_host_that_asks_is_served(played: Played, home: Path, **variables: str) -> None:
+    """One life over HTTP: the grant after the drain, one reboot, and the release after its proof."""
+    name, before = min(played.kubelets), played.reboots
+    with serving(played, home, **variables) as ask:
+        wait_until(lambda: ask("pre-reboot", name) == 200, 90)
+        assert node(played, name)["spec"]["unschedulable"]
+        assert marks(played, name)["phase"] == "rebooting"
+        played.reboot(name)
+        wait_until(lambda: ask("steady-state", name) == 200, 90)
+    assert played.reboots == {each: count + (each == name) for each, count in before.items()}
+    assert_in_service(played, results=False)

@@ -10,9 +10,8 @@ import yaml
 
 from tests.contract.cluster import Json
 from tests.contract.played import Played
-from tests.contract.programs import FLAGS, assert_in_service, ended, marks, node, selector, started
-from tests.contract.serving import serving
-from tests.waiting import wait_until
+from tests.contract.programs import FLAGS, assert_in_service, ended, selector, started
+from tests.contract.serving import assert_a_host_that_asks_is_served
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -84,12 +83,4 @@ def test_an_operating_process_does_its_work_with_them(played: Played, tmp_path: 
 
 
 def test_a_server_does_its_work_with_them(played: Played, tmp_path: Path) -> None:
-    own, name, before = account(played, tmp_path, "fleetlock"), min(played.kubelets), played.reboots
-    with serving(played, tmp_path, **own) as ask:
-        wait_until(lambda: ask("pre-reboot", name) == 200, 90)
-        assert node(played, name)["spec"]["unschedulable"]
-        assert marks(played, name)["phase"] == "rebooting"
-        played.reboot(name)
-        wait_until(lambda: ask("steady-state", name) == 200, 90)
-    assert played.reboots == {each: count + (each == name) for each, count in before.items()}
-    assert_in_service(played, results=False)
+    assert_a_host_that_asks_is_served(played, tmp_path, **account(played, tmp_path, "fleetlock"))

@@ -20,7 +20,7 @@ from tests.contract.programs import (
     started,
     watched,
 )
-from tests.contract.serving import serving
+from tests.contract.serving import assert_a_host_that_asks_is_served
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -182,12 +182,4 @@ def test_what_others_left_is_adopted(played: Played, tmp_path: Path) -> None:
 
 
 def test_a_host_is_granted_its_reboot_once_its_node_is_drained(played: Played, tmp_path: Path) -> None:
-    name, before = min(played.kubelets), played.reboots
-    with serving(played, tmp_path) as ask:
-        wait_until(lambda: ask("pre-reboot", name) == 200, 90)
-        assert node(played, name)["spec"]["unschedulable"]
-        assert marks(played, name)["phase"] == "rebooting"
-        played.reboot(name)
-        wait_until(lambda: ask("steady-state", name) == 200, 90)
-    assert played.reboots == {each: count + (each == name) for each, count in before.items()}
-    assert_in_service(played, results=False)
+    assert_a_host_that_asks_is_served(played, tmp_path)

@@ -17,7 +17,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.lab.scenarios import scenario_names
 from rollout.lab.steps import steps_of
-from tests.ended import Ended, end_of, start
+from tests.ended import Ended, answered, end_of, start
 
 # A smaller one shows the same.
 SMALLER = {"large": 30, "typical-large": 30}
@@ -27,13 +27,7 @@ TROUBLE = {"doctor": (ExitCode.ERROR, "failed."), "check-update": (ExitCode.PART
 
 def typed(home: Path, lab: Lab, words: list[str]) -> Ended:
     """As at a terminal, at which any question is answered with no."""
-    ours, theirs = os.openpty()
-    try:
-        os.write(ours, b"no\n")
-        return end_of(start(home, lab.environment, words, stdin=theirs))
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    return answered(home, lab.environment, words, "no")
 
 
 def is_answered(words: list[str], ended: Ended) -> bool:

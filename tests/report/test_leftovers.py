@@ -66,7 +66,7 @@ def test_the_end_says_what_was_done_and_what_is_left() -> None:
         "1 node cleaned: w-1.",
         "Uncordoned: w-1.",
         "Locks removed: daemonset/kube-system/kured.",
-        "Still cordoned: w-2 (kubectl cordoned it). Where nobody needs it: kubectl uncordon w-2",
+        "Still cordoned: w-2 (kubectl cordoned it). Once it is not needed: kubectl uncordon w-2",
         "Left as it is: w-2: it has changed",
         "Next: rollout status",
     ]

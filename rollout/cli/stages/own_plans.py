@@ -9,12 +9,12 @@ from rollout.adapters.file_owners import current_reader, distrust
 from rollout.adapters.journal import runs_directory
 
 _OWNER_ONLY = 0o600
-# Of a plan that nobody has run by then, the rules are shown like those of another's.
+# A plan that was saved before these counts as another's: its rules are shown.
 _LATEST = 500
 
 
 def note_saved(document: bytes) -> None:
-    """Remember a plan by its digest; where nothing can be written it is another's, so to speak."""
+    """Remember a plan by its digest; where nothing can be written it counts as another's."""
     with suppress(OSError):
         path = _list()
         path.parent.mkdir(parents=True, exist_ok=True)
