@@ -1,6 +1,6 @@
 """`rollout apply`."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,6 @@ from rollout.errors import UsageError
 
 if TYPE_CHECKING:
     from rollout.cli.stages.execute import Run
-    from rollout.cli.stages.metrics import Meter
     from rollout.cli.stages.plan import Intent
 
 FileArgument = Annotated[
@@ -81,20 +80,17 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     with metrics.metered(measured, name, api.server) as meter, meter.measured_pass(api, namespace):
         gathered = new_run.gathered_by(connections, intent, process)
         meter.observe(gathered.targets.observations, gathered.snapshot.memory)
-        run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)
+        settings = execute.RunSettings(process, ports, general.as_json, general.width, meter.observers)
+        run = new_run.planned_run(intent, gathered, settings, quiet=general.as_json)
         if require_all:
             refusals.refuse_excluded(run.plan, from_file=file is not None)
         refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
         if dry_run:
-            raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
+            raise typer.Exit(execute.rehearse(run))
         remembering.warn_of_held(run.plan)
         if not (yes or file):
             _ask(run, cluster)
-        raise typer.Exit(execute.execute(_watched(run, meter, general), as_json=general.as_json))
-
-
-def _watched(run: "Run", meter: "Meter", general: GeneralOptions) -> "Run":
-    return replace(run, observers=meter.observers, width=general.width)
+        raise typer.Exit(execute.execute(run))
 
 
 def _ask(run: "Run", cluster: ClusterOptions) -> None:
