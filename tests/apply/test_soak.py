@@ -15,8 +15,7 @@ from rollout.cli.options.run import ProcessOptions, StopOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
 from rollout.cli.stages.execute import RunSettings
 from rollout.cli.stages.gather import gather
-from rollout.cli.stages.new_run import planned_run
-from rollout.cli.stages.plan import Intent
+from rollout.cli.stages.plan import Intent, planned_run
 from rollout.cli.wiring import system_clock
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.ports import GatePorts

@@ -74,8 +74,7 @@ def adopt(
 
 def _scope(api: "ClusterApi", standing: "Standing", selection: "Selection", ignored: tuple[str, ...]) -> "Scope":
     """The nodes that are meant; all of them are the whole cluster, with the locks that belong to no node."""
-    from rollout.cli.stages.gather import with_patience
-    from rollout.cli.stages.selection import chosen, useless_exclusions
+    from rollout.cli.stages.gather import chosen, useless_exclusions, with_patience
     from rollout.cli.terminal import say
     from rollout.execution.rollout.adopt import Scope
     from rollout.gather.cluster.snapshot import read_nodes

@@ -66,7 +66,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, gather, metrics, new_run, plan, refusals, remembering
+    from rollout.cli.stages import execute, gather, metrics, plan, refusals
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
@@ -78,16 +78,16 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
     measured = MetricsOptions() if dry_run else process.metrics
     with metrics.metered(measured, name, api.server) as meter, meter.measured_pass(api, namespace):
-        gathered = new_run.gathered_by(connections, intent, process)
+        gathered = plan.gathered_by(connections, intent, process)
         meter.observe(gathered.targets.observations, gathered.snapshot.memory)
         settings = execute.RunSettings(process, ports, general.as_json, general.width, meter.observers)
-        run = new_run.planned_run(intent, gathered, settings, quiet=general.as_json)
+        run = plan.planned_run(intent, gathered, settings, quiet=general.as_json)
         if require_all:
             refusals.refuse_excluded(run.plan, from_file=file is not None)
         refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
         if dry_run:
             raise typer.Exit(execute.rehearse(run))
-        remembering.warn_of_held(run.plan)
+        plan.warn_of_held(run.plan)
         if not (yes or file):
             _ask(run, cluster)
         raise typer.Exit(execute.execute(run))
@@ -96,12 +96,12 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
 def _ask(run: "Run", cluster: ClusterOptions) -> None:
     """Whether what was shown may be done; nothing where that is nothing."""
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import remembering
+    from rollout.cli.stages import plan
     from rollout.model.text import counted
 
     if run.plan.waves:
         where = consent.place(run.plan.cluster.server, wiring.context_of(cluster))
-        despite = remembering.despite_hold(run.plan)
+        despite = plan.despite_hold(run.plan)
         consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}{despite}")
     elif run.deferred:
         consent.ask("Mark the node under this process for the next run")

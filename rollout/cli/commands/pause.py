@@ -111,8 +111,7 @@ def _named(cluster: ClusterOptions, given: list[str] | None, everything: bool) -
     """The API server, and the nodes that are meant: names that exist, or none where all are."""
     from rollout.cli import wiring
     from rollout.cli.options.nodes import names
-    from rollout.cli.stages.gather import with_patience
-    from rollout.cli.stages.selection import chosen
+    from rollout.cli.stages.gather import chosen, with_patience
     from rollout.errors import UsageError
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.policy import Selection

@@ -11,7 +11,7 @@ from rollout.cli import wiring
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import LocalGateOptions
 from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
-from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
+from rollout.cli.stages import execute, gather, plan, refusals, remainder
 from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.metrics import MeasuredPass, Meter
@@ -227,9 +227,9 @@ class _Pass:
     def _begun_anew(self) -> RunResult:
         settings = self.settings
         intent = Intent(settings.selection, settings.policy, unattended=True)
-        gathered = new_run.gathered_by(self.connections, intent, settings.process)
+        gathered = plan.gathered_by(self.connections, intent, settings.process)
         self.lasting.meter.observe(gathered.targets.observations, gathered.snapshot.memory)
-        run = new_run.planned_run(intent, gathered, self._run_settings(settings.policy), quiet=True)
+        run = plan.planned_run(intent, gathered, self._run_settings(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)

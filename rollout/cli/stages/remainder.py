@@ -2,7 +2,7 @@
 
 from rollout.cli import wiring
 from rollout.cli.options.run import LeftoverOptions
-from rollout.cli.stages import execute, gather, plan, refusals, remembering
+from rollout.cli.stages import execute, gather, plan, refusals
 from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections, Gathered
 from rollout.cli.stages.journal import past_runs
@@ -36,7 +36,7 @@ def planned_rest(
         planned = {node.name for node in remainder.plan.nodes}
         show_lines(resume_text(unfinished, lock, planned, remainder.inherited, retry=retry))
         show("\n" + plan_text(remainder.plan, zones=plan.zones(snapshot), width=settings.width, signs=is_terminal()))
-    remembering.warn_of_held(remainder.plan)
+    plan.warn_of_held(remainder.plan)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
         refusals.refuse_left_behind(remainder.plan, remainder.inherited)
