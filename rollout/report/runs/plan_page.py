@@ -9,8 +9,8 @@ from rollout.report.findings import lists_of_findings
 from rollout.report.rules import rules
 from rollout.report.runs.chart import Bar, Chart, Row, Section, Tick, round_step
 from rollout.report.runs.model import Part
+from rollout.report.runs.rendering import rendered
 from rollout.report.runs.tables import PART_NAMES, Table, share
-from rollout.report.runs.templates import rendered
 from rollout.report.tables import blocked_text, left_out_rows, plan_sum, wave_rows
 
 _SOAK = "soak"
