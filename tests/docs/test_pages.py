@@ -1,5 +1,6 @@
 """The documents say what the code says, their links lead somewhere, and their lines can be read."""
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -144,6 +145,33 @@ def test_no_large_room_goes_without_saying_what_users_would_lose() -> None:
             named.update(places)
     large = {path for path in package.rglob("*") if path.is_dir() and lines_in(path) > LARGE_ROOM}
     assert large <= named
+
+
+def test_the_way_of_apply_is_that_of_its_imports() -> None:
+    section = text_of(DOCS / "architecture.md").partition("### The way of apply\n")[2].partition("\n##")[0]
+    table, _, rule = section.partition("\nCounted is")
+    files = re.findall(r"`(\w+/[\w/]+)`", table)
+    assert len(files) == len(set(files)) == 12
+    heard_by = {f"cli/stages/{name}" for name in re.findall(r"`(\w+)`", rule[rule.index("hears of a run") :])}
+    reached, waiting = set[str](), ["cli/commands/apply"]
+    while waiting:
+        reached.add(file := waiting.pop())
+        waiting += {name for name in imported_by(file) if re.match(r"cli/(stages/|consent$|wiring$)", name)} - reached
+    assert {file for file in files if file.startswith("cli/")} == reached - heard_by
+    assert heard_by < reached
+    below = {file for file in files if not file.startswith("cli/")}
+    assert below <= {name for file in files for name in imported_by(file)}
+
+
+def imported_by(file: str) -> set[str]:
+    """The files of the package that this one imports, anywhere in it."""
+    package = ROOT / "rollout"
+    names = set[str]()
+    for node in ast.walk(ast.parse(text_of(package / f"{file}.py"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rollout"):
+            room = "/".join((node.module or "").split(".")[1:])
+            names |= {room, *(f"{room}/{name.name}" for name in node.names)}
+    return {name for name in names if (package / f"{name}.py").is_file()}
 
 
 def lines_in(folder: Path) -> int:
