@@ -77,7 +77,7 @@ _SOURCES: Mapping[str, Source] = {
     "resume": Source("resume:resume", "Go on with an interrupted rollout, from any machine."),
     "operate": Source("operate:operate", "Reboot what waits, unattended: once, or pass after pass."),
     "abort": Source("abort:abort", "Undo what an interrupted rollout started."),
-    "pause": Source("pause:pause", "Have no rollout start these nodes, or any."),
+    "pause": Source("pause:pause", "Keep rollouts from starting these nodes, or any."),
     "unpause": Source("pause:unpause", "End a pause."),
     "release": Source("release:release", "End the hold of a version that failed on too many nodes."),
     "history": Source("history:history", "List this machine's runs, or show one as a timeline."),

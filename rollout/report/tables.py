@@ -73,7 +73,7 @@ def status_text(
 def _led_on(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
     """What tells more: of hosts that could not be judged, and of those that were not asked by all that they have."""
     if any(not (status.judged or status.shows) for status in statuses):
-        yield "Why some are unknown, and what mends it: rollout doctor"
+        yield "Why some are unknown, and how to fix it: rollout doctor"
     yield from _unasked(statuses, asked)
 
 

@@ -184,7 +184,7 @@ def _read(path: Path) -> KubeconfigFile:
     except msgspec.ValidationError as error:
         raise KubeconfigError(
             f"kubeconfig {path} is not a kubeconfig: {error}",
-            hint="See whether `kubectl config view` accepts it.",
+            hint="Check it with: kubectl config view",
         ) from error
 
 
@@ -275,7 +275,7 @@ def _check_file(kubeconfig: Path, field: str, value: str | None) -> None:
             hint="Paths in a kubeconfig count from the kubeconfig's own folder.",
         )
     if not os.access(path, os.R_OK):
-        raise KubeconfigError(f"{field} of {kubeconfig} names {path}, which may not be read")
+        raise KubeconfigError(f"{field} of {kubeconfig} names {path}, which this user may not read")
 
 
 def _check_program(kubeconfig: Path, program: Program) -> str:

@@ -131,7 +131,7 @@ def _consent(api: "ClusterApi", shown: "Adoption", cluster: ClusterOptions, *, y
         return
     if as_json or not sys.stdin.isatty():
         raise DeclinedError(
-            "no terminal to ask for consent at: nothing was changed", hint="Give --yes; or only look: --dry-run."
+            "there is no terminal to ask for consent: nothing was changed", hint="Give --yes; or only look: --dry-run."
         )
     where = consent.place(api.server, wiring.context_of(cluster))
     locks = sum(not lock.obstacle for lock in shown.locks)

@@ -146,7 +146,7 @@ def _known_hosts(file: Path | None) -> str:
         raise InputError(f"{file} holds a private key", hint="Name the file with the hosts' public keys: known_hosts.")
     if not vouches(text):
         raise InputError(
-            f"{file} knows no host",
+            f"{file} has no host in it",
             hint="Fill it with `rollout known-hosts --out FILE`, or write a line @cert-authority into it.",
         )
     return text
@@ -184,7 +184,9 @@ def _print(installation: "Installation", options: ManifestOptions, *, as_json: b
     from rollout.model.json_text import json_document
 
     if options.out is not None:
-        raise UsageError("--out is for --format kustomize and helm", hint="Send the output into a file: > rollout.yaml")
+        raise UsageError(
+            "--out is for --format kustomize and helm", hint="Redirect the output into a file: > rollout.yaml"
+        )
     documents = objects(installation)
     if as_json:
         show_bytes(json_document(list_document(documents)))
@@ -198,7 +200,7 @@ def _write_files(installation: "Installation", form: Format, folder: Path | None
     from rollout.manifests.writing import kustomization
 
     if installation.kind is Kind.ROLES:
-        raise UsageError("roles are one text", hint=f"Drop --format {form}, and send the output into a file.")
+        raise UsageError("roles are one text", hint=f"Drop --format {form}, and redirect the output into a file.")
     if folder is None:
         raise UsageError(f"--format {form} makes several files", hint="Name a directory for them: --out DIR")
     files = chart(installation) if form is Format.HELM else kustomization(installation)

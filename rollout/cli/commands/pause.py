@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="NODE", show_default=False)]
 AllOption = Annotated[bool, Flag(OWN, "All nodes at once, also those that join later, instead of single ones.")]
 EndAllOption = Annotated[bool, Flag(OWN, "End the pause that was set with --all; nodes paused by name stay so.")]
-ReasonOption = Annotated[str, Flag(OWN, "Why; everybody sees it.", "TEXT", read=values.reason)]
+ReasonOption = Annotated[str, Flag(OWN, "The reason; everybody sees it.", "TEXT", read=values.reason)]
 UntilOption = Annotated[
     str,
     Flag(

@@ -226,7 +226,7 @@ def _own_node(nodes: Sequence[Node], connections: Connections) -> OwnNode | None
         return None
     node = located(own, _pod(own, connections.api), nodes)
     if node is None and own.node:
-        say(f"warning: the node of this pod, {own.node}, is none of this cluster: no node is spared as its own")
+        say(f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared as its own")
     elif node is None and own.server and own.server in connections.api.server:
         say(
             "warning: which node this pod is on is not known, so its node may be drained under it. Set "

@@ -182,7 +182,7 @@ class _Pass:
             # it is not written over: what fails tonight would be tried on others in the next night
             raise BlockedError(
                 f"{memory.problem}: which versions are held is not known, and no pass begins without that",
-                hint="Run that version of rollout, or begin the memory anew: rollout release --all",
+                hint="Run that version of rollout, or reset the memory: rollout release --all",
             )
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
@@ -295,7 +295,7 @@ def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
         raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
     if unfinished.record.operating or not (unfinished.blocks or _waiting(unfinished, nodes)):
         return ""
-    return f"{heading(unfinished)}; what a person began is left to persons: {ways_out(unfinished)}"
+    return f"{heading(unfinished)}; what a person started is left to people: {ways_out(unfinished)}"
 
 
 def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ def change_memory(
     api = wiring.cluster_api(cluster)
     before = with_patience(lambda: read_standing(api, namespace)).memory
     if before.problem and not anew:
-        raise ApiError(before.problem, hint="Begin it anew: rollout release --all")
+        raise ApiError(before.problem, hint="Reset it: rollout release --all")
     return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))
 
 

@@ -8,7 +8,7 @@ from rollout.model.cluster import Node
 from rollout.model.memory import Memory, Pause
 from rollout.model.pause import pause_on
 
-_ANEW = "Begin it anew: rollout release --all."
+_ANEW = "Reset it: rollout release --all."
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
