@@ -150,7 +150,7 @@ def test_what_a_person_took_over_is_theirs(started: Start, rollout: Rollout, tmp
         taken_over.communicate(timeout=60)
         assert taken_over.returncode == 130
         ended = rollout(lab, "operate", "--once")
-        assert "is left to persons" in ended.stdout
+        assert "is left to people" in ended.stdout
         assert ended.code == 0
 
 

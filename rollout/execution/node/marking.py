@@ -23,7 +23,7 @@ from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on, replacing
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.announcements import announced, own_names, settled
+from rollout.planning.announcements import announced, own_names, proven
 from rollout.ports import ClusterApi
 
 _ATTEMPTS = 10
@@ -146,7 +146,7 @@ def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> t
     if outcome is not Outcome.SUCCEEDED:
         return replaced_on(node).restoring(node, names)
     labels, annotations = replaced_on(node).restoring(node, names - marks.COMPAT_LASTING)
-    fields = settled(task.courtesy, version)
+    fields = proven(task.courtesy, version)
     return {**labels, **fields.labels}, {**annotations, **fields.annotations}
 
 
