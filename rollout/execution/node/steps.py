@@ -25,7 +25,6 @@ from rollout.execution.node.progress import Progress
 from rollout.execution.node.proof import prove_detected
 from rollout.execution.node.readiness import await_ready
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
-from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.resume import take_up
 from rollout.execution.node.revert import until_given_back
 from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
@@ -58,8 +57,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
     `steps` are taken in place of those of the same phases: by whoever asks hosts in another way.
     """
     steps = {**_STEPS, **(steps or {})}
-    progress, shell = Progress(), RememberingShell(context.host.shell)
-    context = replace(context, host=replace(context.host, shell=shell))
+    progress = Progress()
     try:
         if context.is_taken_up:
             progress = take_up(context)
@@ -68,7 +66,7 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
             step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
-        return _with_findings(context, _failed(context, progress, error), shell)
+        return _with_findings(context, _failed(context, progress, error))
     context.report.step(context.name, progress.phase)
     return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, context.task.seconds, version=progress.version)
 
@@ -248,7 +246,7 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     )
 
 
-def _with_findings(context: NodeContext, result: NodeResult, shell: RememberingShell) -> NodeResult:
+def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
     """The result with what was seen of the node; one that was not touched needs no looking at."""
     if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
         return result
@@ -256,7 +254,7 @@ def _with_findings(context: NodeContext, result: NodeResult, shell: RememberingS
     with suppress(ApiError):
         deadline = context.cluster.deadline(min(_LOOK_SECONDS, context.cluster.seconds))
         report = patiently(lambda: read_report(context.cluster.api, context.name), deadline)
-    return replace(result, findings=Findings(shell.error, report.conditions, report.console))
+    return replace(result, findings=Findings(context.host.shell.error, report.conditions, report.console))
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:
