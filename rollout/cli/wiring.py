@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import LocalGateOptions
 from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.options.run import ProcessOptions
 from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
@@ -161,6 +162,17 @@ def gates(
         playbooks=playbooks,
         end=end,
     )
+
+
+def gates_of(
+    process: ProcessOptions,
+    alerts: AlertPolicy,
+    local: LocalGateOptions,
+    prometheus_url: str,
+    end: "Deadline | None" = None,
+) -> "GatePorts":
+    """The same with this process's own playbooks."""
+    return gates(alerts, local, prometheus_url, node_playbooks(process.playbooks, process.ssh), end)
 
 
 def _alert_source(alerts: AlertPolicy, own_url: str) -> "AlertSource":

@@ -72,8 +72,7 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
     intent = plan.load_intent(file, selection.selection, rules if file else process.detect.added_to(rules))
     refuse_rules_beside_plan(call, intent, process, gates.prometheus_url)
-    playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
-    ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
+    ports = wiring.gates_of(process, intent.policy.gates.alerts, local, gates.prometheus_url)
     connections = gather.connect(cluster, intent.selection, process.ssh)
     api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
     measured = MetricsOptions() if dry_run else process.metrics

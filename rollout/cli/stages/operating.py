@@ -243,11 +243,10 @@ class _Pass:
 
     def _run_settings(self, policy: Policy) -> RunSettings:
         settings, lasting = self.settings, self.lasting
-        playbooks = wiring.node_playbooks(settings.process.playbooks, settings.process.ssh)
-        alerts, end = policy.gates.alerts, self.stop.end
+        alerts, url, end = policy.gates.alerts, settings.prometheus_url, self.stop.end
         return RunSettings(
             settings.process,
-            wiring.gates(alerts, settings.local, settings.prometheus_url, playbooks, end),
+            wiring.gates_of(settings.process, alerts, settings.local, url, end),
             settings.as_json,
             width(),
             lasting.meter.observers,
