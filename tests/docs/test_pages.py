@@ -135,14 +135,17 @@ def test_the_pictures_of_the_rooms_are_what_the_linter_enforces() -> None:
 def test_no_large_room_goes_without_saying_what_users_would_lose() -> None:
     section = text_of(DOCS / "architecture.md").partition("## What users would lose\n")[2].partition("\n## ")[0]
     package, named = ROOT / "rollout", set[Path]()
-    for row in re.findall(r"^\| (`.*?) \| ", section, re.MULTILINE):
+    for row, said in re.findall(r"^\| (`.*?) \| ([\d,]+) \| ", section, re.MULTILINE):
         first, *others = re.findall(r"`(.+?)`", row)
         beside = first.rpartition("/")[0] if "*" in first else ""
+        lines = 0
         for room in (first, *(name if "/" in name or not beside else f"{beside}/{name}" for name in others)):
             # files of a room are named without their ending
-            places = [*package.glob(room), *package.glob(f"{room}.py")]
+            places = {*package.glob(room), *package.glob(f"{room}.py")}
             assert places, room
             named.update(places)
+            lines += sum(map(lines_in, places))
+        assert int(said.replace(",", "")) == pytest.approx(lines, rel=0.2, abs=100), row
     large = {path for path in package.rglob("*") if path.is_dir() and lines_in(path) > LARGE_ROOM}
     assert large <= named
 
@@ -175,8 +178,9 @@ def imported_by(file: str) -> set[str]:
 
 
 def lines_in(folder: Path) -> int:
-    """Lines of the code in this folder, without the folders in it."""
-    return sum(len(text_of(path).splitlines()) for path in folder.glob("*.py"))
+    """Lines of the code in this folder, without the folders in it; or of this file."""
+    files = folder.glob("*.py") if folder.is_dir() else (folder,)
+    return sum(len(text_of(path).splitlines()) for path in files)
 
 
 def test_files_that_the_threat_model_names_exist() -> None:
