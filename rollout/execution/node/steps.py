@@ -70,7 +70,8 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
     except RolloutError as error:
         return _with_findings(context, _failed(context, progress, error), shell)
     context.report.step(context.name, progress.phase)
-    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, context.task.seconds, version=progress.version)
+    seconds = context.task.seconds
+    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note, version=progress.version)
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
