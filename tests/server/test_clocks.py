@@ -18,6 +18,7 @@ import pytest
 
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario, load_scenario
+from tests.apply.conftest import is_ending
 from tests.ended import Ended, HeardProcess
 from tests.server.conftest import (
     CALM,
@@ -167,6 +168,7 @@ def test_replicas_whose_clocks_are_days_apart_take_over_from_each_other(
     killed = time.monotonic()
     wait_until(lambda: holder_of(lab) != holder)
     assert time.monotonic() - killed > 1, "the dead one's time had to pass"
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
     end_stubborn(lab)
     client.await_grant(other)
     assert marks_of(lab, client.node)["run"] == run

@@ -15,6 +15,7 @@ import pytest
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.api.store import Change
 from rollout.lab.lab import Lab
+from tests.apply.conftest import is_ending
 from tests.server.conftest import (
     Client,
     Said,
@@ -113,6 +114,7 @@ def test_a_drain_that_was_stopped_is_another_replicas_by_then(started: Start, se
     stop(leading)
     try:
         wait_until(lambda: str(other.process.pid) == holder_of(lab).rpartition("/")[2])
+        wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
         end_stubborn(lab)
         client.await_grant(other)
         client.reboot()
@@ -123,7 +125,7 @@ def test_a_drain_that_was_stopped_is_another_replicas_by_then(started: Start, se
         go_on(leading)
     # its turn finds that it is over: the node is left as the other has given it back
     wait_until(lambda: leading.get("/readyz")[0] == 200)
-    later = Client(lab, next(name for name in workers(lab) if name != client.node))
+    later = Client(lab, next(name for name in workers(lab) if name not in (client.node, victim(lab))))
     later.await_grant(leading)
     assert marks_of(lab, client.node) == rebooted
     assert run in rebooted["last-result"]
