@@ -63,12 +63,12 @@ def status_text(
     With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for. With
     `signs` a glance is enough. `asked` are the sources of `--detect`, `remembered` sentences that stand last.
 
-    Within a width, what is said of several nodes stands once below the table, and in their rows its word.
+    Within a width, what is said of several nodes, or remembered, stands once below the table, and in rows its word.
     """
     shown = [status for status in statuses if status.is_pending or not only_pending]
     notes = [_note(status) for status in shown]
-    repeated = {} if width is None else _repeated(shown, notes)
-    brief = [_word(note) if note in repeated else note for note in notes]
+    repeated = {} if width is None else _repeated(shown, notes, remembered)
+    brief = [_split(note)[0] if note in repeated else note for note in notes]
     table = _status_table(shown, brief, width, wide=wide, signs=signs)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
@@ -79,27 +79,33 @@ def status_text(
     return "\n".join((text, *(wrapped(line, width) for line in lines)))
 
 
-def _repeated(statuses: Sequence[NodeStatus], notes: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Notes of a word and a sentence that several nodes have in common, with these nodes."""
+def _repeated(
+    statuses: Sequence[NodeStatus], notes: Sequence[str], remembered: Sequence[str]
+) -> Mapping[str, Sequence[str]]:
+    """Notes of a word and a sentence that stand better elsewhere, as of several nodes, with these nodes."""
     nodes: dict[str, list[str]] = {}
     for status, note in zip(statuses, notes, strict=True):
         if _PARTS_NOTE in note:
             nodes.setdefault(note, []).append(status.node)
-    return {note: names for note, names in nodes.items() if len(names) > 1}
+    return {note: names for note, names in nodes.items() if len(names) > 1 or _is_among(note, remembered)}
 
 
-def _word(note: str) -> str:
-    return note.partition(_PARTS_NOTE)[0]
+def _is_among(note: str, remembered: Sequence[str]) -> bool:
+    """Whether its sentence, without the way out in parentheses, is told by what is remembered."""
+    sentence = _split(note)[1]
+    return any((sentence.rpartition(" (")[0] or sentence).lower() in line.lower() for line in remembered)
+
+
+def _split(note: str) -> tuple[str, str]:
+    word, _, sentence = note.partition(_PARTS_NOTE)
+    return word, sentence
 
 
 def _said_once(repeated: Mapping[str, Sequence[str]], remembered: Sequence[str]) -> Iterator[str]:
-    """A line for each of these notes, but for those that are among what is remembered."""
-    known = "\n".join(remembered).lower()
     for note, nodes in repeated.items():
-        word, _, text = note.partition(_PARTS_NOTE)
-        sentence = text.rpartition(" (")[0] or text
-        if sentence.lower() not in known:
-            yield f"{word} ({shortened(nodes)}): {text}"
+        if not _is_among(note, remembered):
+            word, sentence = _split(note)
+            yield f"{word} ({shortened(nodes)}): {sentence}"
 
 
 def _led_on(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:

@@ -20,9 +20,12 @@ DEFAULT = "default"
 _AT_ONCE = "3"
 _LIMIT, _DETECT = "--max-unavailable", "--detect"
 _NEXT = """
-Next, to type the commands yourself:   {program} lab up{of_scenario}
-With trouble to rehearse:              {program} lab scenarios
-On your own cluster, changing nothing: {program} doctor"""
+Next, to type the commands yourself:
+    {program} lab up{of_scenario}
+With trouble to rehearse:
+    {program} lab scenarios
+On your own cluster, changing nothing:
+    {program} doctor"""
 _STATE_HOME = "XDG_STATE_HOME"
 # In the lab's own seconds: what its nodes take to drain, to reboot, and until moved pods are well again.
 _DRAIN, _REBOOT, _SETTLE = 10.0, 32.0, 11.0
@@ -46,7 +49,7 @@ def demo(
     with _lab(scenario, nodes, speed) as lab:
         saved = str(lab.directory / "demo.plan")
         show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
-        show("So do the demo's time-outs and estimates: what earlier runs took is simulated, too.")
+        show("So do the demo's time-outs and estimates; earlier runs are simulated, too.")
         _write_earlier_run(lab, speed)
         _run_command(program, lab, ["status", *detecting])
         _run_command(program, lab, ["plan", *planned, "--out", saved], _timeouts(speed))
