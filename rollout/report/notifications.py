@@ -1,6 +1,5 @@
 """From a run's events to what those are sent who do not watch it."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -32,7 +31,7 @@ from rollout.model.progress import (
     VersionHeld,
     WaveStarted,
 )
-from rollout.model.text import timestamp
+from rollout.model.text import shell_word, timestamp
 from rollout.report.summary import next_step
 
 WATCH = "rollout status --run"
@@ -209,7 +208,7 @@ def _look_at(event: PodBlocked) -> str:
 def _held_version(event: VersionHeld) -> VersionHeldNote:
     return VersionHeldNote(
         level=Level.WARNING,
-        next=f"rollout release {shlex.quote(event.version)}",
+        next=f"rollout release {shell_word(event.version)}",
         version=event.version,
         failed_nodes=event.nodes,
         message=event.message,
