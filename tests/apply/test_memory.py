@@ -282,7 +282,7 @@ def test_at_a_terminal_the_question_says_what_is_held(started: Started, rollout:
     despite = answered(lab, tmp_path, "no", *APPLY[4:], "--include-held")
     question = r"Reboot (\d) nodes of \S+ \(context \S+\), (\d) of them into a version that is held\? Type yes"
     assert re.search(question, despite), despite
-    assert "taken all the same, as asked for" in despite
+    assert "taken anyway, as asked for" in despite
     assert harmed(lab) == ["worker-1"]
 
 
