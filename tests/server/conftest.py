@@ -15,7 +15,9 @@ import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
+from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
 from rollout.model.fleetlock import zincati_id
 from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
 from tests.overheard import Overheard
@@ -175,3 +177,19 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     yield start
     for serving in running:
         serving.end(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One for all tests of a module: of the protocol and of strangers, who are granted nothing."""
+    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=30) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """The server on it, with two groups."""
+    home = tmp_path_factory.mktemp("home")
+    serving = Serving(command(lab, home, "fleetlock", "--listen", "127.0.0.1:0", "--group", "workers=1"))
+    yield serving
+    assert serving.end() == 0
