@@ -6,7 +6,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,9 +187,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def server(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """The server on it, with two groups."""
-    home = tmp_path_factory.mktemp("home")
-    serving = Serving(command(lab, home, "fleetlock", "--listen", "127.0.0.1:0", "--group", "workers=1"))
+def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """The server on it, with the module's `FLAGS`, if it has any."""
+    flags: Sequence[str] = getattr(request.module, "FLAGS", ())
+    serving = Serving(command(lab, tmp_path_factory.mktemp("home"), "fleetlock", "--listen", "127.0.0.1:0", *flags))
     yield serving
     assert serving.end() == 0

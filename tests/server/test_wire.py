@@ -16,6 +16,7 @@ from tests.server.certificates import new_certificate
 from tests.server.conftest import Client, Serving, slots_of, workers
 from tests.waiting import wait_until
 
+FLAGS = ("--group", "workers=1")
 BODY = b'{"client_params":{"id":"%s","group":"default"}}'
 
 
