@@ -278,8 +278,8 @@ class Kubelet:
             self._put_pod(pod_status.with_readiness(pod, self._cluster.now(), ready=True))
 
     def _own(self, where: Key, pod_uid: str) -> Json | None:
-        found = self._cluster.store.get(PODS, where[1], where[0])
-        return found if found is not None and uid(found) == pod_uid else None
+        pod = self._cluster.store.get(PODS, where[1], where[0])
+        return pod if pod is not None and uid(pod) == pod_uid else None
 
     def _put_pod(self, pod: Json) -> None:
         self._cluster.store.put(PODS, pod)
