@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rollout.errors import InputError
 from rollout.model.json_text import json_document
-from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning
+from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning, TimeEstimate
 from rollout.model.text import printable
 from rollout.report.history import Record
 from rollout.report.runs.markdown import run_markdown
@@ -237,6 +237,17 @@ def test_markdown_begins_with_what_went_wrong() -> None:
 
 def test_markdown_of_a_fleet_fits_into_a_ticket() -> None:
     assert len(run_markdown(report_of(fleet(1000, 10).records(), origin="run.jsonl"))) < 60_000
+
+
+@pytest.mark.parametrize(("waves", "rows"), [(60, 60), (61, 21), (1000, 30)])
+def test_a_plan_of_many_waves_is_seen_at_a_glance(waves: int, rows: int) -> None:
+    """So many side by side share a row, in which each has its bars."""
+    planned = replace(plan([[f"worker-{number}"] for number in range(waves)]), estimate=TimeEstimate(300 * waves))
+    page = plan_page(planned, zones={}, now=AT)
+    forecast = page[page.index('id="forecast"') : page.index('id="rules"')]
+    assert forecast.count('<tr><th scope="row">') == rows
+    assert len(re.findall('<rect class="drain" x=', forecast)) == waves
+    assert ("Waves 1 to 3 (3)" in forecast) == (waves == 61)
 
 
 @pytest.mark.parametrize("together", [1, 10, 250])

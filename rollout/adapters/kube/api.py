@@ -145,9 +145,9 @@ class KubeApi:
         """Body of the answer to a POST of `body` as JSON."""
         return self._fetch(self._request("POST", path, query, body))
 
-    def replace(self, path: str, body: object) -> bytes:
+    def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a PUT."""
-        return self._fetch(self._request("PUT", path, None, body))
+        return self._fetch(self._request("PUT", path, query, body))
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a JSON merge patch."""

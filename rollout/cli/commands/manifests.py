@@ -117,9 +117,12 @@ def _service(options: ManifestOptions) -> "Service":
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
+    from rollout.cli.stages.pod_settings import refuse_uncarried
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)
+    for text, origin in ((settings.text, settings.origin), (known_hosts, options.known_hosts)):
+        refuse_uncarried(text, origin, tab_first=options.format is not Format.KUSTOMIZE)
     size = len(settings.text.encode()) + len(known_hosts.encode())
     if size > _MOST_BYTES:
         raise InputError(
@@ -139,7 +142,7 @@ def _known_hosts(file: Path | None) -> str:
             hint="Fill a file with `rollout known-hosts --out known_hosts`, or write a line @cert-authority into one.",
         )
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from error
     if "PRIVATE KEY" in text:

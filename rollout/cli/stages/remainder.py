@@ -20,7 +20,9 @@ def planned_rest(
     """What is left to run, after showing it."""
     process, rules, retry = settings.process, rules_of(unfinished), leftover.retry_failed
     snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
-    refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
+    # what is begun is finished in any case
+    begins_only = settings.operating and not unfinished.begun
+    refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace, unattended=begins_only)
     pending = pending_nodes(unfinished, retry_failed=retry)
     probe = process.detect.probe(rules.detect)
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh, probe)

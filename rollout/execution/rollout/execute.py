@@ -181,7 +181,7 @@ def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance
     policy = plan.policy
     limit = max(1, policy.max_failures.of(options.selected))
     retried = inherited.retried if inherited else frozenset()
-    return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried)
+    return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried, options.operating)
 
 
 def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
