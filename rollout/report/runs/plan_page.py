@@ -68,7 +68,7 @@ def _forecast(plan: RolloutPlan) -> Chart:
 
 
 def _row(waves: Sequence[Wave], begin: int, whole: int) -> Row:
-    word, bars = "Part" if waves[0].rolling else "Wave", []
+    word, bars = "Part" if waves[0].rolling else "Wave", list[Bar]()
     for at, wave in enumerate(waves):
         bars += _bars(wave, begin + _seconds(waves[:at]), whole)
     which = f"{word} {waves[0].index}" if len(waves) == 1 else f"{word}s {waves[0].index} to {waves[-1].index}"
