@@ -17,7 +17,7 @@ from rollout.cli import completion, failures
 from rollout.cli.invocation import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands, Source
 from rollout.cli.settings.variables import unknown_variables
-from rollout.cli.streams import prepare_streams
+from rollout.cli.streams import forget_impossible_sizes, prepare_streams
 from rollout.cli.terminal import say
 
 # Last, where a terminal of 24 lines still shows it.
@@ -76,7 +76,7 @@ _SOURCES: Mapping[str, Source] = {
     "resume": Source("resume:resume", "Go on with an interrupted rollout, from any machine."),
     "operate": Source("operate:operate", "Reboot what waits, unattended: once, or pass after pass."),
     "abort": Source("abort:abort", "Undo what an interrupted rollout started."),
-    "pause": Source("pause:pause", "Have no rollout start these nodes, or any."),
+    "pause": Source("pause:pause", "Keep rollouts from starting these nodes, or any."),
     "unpause": Source("pause:unpause", "End a pause."),
     "release": Source("release:release", "End the hold of a version that failed on too many nodes."),
     "history": Source("history:history", "List this machine's runs, or show one as a timeline."),
@@ -118,6 +118,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> None:
     """The console entry point."""
     prepare_streams()
+    forget_impossible_sizes()
     completion.be_silent()
     if os.getpid() == _FIRST_PROCESS:
         # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM but during a run

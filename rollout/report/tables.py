@@ -9,7 +9,7 @@ from itertools import groupby
 from rollout.model.detection import DEFAULT_SOURCES, Source
 from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, Wave, kind_of
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
-from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shell_word, shortened, version_step
 from rollout.model.unasked import detect_flag
 from rollout.planning.status import NodeStatus
 from rollout.report.columns import Column, Row, table_text, wrapped
@@ -111,7 +111,7 @@ def _said_once(repeated: Mapping[str, Sequence[str]], remembered: Sequence[str])
 def _led_on(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
     """What tells more: of hosts that could not be judged, and of those that were not asked by all that they have."""
     if any(not (status.judged or status.shows) for status in statuses):
-        yield "Why some are unknown, and what mends it: rollout doctor"
+        yield "Why some are unknown, and how to fix it: rollout doctor"
     yield from _unasked(statuses, asked)
 
 
@@ -365,7 +365,7 @@ def saved_note(path: str, *, blocked: bool = False) -> str:
     """What to do with a plan that was saved."""
     if blocked:
         return f"Saved to {printable(path)}. Apply refuses it while it is blocked."
-    return f"Saved to {printable(path)}. To run exactly this: rollout apply {printable(path)}"
+    return f"Saved to {printable(path)}. To run exactly this: rollout apply {shell_word(path)}"
 
 
 def page_note(path: str) -> str:

@@ -148,7 +148,7 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
         *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "--window 22:00 5m"),
         *("worker-2: drain-failed", "it went wrong", "last SSH error: refused", "console: lab://2", "hint:"),
         *("sudo asks", "shop/ledger-0 (StatefulSet/ledger)", "needs 2 healthy, has 2", "deployment shop/cart"),
-        *("Where did the time go", "Forecast and result", "Slowest nodes", "Versions", "3975.2.0 → 4081.2.1"),
+        *("Where the time went", "Forecast and result", "Slowest nodes", "Versions", "3975.2.0 → 4081.2.1"),
         *("waiting for the API server", "window open", "an eviction was held"),
         "15 pods had to move: 7 evictions, 2 of them",
     ):
@@ -230,7 +230,7 @@ def test_markdown_begins_with_what_went_wrong() -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0].startswith("## Rollout `0123456789abcdef`: incomplete: 2 of 3 nodes succeeded, 1 failed")
     headings = [line for line in lines if line.startswith("### ")]
-    assert headings[:4] == ["### Failures", "### Not done", "### Where did the time go", "### Forecast and result"]
+    assert headings[:4] == ["### Failures", "### Not done", "### Where the time went", "### Forecast and result"]
     assert "- `worker-2` `drain-failed` in phase `draining`: `it went wrong`" in lines
     assert any(line.startswith("| `Time` | `10m00s` | `7m52s` |") for line in lines)
 

@@ -26,7 +26,7 @@ def test_status_has_a_row_a_node() -> None:
     assert first.split() == ["node-1", "yes", "yes", "updated-need-reboot", "3975.2.0", "→", "4081.2.1", "yes"]
     assert second.split() == ["node-2", "no", "no", "-", "-", "?", "\\x1b[31mrefused"]
     assert total == "1 node of 2 waits for a reboot, 1 unknown."
-    assert further == "Why some are unknown, and what mends it: rollout doctor"
+    assert further == "Why some are unknown, and how to fix it: rollout doctor"
 
 
 def test_signs_say_at_a_glance_what_waits_and_what_is_in_its_way() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -178,4 +179,6 @@ def _heading(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(highlight=False).print(Text(f"\n{text}\n", style="bold cyan"))
+    from rollout.cli.terminal import is_forced
+
+    Console(highlight=False, force_terminal=is_forced(sys.stdout)).print(Text(f"\n{text}\n", style="bold cyan"))

@@ -9,8 +9,8 @@ from rollout.report.findings import lists_of_findings
 from rollout.report.rules import rules
 from rollout.report.runs.chart import MOST_ROWS, Bar, Chart, Row, Section, Tick, round_step
 from rollout.report.runs.model import Part
+from rollout.report.runs.rendering import rendered
 from rollout.report.runs.tables import PART_NAMES, Table, share
-from rollout.report.runs.templates import rendered
 from rollout.report.tables import blocked_text, left_out_rows, plan_sum, wave_rows
 
 _SOAK = "soak"
@@ -68,9 +68,9 @@ def _forecast(plan: RolloutPlan) -> Chart:
 
 
 def _row(waves: Sequence[Wave], begin: int, whole: int) -> Row:
-    word, bars = "Part" if waves[0].rolling else "Wave", list[Bar]()
-    for at, wave in enumerate(waves):
-        bars += _bars(wave, begin + _seconds(waves[:at]), whole)
+    word = "Part" if waves[0].rolling else "Wave"
+    starts = (begin + _seconds(waves[:at]) for at in range(len(waves)))
+    bars = [bar for wave, start in zip(waves, starts, strict=True) for bar in _bars(wave, start, whole)]
     which = f"{word} {waves[0].index}" if len(waves) == 1 else f"{word}s {waves[0].index} to {waves[-1].index}"
     label = f"{which} ({sum(len(wave.nodes) for wave in waves)})"
     return Row(label, "", elapsed(_seconds(waves)), tuple(bars))
