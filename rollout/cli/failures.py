@@ -3,15 +3,14 @@
 Expected errors are a sentence and a hint; `-v` adds what caused them. A traceback is for bugs, and for `-v`.
 """
 
-import errno
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Any
 
 import typer
 
-from rollout.cli.settings.defaults import SETTINGS_FILE
+from rollout.cli.settings.defaults import SETTINGS_FILE, key_of
+from rollout.cli.shortages import shortage
 from rollout.cli.terminal import fitted
 from rollout.errors import ExitCode, RolloutError
 from rollout.model.text import printable
@@ -19,7 +18,6 @@ from rollout.model.text import printable
 PROGRAM = "rollout"
 _CLICK_USAGE = 2
 _HELP = "NoArgsIsHelpError"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def report(error: BaseException, *, verbose: bool) -> ExitCode:
@@ -27,7 +25,7 @@ def report(error: BaseException, *, verbose: bool) -> ExitCode:
     lines = list(_lines(error))
     if verbose:
         lines += [f"caused by: {printable(cause)}" for cause in causes(error)]
-    if verbose and is_bug(error):
+    if verbose and has_trace(error):
         lines += "".join(traceback.format_exception(error)).splitlines()
     sys.stderr.write("".join(f"{fitted(line)}\n" for line in lines))
     return exit_code(error)
@@ -52,19 +50,9 @@ def causes(error: BaseException) -> Iterator[str]:
         cause = cause.__cause__
 
 
-def is_bug(error: BaseException) -> bool:
-    """Whether nobody has foreseen it."""
-    expected = isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
-    return not (expected or _is_lack_of_room(error) or _is_lack_of_a_folder(error))
-
-
-def _is_lack_of_room(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in _NO_ROOM
-
-
-def _is_lack_of_a_folder(error: BaseException) -> bool:
-    """Whether it is the complaint of `tempfile`, which some library called that nobody expected to."""
-    return isinstance(error, FileNotFoundError) and error.filename is None and "temporary directory" in str(error)
+def has_trace(error: BaseException) -> bool:
+    """Whether -v shows where it came from: nobody has foreseen it, or the system denied it in some library."""
+    return not isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
 
 
 def _lines(error: BaseException) -> Iterator[str]:
@@ -82,12 +70,9 @@ def _lines(error: BaseException) -> Iterator[str]:
         yield f"hint: {_help_command(error)} --help"
     elif isinstance(error, KeyboardInterrupt | typer.Abort):
         yield f"{PROGRAM}: interrupted"
-    elif isinstance(error, OSError) and _is_lack_of_room(error):
-        yield f"{PROGRAM}: error: cannot write {printable(str(error.filename or 'the output'))}: {error.strerror}"
-        yield "hint: Free space there, or send the output elsewhere."
-    elif _is_lack_of_a_folder(error):
-        yield f"{PROGRAM}: error: no folder for temporary files is writable: {printable(str(error))}"
-        yield "hint: Set TMPDIR to a writable one; in a container, mount a volume for it (an emptyDir at /tmp)."
+    elif short := shortage(error):
+        yield f"{PROGRAM}: error: {short.message}"
+        yield f"hint: {short.hint}"
     else:
         yield f"{PROGRAM}: error: {type(error).__name__}: {printable(str(error))}"
         yield "hint: this is a bug in rollout, not a mistake of yours; run it again with -v for the details"
@@ -102,13 +87,9 @@ def _complaint(error: typer.TyperException) -> str:
         case "ENVIRONMENT":
             return f"Invalid value for the variable {option.envvar}: {error.message}"
         case "DEFAULT_MAP":
-            return f"{context.meta[SETTINGS_FILE]}: Invalid value for {_key(option)}: {error.message}"
+            return f"{context.meta[SETTINGS_FILE]}: Invalid value for {key_of(option)}: {error.message}"
         case _:
             return error.format_message()
-
-
-def _key(option: Any) -> str:
-    return next((str(name[2:]) for name in option.opts if name.startswith("--")), str(option.name))
 
 
 def _help_command(error: typer.TyperException) -> str:

@@ -19,7 +19,7 @@ import typer
 
 from rollout import __version__
 from rollout.adapters.planted import refuse_planted
-from rollout.cli.failures import causes, exit_code, is_bug
+from rollout.cli.failures import causes, exit_code, has_trace
 from rollout.cli.terminal import SAID, error_console, say
 from rollout.errors import InputError, RolloutError
 from rollout.model.text import elapsed, printable
@@ -85,7 +85,7 @@ def _tell_error(error: BaseException) -> None:
     _SAID.error("%s: %s", type(error).__name__, message)
     for cause in causes(error):
         _SAID.error("caused by: %s", cause)
-    for line in "".join(traceback.format_exception(error)).splitlines() if is_bug(error) else ():
+    for line in "".join(traceback.format_exception(error)).splitlines() if has_trace(error) else ():
         _SAID.error("%s", line)
 
 

@@ -2,6 +2,7 @@
 
 import codecs
 import os
+import re
 import sys
 from collections.abc import Mapping
 
@@ -9,6 +10,9 @@ _IN_PLAIN = "rollout.in-plain"
 # each as wide as what it stands for, so that tables stay straight
 _SIGNS: Mapping[str, str] = {"✔": "+", "✘": "x", "→": ">", "·": "-", "…": ".", "━": "-", "╸": "-", "╺": "-"}
 _SPINNER = frozenset(map(chr, range(0x2800, 0x2900)))
+# of a terminal that says no size: 0 stands there in containers, and rich would print tables into no columns at all
+_SIZES = ("COLUMNS", "LINES")
+_SIZE = re.compile(r"[1-9][0-9]{0,3}")
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
@@ -34,6 +38,13 @@ def _in_plain(error: UnicodeError) -> tuple[str | bytes, int]:
     if sign := _SIGNS.get(character) or ("*" if character in _SPINNER else ""):
         return sign, end
     return codecs.backslashreplace_errors(UnicodeEncodeError(error.encoding, error.object, begin, end, error.reason))
+
+
+def forget_impossible_sizes() -> None:
+    """Let only what can be the size of a terminal stand in the environment; else it is asked of the terminal."""
+    for name in _SIZES:
+        if not _SIZE.fullmatch(os.environ.get(name, "")):
+            os.environ.pop(name, None)
 
 
 def flush_or_discard() -> None:

@@ -5,7 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from rollout.model.text import printable
 
@@ -90,4 +90,9 @@ def error_console() -> "Console":
     """
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, markup=False)
+    return Console(stderr=True, highlight=False, markup=False, force_terminal=is_forced(sys.stderr))
+
+
+def is_forced(stream: TextIO) -> bool | None:
+    """For rich, which takes FORCE_COLOR for a terminal: it asks for colours, and nothing may move in a job's log."""
+    return None if stream.isatty() else False

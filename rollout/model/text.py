@@ -5,6 +5,7 @@ wrote: printed as they are, they could move the cursor, rename the window or hid
 """
 
 import re
+import shlex
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -37,6 +38,22 @@ def printable(text: str) -> str:
 
 def _visible(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii") if is_unsafe(character) else character
+
+
+def shell_word(text: str) -> str:
+    """A name as a shell takes it, for a command that is to be copied: quoted where it must be.
+
+    What no terminal shows stands as in bash's `$'…'`, octet by octet.
+    """
+    if text == printable(text):
+        return shlex.quote(text)
+    return f"$'{''.join(map(_in_dollar_quotes, text))}'"
+
+
+def _in_dollar_quotes(character: str) -> str:
+    if is_unsafe(character):
+        return "".join(f"\\x{octet:02x}" for octet in character.encode("utf-8", "surrogateescape"))
+    return f"\\{character}" if character in "\\'" else character
 
 
 def excerpt(text: str, limit: int = _SENTENCE_LIMIT) -> str:

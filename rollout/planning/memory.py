@@ -24,7 +24,7 @@ from rollout.model.memory import (
 from rollout.model.names import is_version
 from rollout.model.plan import ExclusionReason, PlannedNode, PlanWarning, WarningKind
 from rollout.model.progress import Outcome, Phase
-from rollout.model.text import counted, excerpt, shortened
+from rollout.model.text import counted, excerpt, shell_word, shortened
 
 PAUSES = (timedelta(hours=1), timedelta(hours=4), timedelta(days=1))
 _LONGEST_NAME = 253
@@ -82,7 +82,7 @@ def objection(memory: Memory, node: str, version: str, rules: Rules) -> Objectio
     if rules.include_held or node in rules.retried:
         return None
     if why := why_held(memory, version, rules.limit):
-        return ExclusionReason.VERSION_HELD, f"{why} (rollout release {version}, or --include-held)"
+        return ExclusionReason.VERSION_HELD, f"{why} (rollout release {shell_word(version)}, or --include-held)"
     if rules.unattended and (why := why_resting(memory, node, version, rules.now)):
         return ExclusionReason.FAILED_RECENTLY, f"{why} (rollout release --node {node})"
     return None
@@ -93,7 +93,7 @@ def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules
     for node in planned:
         name, version = node.name, node.staged_version
         if why := why_held(memory, version, rules.limit):
-            message = f"taken all the same, as asked for: {why}"
+            message = f"taken anyway, as asked for: {why}"
             yield PlanWarning(name, f"node/{name}", message, WarningKind.VERSION_HELD)
         elif why := why_resting(memory, name, version, rules.now):
             message = f"rollout operate would leave it out: {why}"
@@ -118,7 +118,8 @@ def why_maybe_held(memory: Memory, running: str, rules: Rules) -> str:
         return ""
     for version in sorted(memory.versions):
         if not _is_past(version, running) and (why := why_held(memory, version, rules.limit)):
-            return f"{why}; it may be the one that waits here (rollout release {version}, or --include-held)"
+            way_out = f"rollout release {shell_word(version)}, or --include-held"
+            return f"{why}; it may be the one that waits here ({way_out})"
     return ""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from rollout.model.memory import Memory
-from rollout.model.text import printable, shortened
+from rollout.model.text import printable, shell_word, shortened
 from rollout.planning.memory import why_aborted, why_held
 from rollout.planning.status import NodeStatus
 
@@ -20,7 +20,7 @@ def memory_lines(memory: Memory, statuses: Sequence[NodeStatus], now: datetime |
     for version in memory.versions:
         if why := why_held(memory, version):
             staged = sum(status.staged_version == version for status in statuses)
-            yield f"{printable(why)}; staged on {staged} of these. Release it: rollout release {printable(version)}"
+            yield f"{printable(why)}; staged on {staged} of these. Release it: rollout release {shell_word(version)}"
     resting = [status for status in statuses if status.retry_after]
     for status in resting[:_MOST_NODES]:
         last = memory.nodes[status.node]

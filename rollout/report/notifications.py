@@ -1,6 +1,5 @@
 """From a run's events to what those are sent who do not watch it."""
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -32,7 +31,7 @@ from rollout.model.progress import (
     VersionHeld,
     WaveStarted,
 )
-from rollout.model.text import timestamp
+from rollout.model.text import shell_word, timestamp
 from rollout.report.summary import next_step
 
 WATCH = "rollout status --run"
@@ -209,7 +208,7 @@ def _look_at(event: PodBlocked) -> str:
 def _held_version(event: VersionHeld) -> VersionHeldNote:
     return VersionHeldNote(
         level=Level.WARNING,
-        next=f"rollout release {shlex.quote(event.version)}",
+        next=f"rollout release {shell_word(event.version)}",
         version=event.version,
         failed_nodes=event.nodes,
         message=event.message,
@@ -263,5 +262,11 @@ def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> Fi
         left_out=result.left_out,
         failed_nodes=tuple(node.node for node in result.failed),
         not_done_nodes=tuple(node.node for node in result.not_done),
-        message=next((str(node.message) for node in result.not_started), ""),
+        message=next(_messages(result), ""),
     )
+
+
+def _messages(result: RunResult) -> Iterator[str]:
+    """Why nodes were not begun; then what is odd about those that have succeeded."""
+    yield from (str(node.message) for node in result.not_started)
+    yield from (f"{node.node} {node.message}" for node in result.succeeded if node.message)

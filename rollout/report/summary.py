@@ -1,13 +1,12 @@
 """The end of a run: what became of each planned node, what to look at, and last what was not done."""
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.plan import ExclusionReason, PlannedNode, RolloutPlan
 from rollout.model.progress import Findings, Moves, NodeCondition, NodeResult, NotDone, NotStarted, Outcome, RunResult
-from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shortened, version_step
+from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shell_word, shortened, version_step
 from rollout.planning.memory import held_version
 from rollout.report.columns import Column, table_text, wrapped
 
@@ -185,7 +184,7 @@ def _release(result: RunResult) -> str:
     """The command that ends the holds which keep nodes from being started; empty where none does."""
     held = [held_version(node.message) for node in result.not_done if node.reason is ExclusionReason.VERSION_HELD]
     versions = dict.fromkeys(filter(None, (*result.held, *held)))
-    return shlex.join(("rollout", "release", *map(printable, versions))) if versions else ""
+    return " ".join(("rollout release", *map(shell_word, versions))) if versions else ""
 
 
 def _over(result: RunResult) -> str:

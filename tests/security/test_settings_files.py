@@ -65,7 +65,7 @@ def settings(home: Path, text: str = "canary = 2\n", mode: int = 0o644) -> Path:
 
 def assert_refused(ended: Ended, *words: str) -> None:
     assert ended.code == ExitCode.USAGE
-    assert ended.stderr.startswith("rollout: error: rollout.toml of the current folder is ignored: "), ended.stderr
+    assert ended.stderr.startswith("rollout: error: rollout.toml of the current folder is refused: "), ended.stderr
     assert "hint: To use it: --config rollout.toml" in ended.stderr
     assert all(word in ended.stderr for word in words), ended.stderr
 
@@ -205,7 +205,7 @@ def test_ansible_cfg_of_others_runs_nothing(home: Path, start_lab: StartLab) -> 
     variables = {**lab.environment, "ANSIBLE_LOCAL_TEMP": str(home / "tmp")}
     ended = rollout(home, *flags, **variables)
     assert ended.code == ExitCode.USAGE
-    assert "ansible.cfg of the current folder is ignored: the folder" in ended.stderr
+    assert "ansible.cfg of the current folder is refused: the folder" in ended.stderr
     assert not marker.exists()
     rollout(home, *flags, **variables, ANSIBLE_CONFIG="ansible.cfg")
     assert marker.exists()

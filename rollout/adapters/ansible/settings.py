@@ -163,8 +163,8 @@ def _is_readable(path: Path) -> bool:
 def _own(path: Path) -> Path:
     if reason := distrust(path, current_reader()):
         raise UsageError(
-            f"ansible.cfg of the current folder is ignored: {reason}",
-            hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To hide this warning: run rollout in another folder.",
+            f"ansible.cfg of the current folder is refused: {reason}",
+            hint="To use it: ANSIBLE_CONFIG=ansible.cfg. To go on without it: run rollout in another folder.",
         )
     return path
 

@@ -9,12 +9,12 @@ import logging
 import os
 import socket
 import ssl
+import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,15 @@ import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
-from rollout.adapters.child_environment import without_secrets
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
+from rollout.adapters.kube.login_program import bind_programs
 from rollout.adapters.masking import header_value, masked, without_userinfo
 from rollout.adapters.scratch import scratch_for
 from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 
 _UNAUTHORIZED = 401
-_CREDENTIALS_HINT = "See the token, or the file or program that it comes from."
+_CREDENTIALS_HINT = "Check the token, or the file or program that it comes from."
+_SOCKS = "socks"
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
 
@@ -94,7 +95,7 @@ def _service_account(context: str | None) -> Any:
 def _configuration(login: Login) -> Any:
     from kubernetes import client, config  # noqa: PLC0415 - slow to import
 
-    _keep_secrets_from_programs()
+    bind_programs()
     configuration = client.Configuration()
     with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
         config.load_kube_config(  # type: ignore[no-untyped-call]
@@ -108,20 +109,6 @@ def _configuration(login: Login) -> Any:
             hint=f"Run it by hand, or see user {login.user!r} in {login.origin}.",
         )
     return configuration
-
-
-@cache
-def _keep_secrets_from_programs() -> None:
-    """The loader starts a program that logs in with the whole environment; ours has secrets that are not for it."""
-    loader: Any = import_module("kubernetes.config.kube_config")
-    make = loader.ExecProvider
-
-    def program(*arguments: Any) -> Any:
-        login = make(*arguments)
-        login.env = without_secrets(login.env)
-        return login
-
-    loader.ExecProvider = program
 
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
@@ -216,11 +203,27 @@ def _translated(origin: str) -> Iterator[None]:
         yield
     except InputError:
         raise
+    except ModuleNotFoundError as error:
+        if error.name != _SOCKS:
+            raise
+        message = f"{origin} cannot be used: a SOCKS proxy takes the package PySocks, which is not installed"
+        raise KubeconfigError(message, hint="pipx inject node-rollout PySocks, or: pip install PySocks") from error
     except Exception as error:
+        if isinstance(error, OSError) and _is_of_a_temporary_file(error):
+            raise KubeconfigError(
+                f"{origin} cannot be used: its certificates cannot be written to {tempfile.gettempdir()}: "
+                f"{error.strerror}",
+                hint="Check room and rights there, or set TMPDIR to another folder.",
+            ) from error
         raise KubeconfigError(
             f"{origin} cannot be used: {without_userinfo(str(error))}",
-            hint="See whether `kubectl config view` accepts it.",
+            hint="Check it with: kubectl config view",
         ) from error
+
+
+def _is_of_a_temporary_file(error: OSError) -> bool:
+    """The loader writes the certificates that stand in a kubeconfig; a write that fails has no name."""
+    return error.filename is None or str(error.filename).startswith(tempfile.gettempdir())
 
 
 class _Listener(logging.Handler):

@@ -52,15 +52,19 @@ def file_here() -> SettingsFile | None:
 
 def _content(path: Path) -> bytes | None:
     """What stands in a regular file, None for anything else; judged once it is open, so that it cannot be replaced."""
-    if not path.is_file():
+    try:
+        if not path.is_file():
+            return None
+    except PermissionError:
+        # whoever may not search the folder has put nothing there: `sudo -u` and `su` leave users in root's home
         return None
     with open(path, "rb", opener=_without_waiting) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             return None
         if reason := distrust(path, current_reader()):
             raise UsageError(
-                f"{path} of the current folder is ignored: {reason}",
-                hint=f"To use it: --config {path}. To hide this warning: --config /dev/null.",
+                f"{path} of the current folder is refused: {reason}",
+                hint=f"To use it: --config {path}. To go on without it: --config /dev/null.",
             )
         if not os.path.samestat(path.stat(), os.fstat(stream.fileno())):
             raise UsageError(f"{path} is being replaced", hint="Try again.")

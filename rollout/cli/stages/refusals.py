@@ -30,11 +30,11 @@ from rollout.ports import ClusterApi
 from rollout.report.findings import blocker_sentences
 from rollout.report.unfinished import heading, ways_out
 
-_MEND = "`rollout doctor` names the fix of each; --exclude NAME leaves a node out on purpose."
+_MEND = "`rollout doctor` names the fix for each; --exclude NAME leaves a node out on purpose."
 _MEND_FILE = f"{_MEND} Then make a new plan: rollout plan --require-all --out FILE."
 _MEND_RESUME = (
-    "`rollout doctor` names the fix of each. Nodes that failed: --retry-failed. Without --require-all the rest goes on;"
-    " what it leaves is for `rollout apply`."
+    "`rollout doctor` names the fix for each. Nodes that failed: --retry-failed. Without --require-all the rest goes"
+    " on; what it leaves is for `rollout apply`."
 )
 _FORBIDDEN = 403
 

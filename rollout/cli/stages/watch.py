@@ -10,7 +10,7 @@ from rollout.cli.options.general import GeneralOptions
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import Connections, with_patience
 from rollout.cli.stages.journal import has_ended_here
-from rollout.cli.terminal import show
+from rollout.cli.terminal import is_forced, show
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import read_lease
 from rollout.execution.rollout.watch import Standing, Watched, watch
@@ -61,7 +61,8 @@ def _shown(connections: Connections, screen: _Screen, *, as_json: bool) -> Itera
     """Whoever shows it: on standard output, for it is what was asked for."""
     from rich.console import Console
 
-    console, clock = Console(highlight=False, markup=False), wiring.system_clock()
+    console = Console(highlight=False, markup=False, force_terminal=is_forced(sys.stdout))
+    clock = wiring.system_clock()
     if as_json:
         lines = JsonLines(sys.stdout)
         lines.begin(clock.now())

@@ -1,0 +1,129 @@
+"""The program where it is not at home: no folder to stand in, none that it may look into, names that no shell takes."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rollout.errors import ExitCode
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.conftest import StartLab
+from tests.ended import Ended
+
+TINY = str(Path(__file__).parent / "tiny.yaml")
+ROLLOUT = f"{sys.executable} -m rollout"
+# root without the rights that only root has: a user who owns this machine's files
+LIMITED = "setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-dac_override,-dac_read_search"
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes folders of others")
+
+
+@pytest.fixture
+def lab(start_lab: StartLab) -> Lab:
+    return start_lab(load_scenario(TINY))
+
+
+def shell(line: str, folder: Path, lab: Lab | None = None, **variables: str) -> Ended:
+    """A line of shell, in a folder, with the lab's variables."""
+    given = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(Path.cwd())}
+    environment = {**given, **(lab.environment if lab else {}), **variables}
+    ended = subprocess.run(
+        ["bash", "-c", line], env=environment, cwd=folder, capture_output=True, check=False, timeout=100
+    )
+    return Ended(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+
+
+def test_what_needs_no_folder_works_in_one_that_is_gone(lab: Lab, tmp_path: Path) -> None:
+    ended = shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} plan --out {tmp_path}/x.plan", tmp_path, lab)
+    assert ended.code == ExitCode.OK, ended.stderr
+
+
+def test_what_needs_one_says_so(lab: Lab, tmp_path: Path) -> None:
+    for command in ("plan --out x.plan", "status --executor ansible"):
+        ended = shell(f"mkdir gone && cd gone && rmdir ../gone && {ROLLOUT} {command}", tmp_path, lab)
+        assert ended.code == ExitCode.ERROR
+        assert ended.stderr.splitlines() == [
+            "rollout: error: the current folder does not exist any more",
+            "hint: Change to one that does: cd ~",
+        ]
+
+
+@as_root
+@pytest.mark.parametrize("executor", ["ssh", "ansible"])
+def test_a_folder_that_may_not_be_looked_into_has_no_settings(executor: str, lab: Lab, tmp_path: Path) -> None:
+    """As `sudo -u` and `su` leave users in root's home."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "rollout.toml").write_text("max-unavailable = 3\n")
+    (folder / "ansible.cfg").write_text("[defaults]\n")
+    folder.chmod(0o700)
+    os.chown(folder, NOBODY, NOBODY)
+    ended = shell(f"{LIMITED} {ROLLOUT} status --executor {executor} -o name", folder, lab, HOME=str(tmp_path))
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert "node/" in ended.stdout
+
+
+@pytest.mark.parametrize("command", ["plan --out {}", "plan --kubeconfig {}"])
+def test_a_name_that_no_disk_takes_is_no_bug(command: str, tmp_path: Path) -> None:
+    ended = shell(f"{ROLLOUT} {command.format('x' * 300)}", tmp_path)
+    assert ended.code == ExitCode.ERROR
+    assert f"{'x' * 300}: File name too long\n" in ended.stderr
+    assert "bug" not in ended.stderr
+
+
+def test_a_machine_that_gives_no_further_thread_is_no_bug(tmp_path: Path) -> None:
+    """Its limit is that of the container, and met at the first thread, wherever that is."""
+    code = (
+        "import sys, threading; from rollout.cli.main import run\n"
+        'def start(_): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = start; sys.exit(run(['demo']))"
+    )
+    ended = shell(f"{sys.executable} -c {shlex.quote(code)}", tmp_path)
+    assert ended.code == ExitCode.ERROR
+    assert "rollout: error: no further thread or process can be started\n" in ended.stderr
+
+
+def test_the_command_for_a_saved_plan_is_one_that_a_shell_takes(lab: Lab, tmp_path: Path) -> None:
+    """Copied from the screen as it stands there."""
+    for name in (
+        b"it's $(touch ran)",
+        b"a\nb",
+        b"\xff\x1b]0;t\x07",
+        "pl\N{LATIN SMALL LETTER A WITH DIAERESIS}n".encode(),
+    ):
+        word = "$'" + "".join(f"\\x{octet:02x}" for octet in name) + "'"
+        saved = shell(f"{ROLLOUT} plan --out {word}", tmp_path, lab)
+        assert saved.code == ExitCode.OK, saved.stderr
+        line = next(line for line in saved.stderr.splitlines() if "To run exactly this: " in line)
+        assert all(character.isprintable() for character in line)
+        shown = shell(f"{ROLLOUT} {line.partition('this: rollout ')[2].replace('apply', 'show', 1)}", tmp_path, lab)
+        assert shown.code == ExitCode.OK, shown.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@as_root
+def test_certificates_that_cannot_be_kept_are_told_as_such(lab: Lab, tmp_path: Path) -> None:
+    """And not as a kubeconfig that kubectl should be asked about."""
+    ended = shell(f"umask 777; {LIMITED} {ROLLOUT} status", tmp_path, lab, TMPDIR=str(tmp_path))
+    assert ended.code == ExitCode.ERROR
+    assert f"its certificates cannot be written to {tmp_path}: Permission denied\nhint: See room" in ended.stderr
+
+
+def test_a_terminal_of_no_size_shows_all_the_same(lab: Lab, tmp_path: Path) -> None:
+    """As in containers, where COLUMNS may be 0."""
+    for size in ("0", "\N{SUPERSCRIPT TWO}"):
+        line = f"script -qec '{ROLLOUT} status' /dev/null </dev/null"
+        ended = shell(line, tmp_path, lab, COLUMNS=size, LINES=size, TERM="xterm")
+        assert "worker-1" in ended.stdout, ended
+
+
+def test_a_log_that_asks_for_colours_gets_no_moving_board(lab: Lab, tmp_path: Path) -> None:
+    """CI systems set them; what moves would fill their logs."""
+    ended = shell(f"{ROLLOUT} apply --yes", tmp_path, lab, FORCE_COLOR="1", TTY_COMPATIBLE="1")
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert "\x1b" not in ended.stderr + ended.stdout
+    assert "worker-1" in ended.stderr
