@@ -57,7 +57,7 @@ class _JournalReader:
                 self._released(str(record.get("node")), record, at)
             case "node_finished":
                 self._finished(str(record.get("node")), record.get("outcome"), at)
-            case "wave_started" | "summary":
+            case "wave_started":
                 self._settled(at)
             case _:
                 pass

@@ -34,6 +34,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.soft_taint import AWAITING_REBOOT
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.pools import pools_of
 from rollout.planning.rolling import candidates
 from rollout.report.experience import past_of
 from tests.lab.world.simulation import NAMESPACE, Simulation
@@ -120,6 +121,7 @@ class _Wave:
 
     def __init__(self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played) -> None:
         self._sim, self._policy, self._played, self._wave = sim, plan.policy, played, wave
+        self._pools, self._pool = pools_of(plan.policy), {node.name: node.pool for node in wave.nodes}
         self._evictor = Evictor(sim.store, Writer(sim.store))
         self._waiting = [node.name for node in wave.nodes]
         self._draining, self._down, self._coming = dict[str, float](), dict[str, float](), set[str]()
@@ -186,7 +188,7 @@ class _Wave:
                 self._tell("step", node=name, phase="drained")
                 self._sim.switch_off(name)
                 self._down[name] = self._now()
-            elif self._now() - began > self._policy.drain.timeout:
+            elif self._now() - began > self._pools.rules(self._pool[name]).drain.timeout:
                 self._played.stuck.add(name)
 
     def _evict(self, pod: Json) -> None:
@@ -274,3 +276,8 @@ def is_placed(sim: Simulation) -> bool:
 def is_budget(warning: PlanWarning) -> bool:
     """Whether the plan warns that a drain may wait for a budget in vain."""
     return warning.kind is WarningKind.FITS_NOWHERE and warning.object.startswith("pdb/")
+
+
+def is_warned(warning: PlanWarning) -> bool:
+    """Whether the plan warns that a drain may not end in time."""
+    return is_budget(warning)
