@@ -67,7 +67,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """One node's end. `phase` is the last one it reached; `message` and `hint` are empty for a success.
+    """One node's end. `phase` is the last one it reached; `message` is empty for a success without anything odd.
 
     `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed. `reason`
     is the exclusion that a skipped one would be now, None where there is none like it.

@@ -12,7 +12,7 @@ from itertools import groupby
 from rollout.model.cluster import Pod
 from rollout.model.plan import PlanWarning, WarningKind
 from rollout.planning.budgets import BudgetIndex, guards
-from rollout.planning.forecast import settle
+from rollout.planning.forecast import places_for
 from rollout.planning.packing import Limits
 from rollout.planning.pieces import Piece
 from rollout.planning.rooms import Rooms
@@ -164,7 +164,7 @@ class Simulation:
         going = [(name, pod) for name in names for pod in self._residents.get(name, ())]
         for _, pod in going:
             self._rooms.take_out(pod)
-        targets = settle([pod for _, pod in going], self._rooms)
+        targets = places_for([pod for _, pod in going], self._rooms)
         return [_Move(pod, name, targets[pod.uid]) for name, pod in going]
 
     def _return(self, moved: Sequence[_Move]) -> None:

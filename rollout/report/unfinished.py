@@ -162,7 +162,7 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
     `unfinished` is None where nothing but slots of FleetLock is left.
     """
     if unfinished is None:
-        return "Slots of FleetLock are held, of which nothing stands on any node: they are freed."
+        return "Slots of FleetLock that no node has marks of are freed."
     lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
     nodes = (*unfinished.begun, *unfinished.failed)
     lines += [f"  {printable(begun.node.name)}: {_undone(begun, wait)}" for begun in nodes]
