@@ -169,7 +169,7 @@ def test_a_pod_in_full() -> None:
 def test_how_long_a_pod_took_from_its_node_to_being_ready(
     scheduled: str | None, ready: str, seconds: int | None
 ) -> None:
-    conditions = [
+    conditions: list[Json] = [
         {"type": "Ready", "status": "True", "lastTransitionTime": ready},
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": scheduled},
     ]
