@@ -32,7 +32,8 @@ class Past:
 
     `drains`: from the beginning to the empty node; `reboots`: from there until it was given back; `settles`: from
     the last node of a wave to the next wave. `endings`: from the last pod that might go to the empty node, where
-    there were pods to evict; `turns`: until a budget that was used up let the next pod go.
+    there were pods to evict; `turns`: until a budget that was used up let the next pod go. `owners`: what pods of each
+    took to end, by its kind/namespace/name.
     """
 
     drains: tuple[float, ...] = ()
@@ -40,6 +41,7 @@ class Past:
     settles: tuple[float, ...] = ()
     endings: tuple[float, ...] = ()
     turns: tuple[float, ...] = ()
+    owners: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 NO_PAST = Past()
@@ -56,18 +58,19 @@ class _LastResult(msgspec.Struct, frozen=True):
 class Pace:
     """How fast things go: `past` runs as they were written down, and `runs`, whole ones as the nodes remember them.
 
-    `starts` is how many seconds the pods of each owner, by its UID, took to be ready.
+    `starts` is how many seconds the pods of each owner, by its UID, took to be ready, `endings` how many to end.
     """
 
     past: Past
     runs: tuple[float, ...] = ()
     starts: Mapping[str, int] = field(default_factory=dict)
+    endings: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], past: Past, pods: Iterable[Pod] = ()) -> "Pace":
+    def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
         """The pace of these nodes and pods."""
         runs = tuple(seconds for node in nodes if (seconds := past_run(node)) is not None)
-        return cls(past, runs, _starts_of(pods))
+        return cls(past, runs, _starts_of(pods), _endings_of(pods, past.owners))
 
     @property
     def is_known(self) -> bool:
@@ -82,9 +85,15 @@ class Pace:
         longest, seen = grace + _CALL_SECONDS, self.past.endings or self.past.drains
         return min(longest, _slowest(seen, nodes)) if seen else longest
 
+    def ending_of(self, owners: Iterable[str], grace: int) -> int:
+        """The same of one node's pods of these owners, by UID: as those took in the past, where it tells of them."""
+        known = [self.endings.get(uid) for uid in owners]
+        longest = max((seconds for seconds in known if seconds is not None), default=0)
+        return min(grace + _CALL_SECONDS, longest) if known and None not in known else max(longest, self.ending(grace))
+
     def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
         """How fast a budget lets pods of so much grace go; `owners` are their kinds by UID."""
-        ending, starting = self.ending(grace), self.starting(grace, owners)
+        ending, starting = self.ending_of(owners, grace), self.starting(grace, owners)
         at_once = all(self.starts_at_once(uid, kind) for uid, kind in owners.items())
         turn = starting if at_once else ending + starting
         margin = max(0, ending + _START_SECONDS - turn)
@@ -162,6 +171,12 @@ class Pace:
             mean_of = f", the mean of {len(self.past.settles)} in the local journals"
             return f"a wave settles in {Duration(self._usual_settle)}{mean_of}"
         return f"replacements are ready {Duration(_START_SECONDS)} after their start (assumed)"
+
+
+def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Mapping[str, int]:
+    """By the UID of their owner, how long pods took to end: the median."""
+    owners = {pod.owner.uid: f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" for pod in pods if pod.owner and past}
+    return {uid: round(median_low(past[owner])) for uid, owner in owners.items() if owner in past}
 
 
 def is_ordered(kind: str) -> bool:

@@ -120,7 +120,7 @@ def decide(inputs: PlanInputs) -> Decisions:
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
     pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
     limits = quotas.within(_limits(max(1, wave_limit), owners, forecaster, inputs, drainable, pace))
-    pieces = [quotas.placed(_piece(item, owners, forecaster, inputs), item.node, limits) for item in drainable]
+    pieces = [quotas.placed(_piece(item, owners, forecaster, inputs, pace), item.node, limits) for item in drainable]
     layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     if inputs.policy.prefer_no_schedule_taint:
@@ -328,7 +328,7 @@ def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[
     return Rates(rates, patience / 2, between)
 
 
-def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Piece:
+def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs, pace: Pace) -> Piece:
     name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
     return Piece(
         name,
@@ -338,7 +338,7 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         weight_of(item.node, item.leaving, forecaster.rooms),
         sum_of((item.holds, own)),
         len(item.leaving),
-        slowest_ending((item.leaving,), policy.drain, Pace(inputs.past)),
+        slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),
     )
 

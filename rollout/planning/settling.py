@@ -59,11 +59,11 @@ class Flow:
         """Empty a node from then on; a drain takes so many seconds `most`."""
         empty, ready, late, blocked = begin, begin, list[tuple[str, str, int]](), set[str]()
         for pod in self._in_order(departure):
-            key, ending = next(guards(pod, self.index), ""), self.pace.ending(self.rules.grace_of(pod.grace_period))
-            evicted = self._permit(key, begin, begin + most)
-            empty = max(empty, evicted + ending)
+            key, grace = next(guards(pod, self.index), ""), self.rules.grace_of(pod.grace_period)
             uid, kind = (pod.owner.uid, pod.owner.kind) if pod.owner else ("", "")
-            start = self.pace.starting(self.rules.grace_of(pod.grace_period), (uid,))
+            evicted, ending = self._permit(key, begin, begin + most), self.pace.ending_of((uid,), grace)
+            empty = max(empty, evicted + ending)
+            start = self.pace.starting(grace, (uid,))
             if pod.uid in departure.homeless or uid in blocked:
                 blocked |= {uid} if is_ordered(kind) else set()
                 late.append((key, uid if is_ordered(kind) else "", start))

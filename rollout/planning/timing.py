@@ -27,9 +27,19 @@ def timeout(rules: Policy) -> int:
 
 def slowest_ending(nodes: Sequence[Sequence[Pod]], rules: DrainPolicy, pace: Pace) -> int:
     """How many seconds the last pod of these nodes takes to end, side by side, whatever budgets make of it."""
-    leaving = [pods for pods in nodes if pods]
-    longest = max((rules.grace_of(pod.grace_period) for pods in leaving for pod in pods), default=0)
-    return pace.ending(longest, len(leaving)) if leaving else 0
+    known, strange = [0], list[int]()
+    for pods in nodes:
+        graces = [rules.grace_of(pod.grace_period) for pod in pods if not _is_known(pod, pace)]
+        strange += [max(graces)] if graces else []
+        tellers = {
+            pod.owner.uid: rules.grace_of(pod.grace_period) for pod in pods if pod.owner and _is_known(pod, pace)
+        }
+        known += [pace.ending_of((uid,), grace) for uid, grace in tellers.items()]
+    return max(*known, pace.ending(max(strange), len(strange)) if strange else 0)
+
+
+def _is_known(pod: Pod, pace: Pace) -> bool:
+    return pod.owner is not None and pod.owner.uid in pace.endings
 
 
 @dataclass(frozen=True, slots=True)

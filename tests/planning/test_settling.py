@@ -105,3 +105,11 @@ def test_one_that_was_unready_later_does_not_make_its_owner_slow() -> None:
     pods = [started(f"web-{number}", "w-1", seconds, app="web") for number, seconds in enumerate((4, 90, 86400))]
     plan = planned([*pods, started("shop", "w-2", 4)])
     assert max(wave.estimate.settle for wave in plan.waves) <= 4
+
+
+def test_pods_end_as_those_of_their_owner_did_whatever_others_took() -> None:
+    told = {"ReplicaSet/shop/web": (2, 2, 3), "StatefulSet/shop/db": (50, 55), "ReplicaSet/shop/gone": (1,)}
+    past = replace(PAST, owners=told)
+    web, db, new = (started("web", "w-1", 3), started("db", "w-1", 3, owner="StatefulSet"), started("new", "w-1", 3))
+    drains = [planned(pods, nodes=2, past=past).waves[0].estimate.drain for pods in ([web], [web, db], [web, new])]
+    assert drains == [2, 50, 5]
