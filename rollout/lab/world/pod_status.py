@@ -1,6 +1,6 @@
 """What a kubelet writes into a pod's status, as pure functions."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from rollout.lab.api.store import Json, timestamp
@@ -10,8 +10,13 @@ from rollout.lab.world.objects import condition, is_ready, spec_of, status_of, w
 _KILLED = 137
 
 
-def started(pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, restarts: int) -> Json:
-    """The pod with its containers running, for the first time or again."""
+def started(
+    pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, restarts: int, starting: timedelta
+) -> Json:
+    """The pod with its containers running, for the first time or again.
+
+    It had its node at least as long ago as its start took: in a world that is made at rest no time has passed.
+    """
     container_id = f"containerd://{pod['metadata']['uid'].replace('-', '')}{restarts:08x}{0:024x}"
     running = {"running": {"startedAt": timestamp(now)}}
     known = status_of(pod).get("containerStatuses")
@@ -40,7 +45,18 @@ def started(pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool,
         startTime=status_of(pod).get("startTime") or timestamp(now),
         containerStatuses=containers,
     )
-    return with_readiness(running_pod, now, ready=ready)
+    return with_readiness(_bound_before(running_pod, timestamp(now - starting)), now, ready=ready)
+
+
+def _bound_before(pod: Json, latest: str) -> Json:
+    """The pod with a node since then, or longer."""
+    conditions = [
+        {**each, "lastTransitionTime": min(each["lastTransitionTime"], latest)}
+        if each["type"] == "PodScheduled" and each.get("lastTransitionTime")
+        else each
+        for each in status_of(pod).get("conditions") or ()
+    ]
+    return with_status(pod, conditions=conditions)
 
 
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
