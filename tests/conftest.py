@@ -98,10 +98,11 @@ def mark(items: Sequence[pytest.Item]) -> None:
 def begun_early(item: pytest.Item) -> str:
     """The group in which it comes before others, or nothing: alone where it may take minutes; all on real machines.
 
-    These are started by each worker that has one of their tests, which takes longer than most.
+    These, and an image, are made by each worker that has one of their tests, which takes longer than most.
     """
-    if item.get_closest_marker("e2e"):
-        return "e2e"
+    for name in ("e2e", "image"):
+        if item.get_closest_marker(name):
+            return name
     limit = item.get_closest_marker("timeout")
     return item.nodeid if limit is not None and limit.args[0] > LONG_SECONDS else ""
 
