@@ -2,8 +2,9 @@
 
 Nine tenths of the CPU of a short command are imports, the same ones every time. What is forked goes on as
 `python -m rollout` does from its first line: its arguments, environment, folder and streams are its own, signals have
-Python's defaults, and it ends as every Python process does. Whose subject is the start itself, or a variable that the
-interpreter reads while it starts, takes a cold start (`tests/ended.py`).
+Python's defaults, and it ends as every Python process does, but for the memory, which it leaves to the kernel. Whose
+subject is the start itself, or a variable that the interpreter reads while it starts, takes a cold start
+(`tests/ended.py`).
 """
 
 import atexit
@@ -21,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -249,8 +251,30 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is pytest's to handle
     load()
     start = Parent(socket.socket(fileno=int(sys.argv[1]))).serve()
-    if start is not None:
+    if start is None:
+        return
+    try:
         become(start)
+    except SystemExit as ended:
+        if not isinstance(ended.code, int):
+            raise
+        code = ended.code
+    else:
+        code = 0
+    leave(code)
+
+
+def leave(code: int) -> None:
+    """End as Python does, but for taking apart all that is loaded: it costs more than most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(code)  # Python has words and a code of its own for it
+    os._exit(code)
 
 
 if __name__ == "__main__":

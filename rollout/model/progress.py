@@ -215,12 +215,16 @@ class WaveSettling:
 
 @dataclass(frozen=True, slots=True)
 class NodeStep:
-    """A node entered a phase, or something worth telling happened within it."""
+    """A node entered a phase, or something worth telling happened within it.
+
+    `endings` are, of one that was drained, the most seconds that a pod of each owner took to end once it might go.
+    """
 
     at: datetime
     node: str
     phase: Phase
     detail: str = ""
+    endings: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,9 @@ def test_a_scenario_is_planned_with_its_own_flags(command: Command) -> None:
     """Else hosts that say otherwise than by update_engine that they need a reboot would show nothing."""
     ended = command("demo", "--scenario", "sources", "--speed", "60")
     sources = "--detect update-engine,annotation,reboot-required,rpm-ostree"
-    assert f"$ rollout status {sources}\n" in ended.stdout
-    assert f"$ rollout plan {sources} --max-unavailable 3 --out " in ended.stdout
+    shown = " ".join(ended.stdout.split())
+    assert f"$ rollout status {sources} NODE" in shown
+    assert f"$ rollout plan {sources} --max-unavailable 3 --out " in shown
     assert "9 nodes of 12 wait for a reboot." in ended.stdout
     # one of them boots its old deployment again
     assert ended.code == ExitCode.PARTIAL

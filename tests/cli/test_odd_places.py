@@ -1,5 +1,6 @@
 """The program where it is not at home: no folder to stand in, none that it may look into, names that no shell takes."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -127,3 +128,18 @@ def test_a_log_that_asks_for_colours_gets_no_moving_board(lab: Lab, tmp_path: Pa
     assert ended.code == ExitCode.OK, ended.stderr
     assert "\x1b" not in ended.stderr + ended.stdout
     assert "worker-1" in ended.stderr
+
+
+def test_files_for_the_ssh_client_may_be_anywhere(lab: Lab, tmp_path: Path) -> None:
+    """Its options split paths at spaces, and put values in for percent signs."""
+    folder = tmp_path / "my files"
+    (folder / "%h").mkdir(parents=True)
+    for name in ("known_hosts", "id_ed25519"):
+        place = folder / "%h" / name if name == "known_hosts" else folder / name
+        place.write_bytes((lab.directory / name).read_bytes())
+        place.chmod(0o600)
+    (folder / "config").write_text("ServerAliveInterval 30\n")
+    files = {"KNOWN_HOSTS": "%h/known_hosts", "SSH_KEY": "id_ed25519", "SSH_CONFIG": "config"}
+    variables = {f"ROLLOUT_{name}": str(folder / file) for name, file in files.items()}
+    ended = shell(f"{ROLLOUT} status --executor ansible -o json", tmp_path, lab, **variables)
+    assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr

@@ -21,6 +21,7 @@ from rollout.adapters.scratch import usual_folder
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER
+from rollout.model.ssh_path import ssh_path
 
 _MISSING = "--executor ansible needs Ansible, which is not installed beside rollout"
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
@@ -88,7 +89,7 @@ class AnsibleSettings:
     def ssh_config_text(self) -> str:
         """The client configuration that counts, with the usual user at its end, where nobody names another."""
         usual = ("~/.ssh/config", "/etc/ssh/ssh_config")
-        configured = usual if self.ssh_config is None else (str(self.ssh_config.absolute()),)
+        configured = usual if self.ssh_config is None else (ssh_path(str(self.ssh_config.absolute()), tokens=False),)
         files = () if self.ssh_config == _NO_FILE else configured
         return "".join(f"Include {file}\n" for file in files) + f"Host *\nUser {DEFAULT_SSH_USER}\n"
 
@@ -97,7 +98,7 @@ class AnsibleSettings:
         arguments = [*_CHECKING[self.host_key_checking]]
         known_hosts = self.seen_keys if self.host_key_checking is HostKeyChecking.OFF else self.known_hosts
         if known_hosts is not None:
-            arguments += ["-o", f"UserKnownHostsFile={known_hosts.absolute()}"]
+            arguments += ["-o", f"UserKnownHostsFile={ssh_path(str(known_hosts.absolute()))}"]
         if ssh_config is not None:
             arguments += ["-F", str(ssh_config)]
         theirs = self._said("ssh_connection", "ssh_args", "ANSIBLE_SSH_ARGS")

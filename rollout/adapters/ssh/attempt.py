@@ -136,7 +136,8 @@ class Attempt:
 
 def named(host: Host, sentence: str) -> str:
     """The sentence with the host in front."""
-    where = f"{host.user}@{host.address}" + ("" if host.port == DEFAULT_SSH_PORT else f":{host.port}")
+    address = f"[{host.address}]" if ":" in host.address else host.address
+    where = f"{host.user}@{host.address}" if host.port == DEFAULT_SSH_PORT else f"{host.user}@{address}:{host.port}"
     return f"{host.name} ({where}): {sentence}"
 
 

@@ -14,6 +14,7 @@ from rollout.adapters.ssh.host_certificates import ALGORITHMS, authority_of, ref
 from rollout.adapters.ssh.known_hosts_file import Entry, HostKey, Index
 from rollout.errors import HostKeyError, InputError
 from rollout.model.host import DEFAULT_SSH_PORT, Host, HostKeyFiles
+from rollout.model.text import shell_word
 
 USUAL_FILES = HostKeyFiles(
     ("~/.ssh/known_hosts", "~/.ssh/known_hosts2"), ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
@@ -184,10 +185,11 @@ def _unknown(host: Host, shown: HostKey, file: Path | None, hopes: tuple[str, tu
     uncertified, elsewhere = hopes
     why = f" (its certificate does not help: {uncertified})" if uncertified else ""
     other = f"; on file without its port is {_described(elsewhere)}" if elsewhere else ""
-    scan = f"ssh-keyscan -p {host.port} {host.address} >> {file or _SOME_FILE}"
+    place = _place(file)
+    scan = f"ssh-keyscan -p {host.port} {host.address} >> {place}"
     return HostKeyError(
         f"its host key is unknown: {shown.type} {shown.fingerprint}{why}{other}",
-        hint=f"Compare and record the keys of all hosts: rollout known-hosts --out {file or _SOME_FILE}; if that is its"
+        hint=f"Compare and record the keys of all hosts: rollout known-hosts --out {place}; if that is its"
         f" fingerprint, this one alone: {scan}"
         + (" (or --host-key-checking accept-new)" if file else f"; then --known-hosts {_SOME_FILE}"),
     )
@@ -195,14 +197,20 @@ def _unknown(host: Host, shown: HostKey, file: Path | None, hopes: tuple[str, tu
 
 def _changed(host: Host, shown: HostKey, known: tuple[Entry, ...], file: Path | None) -> HostKeyError:
     same_type = tuple(entry for entry in known if entry.key.type == shown.type)
-    remedy = f"ssh-keygen -R '{name_on_file(host)}' -f {file} && ssh-keyscan -p {host.port} {host.address} >> {file}"
+    place = _place(file)
+    remedy = f"ssh-keygen -R '{name_on_file(host)}' -f {place} && ssh-keyscan -p {host.port} {host.address} >> {place}"
     return HostKeyError(
         f"its host key has changed: it shows {shown.type} {shown.fingerprint}, on file is"
         f" {_described(same_type or known)}",
         hint="The connection may be intercepted. If the host was reinstalled, its console confirms the new key:"
-        f" rollout known-hosts --out {file or _SOME_FILE} --fingerprints CONSOLES"
+        f" rollout known-hosts --out {place} --fingerprints CONSOLES"
         + (f"; or by hand: {remedy}" if file else "; or remove that line."),
     )
+
+
+def _place(file: Path | None) -> str:
+    """The file, for a command that is to be copied."""
+    return shell_word(str(file)) if file else _SOME_FILE
 
 
 def _described(entries: tuple[Entry, ...]) -> str:

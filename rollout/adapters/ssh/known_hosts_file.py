@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rollout.adapters.ssh.patterns import is_match
 from rollout.errors import InputError
+from rollout.model.text import shell_word
 
 _HASHED = "|1|"
 _REVOKED = "@revoked"
@@ -122,7 +123,7 @@ def _text(file: Path, *, must_exist: bool) -> str:
             return ""
         raise InputError(
             f"known hosts file {file}: no such file",
-            hint=f"Name another with --known-hosts, or make it: rollout known-hosts --out {file}",
+            hint=f"Name another with --known-hosts, or make it: rollout known-hosts --out {shell_word(str(file))}",
         ) from error
     except OSError as error:
         raise InputError(f"known hosts file {file}: {error.strerror}") from error

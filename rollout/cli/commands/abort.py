@@ -63,8 +63,9 @@ def abort(
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), general.width))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))
-        nodes = counted(len((*unfinished.begun, *unfinished.failed)) if unfinished else 0, "node")
-        consent.ask(f"Undo this rollout on {nodes} of {where}")
+        touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
+        what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
+        consent.ask(f"{what} {where}")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
     if not aborted.stopped:
         note_abort(aborted)

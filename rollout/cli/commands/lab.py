@@ -9,6 +9,7 @@ import typer
 
 from rollout.cli.options.lab import FleetLockOption, NodesOption, ScenarioOption, SpeedOption
 from rollout.cli.options.values import server_url
+from rollout.model.ssh_path import ssh_path
 
 if TYPE_CHECKING:
     from rollout.lab.credentials import InventoryHost
@@ -97,7 +98,7 @@ def _next_steps(files: Path, host: "InventoryHost", steps: Sequence[str]) -> str
         steps="\n".join(f"    {step}" for step in steps),
         host=host.name,
         key=shlex.quote(str(files / "id_ed25519")),
-        known_hosts=shlex.quote(f"UserKnownHostsFile={_unsplit(files / 'known_hosts')}"),
+        known_hosts=shlex.quote(f"UserKnownHostsFile={ssh_path(str(files / 'known_hosts'))}"),
         port=host.port,
         address=host.address,
         inventory=files / "inventory.yaml",
@@ -115,11 +116,6 @@ def scenarios() -> None:
     width = max(len(name) for name in names)
     for name in names:
         show(f"{name.ljust(width)}  {load_scenario(name).description}")
-
-
-def _unsplit(path: Path) -> str:
-    """As ssh's options take a path: one with a space in it would be two."""
-    return f'"{path}"' if " " in str(path) else str(path)
 
 
 def _scenario(name: str, nodes: int | None, fleetlock: str) -> "Scenario":

@@ -62,7 +62,8 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
         if context.is_taken_up:
             progress = take_up(context)
         while not is_final(progress.phase):
-            context.report.step(context.name, progress.phase)
+            endings = progress.endings if progress.phase is Phase.DRAINED else ()
+            context.report.step(context.name, progress.phase, endings=endings)
             step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
@@ -173,9 +174,9 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain(context: NodeContext, progress: Progress) -> Progress:
-    drain(context.drain)
+    endings = drain(context.drain)
     mark_phase(context.task, Phase.DRAINED)
-    return progress.to(Phase.DRAINED)
+    return replace(progress, endings=endings).to(Phase.DRAINED)
 
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.host import Host, HostFacts, HostKeyFiles, HostObservation, is_address
+from rollout.model.ssh_path import ssh_path
 
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _NOT_IN_NAMES = re.compile(r"\W", re.ASCII)
@@ -37,12 +38,12 @@ class Connection:
         files = HostKeyFiles((self.known_hosts,)) if self.known_hosts else host.known_hosts or HostKeyFiles(())
         options = (
             ("UserKnownHostsFile", _listed(files.own) or ("none" if files.system else "")),
-            ("GlobalKnownHostsFile", _listed(files.system)),
+            ("GlobalKnownHostsFile", " ".join(ssh_path(file, tokens=False) for file in files.system)),
             ("HostKeyAlias", host.known_as),
             ("ProxyCommand", shlex.join(host.proxy).replace("%", "%%")),
-            *(("IdentityFile", _quoted(file)) for file in host.identities.files if not own_key),
-            *(("CertificateFile", _quoted(file)) for file in host.identities.certificates),
-            ("IdentityAgent", "" if host.identities.agent is None else _quoted(host.identities.agent or "none")),
+            *(("IdentityFile", ssh_path(file)) for file in host.identities.files if not own_key),
+            *(("CertificateFile", ssh_path(file)) for file in host.identities.certificates),
+            ("IdentityAgent", "" if host.identities.agent is None else ssh_path(host.identities.agent or "none")),
             ("IdentitiesOnly", "yes" if host.identities.only else ""),
         )
         words = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
@@ -50,12 +51,7 @@ class Connection:
 
 
 def _listed(files: tuple[str, ...]) -> str:
-    return " ".join(_quoted(file) for file in files)
-
-
-def _quoted(file: str) -> str:
-    """A path as OpenSSH's configuration takes it."""
-    return f'"{file}"' if " " in file else file
+    return " ".join(ssh_path(file) for file in files)
 
 
 def inventory_document(

@@ -1,0 +1,12 @@
+"""Paths in options and configurations of OpenSSH's client, which splits at spaces and puts values in for tokens."""
+
+_SPLIT_AT = frozenset(" \t\"'\\")
+
+
+def ssh_path(path: str, *, tokens: bool = True) -> str:
+    """A path as an option takes it: quoted where it has to be. `tokens` is whether the option knows `%h` and such."""
+    plain = path.replace("%", "%%") if tokens else path
+    if not _SPLIT_AT.intersection(plain):
+        return plain
+    escaped = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
