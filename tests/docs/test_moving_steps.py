@@ -125,7 +125,8 @@ def test_each_step_works_as_it_is_printed_and_nothing_is_left(
 def is_of_a_stop(command: str) -> bool:
     """What stops the system; what removes its last objects comes after adopt."""
     words = command.split()
-    return "patch" in words or ("delete" in words and {"deployment", "daemonset"} & set(words) and "kured" not in words)
+    workload = {"deployment", "daemonset"} & set(words)
+    return "patch" in words or ("delete" in words and bool(workload) and "kured" not in words)
 
 
 def test_the_lab_serves_none_of_what_is_left_out_here() -> None:

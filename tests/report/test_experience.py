@@ -130,7 +130,8 @@ def test_permits_that_come_back_one_by_one_are_no_turns_of_their_own() -> None:
 def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
     first = {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 90.5, "ReplicaSet/shop/web": 2}}
     second = {**step("w-2", "drained", 12), "endings": {"StatefulSet/shop/db": 80, "ReplicaSet/shop/cart": "soon"}}
-    others = [{**step("w-3", "drained", 13), "endings": endings} for endings in (None, "quick", [])]
+    garbled: tuple[object, ...] = (None, "quick", [])
+    others = [{**step("w-3", "drained", 13), "endings": endings} for endings in garbled]
     story = [run(), first, second, *others]
     expected = {"StatefulSet/shop/db": (90.5, 80, 70), "ReplicaSet/shop/web": (2,)}
     again = [run(), {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 70}}]

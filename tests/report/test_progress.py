@@ -247,12 +247,12 @@ def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: 
     def take(some: Sequence[str]) -> None:
         for pair in zip(some[::2], some[1::2], strict=True):
             for node in pair:
-                board.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
+                shown.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
             for node in pair:
-                board.notify(NodeFinished(AT, replace(FAILED, node=node)))
+                shown.notify(NodeFinished(AT, replace(FAILED, node=node)))
 
     monkeypatch.setattr(live, "_REFRESHES_PER_SECOND", 500)
-    with LiveProgress(console) as board:
+    with LiveProgress(console) as shown:
         threads = [threading.Thread(target=take, args=(nodes[first::8],)) for first in range(8)]
         for thread in threads:
             thread.start()
