@@ -183,6 +183,30 @@ def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Start, serve:
         assert client.ask(server).status != 200
 
 
+def test_a_host_that_does_not_ask_again_gets_its_node_back(started: Start, serve: Serve) -> None:
+    """It asked once, and was never granted."""
+    lab = started("default", 5)
+    server, client = serve(lab, "--slot-timeout", "3s"), Client(lab, workers(lab)[0])
+    assert client.ask(server).kind == "waiting_for_drain"
+    wait_until(lambda: "last-result" in marks_of(lab, client.node) and not slots_of(lab))
+    assert not is_cordoned(lab, client.node)
+    assert json.loads(marks_of(lab, client.node)["last-result"])["outcome"] == "not-rebooted"
+    assert sum(lab.scoreboard().reboots.values()) == 0
+
+
+def test_a_node_that_is_back_and_fails_its_checks_keeps_its_slot(started: Start, serve: Serve) -> None:
+    """It is not away: nothing proves that another may go in its place."""
+    lab = started("default", 5)
+    flags = ("--after-reboot-annotations", "check.example/after", "--hook-timeout", "2s", "--max-unavailable", "3")
+    server, (client, other) = serve(lab, *flags), [Client(lab, name) for name in workers(lab)[:2]]
+    client.await_grant(server)
+    client.reboot()
+    client.report(server)
+    wait_until(lambda: [slot["state"] for slot in slots_of(lab)] == ["failed"])
+    assert is_cordoned(lab, client.node)
+    assert other.ask(server).kind == "failed_lock_semaphore_full"
+
+
 def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(started: Start, serve: Serve) -> None:
     """As where somebody takes it by force, or edits it: whoever holds it may be at work on any node."""
     lab = started("default", 4)
