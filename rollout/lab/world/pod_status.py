@@ -51,10 +51,10 @@ def started(
 def _bound_before(pod: Json, latest: str) -> Json:
     """The pod with a node since then, or longer."""
     conditions = [
-        {**each, "lastTransitionTime": min(each["lastTransitionTime"], latest)}
-        if each["type"] == "PodScheduled" and each.get("lastTransitionTime")
-        else each
-        for each in status_of(pod).get("conditions") or ()
+        {**condition, "lastTransitionTime": min(condition["lastTransitionTime"], latest)}
+        if condition["type"] == "PodScheduled" and condition.get("lastTransitionTime")
+        else condition
+        for condition in status_of(pod).get("conditions") or ()
     ]
     return with_status(pod, conditions=conditions)
 
