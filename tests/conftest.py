@@ -76,10 +76,11 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
-    """Mark each test by what it needs, before `-m` chooses; of what it has chosen, begin with what takes longest."""
+    """Mark each test by what it needs, before `-m` chooses; what it leaves is dealt out among the workers, if any."""
     mark(items)
     yield
-    items[:] = dealt(items, is_long, getattr(config, "workerinput", {}).get("workercount", 1))
+    if workers := getattr(config, "workerinput", {}).get("workercount"):
+        items[:] = dealt(items, begun_early, workers)
 
 
 def mark(items: Sequence[pytest.Item]) -> None:
@@ -94,22 +95,30 @@ def mark(items: Sequence[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
-def is_long(item: pytest.Item) -> bool:
-    """Whether it may take more than five minutes; machines in containers may for their first test alone."""
-    limit = item.get_closest_marker("timeout")
-    return limit is not None and limit.args[0] > LONG_SECONDS and item.path.parent.name != "e2e"
+def begun_early(item: pytest.Item) -> str:
+    """The group in which it comes before others, or nothing: alone where it may take minutes; all on real machines.
 
-
-def dealt(items: Sequence[T], is_long: Callable[[T], bool], workers: int) -> list[T]:
-    """The same, so that each long one comes first in the share of a worker, and none last of all.
-
-    `--dist worksteal` cuts shares in order and as even as can be; what a worker has begun, or has next, is its own.
+    These, and an image, are made by each worker that has one of their tests, which takes longer than most.
     """
-    long, others, order = [*filter(is_long, items)], [item for item in items if not is_long(item)], list[T]()
+    for name in ("e2e", "image"):
+        if item.get_closest_marker(name):
+            return name
+    limit = item.get_closest_marker("timeout")
+    return item.nodeid if limit is not None and limit.args[0] > LONG_SECONDS else ""
+
+
+def dealt(items: Sequence[T], group_of: Callable[[T], str], workers: int) -> list[T]:
+    """The same, so that each group comes first in the share of a worker, and none is divided, or begun last of all.
+
+    `--dist worksteal` cuts shares in order and as even as can be; a worker that has nothing left takes from their ends.
+    """
+    groups, others, order = dict[str, list[T]](), list[T](), list[T]()
+    for item in items:
+        name = group_of(item)
+        (groups.setdefault(name, []) if name else others).append(item)
     for number in range(workers):
-        first = long[number::workers]
-        share = (len(items) - len(order)) // (workers - number)
-        rest = max(0, share - len(first))
+        first = [item for group in [*groups.values()][number::workers] for item in group]
+        rest = max(0, (len(items) - len(order)) // (workers - number) - len(first))
         order += [*first, *others[:rest]]
         del others[:rest]
     return order

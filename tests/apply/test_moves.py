@@ -21,6 +21,12 @@ def test_the_summary_and_the_history_count_what_the_cluster_has_seen(started: St
     assert scores.moved_twice > 0
     assert (summary["evictions"], summary["moved_twice"]) == (scores.evictions, scores.moved_twice)
     assert summary["pods_to_move"] == ended.plan["summary"]["pods_to_move"] == scores.evictions - scores.moved_twice
+    # what each owner's pods took to end: the next plan's estimates go by it
+    endings = {line["node"]: line["endings"] for line in ended.lines if "endings" in line}
+    assert endings.keys() == {node["name"] for wave in ended.plan["waves"] for node in wave["nodes"]}
+    owners = {owner for told in endings.values() for owner in told}
+    assert {owner.partition("/")[0] for owner in owners} == {"ReplicaSet", "StatefulSet"}
+    assert all(0 <= seconds < 600 for told in endings.values() for seconds in told.values())
     told = rollout(lab, "history", ended.plan["plan_id"])
     sentence = (
         f"{summary['pods_to_move']} pods had to move: {scores.evictions} evictions, "

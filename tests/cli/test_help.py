@@ -4,9 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from rollout import __version__
 from rollout.cli.main import program
@@ -52,6 +55,17 @@ def test_the_first_steps_stand_last_and_no_line_is_broken(command: Command) -> N
     last = "\n".join(lines[-12:])
     assert all(f"rollout {name} " in last for name in ("doctor", "status", "plan", "apply", "resume"))
     assert "rollout demo" in last
+
+
+def test_no_line_of_any_help_is_broken_by_a_terminal() -> None:
+    assert {path: lines for path, lines in broken(program(), "rollout") if lines} == {}
+
+
+def broken(command: Any, path: str) -> Iterator[tuple[str, list[str]]]:
+    context = typer.Context(command, info_name=path, terminal_width=80, max_content_width=80)
+    yield path, [line for line in command.get_help(context).splitlines() if len(line) > 80]
+    for name, member in getattr(command, "commands", {}).items():
+        yield from broken(member, f"{path} {name}")
 
 
 @pytest.mark.parametrize("name", LONG)

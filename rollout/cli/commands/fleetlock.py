@@ -49,7 +49,8 @@ def serve(  # noqa: PLR0917 - typer's parameters; each is a group of options
     \b
     Examples:
       rollout fleetlock --listen :8080 --slots 2 --max-unavailable 2
-      rollout fleetlock --group workers=25% --group-selector workers=node-role.kubernetes.io/worker
+      rollout fleetlock --group workers=25% \\
+        --group-selector workers=node-role.kubernetes.io/worker
     """
     server.check()
     _refuse_what_persons_decide(local, lock)

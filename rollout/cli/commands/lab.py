@@ -37,9 +37,10 @@ def lab(call: typer.Context) -> None:
 
     \b
     Examples:
-      rollout lab up                              serve one until Ctrl-C; then in another terminal:
+      rollout lab up              serve one until Ctrl-C; in another terminal:
       . rollout-lab/env && rollout status
-      rollout lab up --scenario never-returns     with trouble; `rollout lab scenarios` lists what there is
+      rollout lab scenarios       which trouble there is to rehearse with
+      rollout lab up --scenario never-returns
     """
     if call.invoked_subcommand is None:
         typer.echo(call.get_help())

@@ -49,11 +49,16 @@ def manifests(
 
     \b
     Examples:
-      rollout manifests --image registry.example/node-rollout:1.0 --known-hosts known_hosts | kubectl apply -f -
-      rollout manifests deployment --image ... --known-hosts known_hosts --config rollout.toml
-      rollout manifests --image ... --known-hosts known_hosts --format kustomize --out deploy/
-      rollout manifests --image ... --known-hosts known_hosts --format helm --out chart/
-      rollout manifests fleetlock --image ... --cluster-ip 10.96.0.15 --tls-secret fleetlock-tls
+      rollout manifests --image registry.example/node-rollout:1.0 \\
+        --known-hosts known_hosts | kubectl apply -f -
+      rollout manifests deployment --image ... --known-hosts known_hosts \\
+        --config rollout.toml
+      rollout manifests --image ... --known-hosts known_hosts \\
+        --format kustomize --out deploy/
+      rollout manifests --image ... --known-hosts known_hosts \\
+        --format helm --out chart/
+      rollout manifests fleetlock --image ... --cluster-ip 10.96.0.15 \\
+        --tls-secret fleetlock-tls
       rollout manifests roles
     """
     from rollout.cli.stages.pod_settings import read_pod_settings

@@ -65,7 +65,8 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
     \b
     Examples:
       rollout plan --max-unavailable 3
-      rollout plan -l pool=web --max-unavailable 25% --spread-by topology.kubernetes.io/zone --out web.plan
+      rollout plan -l pool=web --max-unavailable 25% \\
+        --spread-by topology.kubernetes.io/zone --out web.plan
     """
     from rollout.cli.files import check_target
     from rollout.cli.stages import gather, refusals

@@ -47,7 +47,8 @@ def zincati(
     \b
     Examples:
       rollout fleetlock zincati --url http://10.96.0.15/ --group workers
-      rollout fleetlock zincati --url http://10.96.0.15/ --format butane > fleetlock.bu
+      rollout fleetlock zincati --url http://10.96.0.15/ \\
+        --format butane > fleetlock.bu
     """
     from rollout.cli.terminal import say, show
     from rollout.manifests.zincati import DropIn, butane, drop_in
