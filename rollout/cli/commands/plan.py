@@ -77,10 +77,9 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
         raise UsageError("-o name is for the plan's nodes, not for --explain")
     # rules that contradict each other are told before anything is asked
     rules = detect_command.added_to(reboot.added_to(gates.added_to(policy.with_pools(pools.given(call)))))
-    intent = Intent(selection.selection, rules)
+    intent, probe = Intent(selection.selection, rules), detect_command.probe(rules.detect)
     check_target(out)
     check_target(markdown)
-    probe = detect_command.probe(rules.detect)
     gathered = gather.gather(cluster, intent.selection, ssh, lease.lease_namespace, probe)
     if explain is not None:
         _show_explanation(explain, intent, gathered, general)
