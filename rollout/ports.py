@@ -55,7 +55,7 @@ class ClusterApi(Protocol):
         """Body of the answer to a POST of `body` as JSON."""
         ...
 
-    def replace(self, path: str, body: object) -> bytes:
+    def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a PUT."""
         ...
 

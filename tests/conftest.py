@@ -3,9 +3,10 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,7 @@ from tests.ended import HeardProcess, none_left
 from tests.used_rights import unprinted
 
 StartLab = Callable[..., Lab]
+T = TypeVar("T")
 
 HERE = Path(__file__).parent
 # Settings with two pools and a wait for load balancers.
@@ -30,6 +32,8 @@ MARKS = {
     **dict.fromkeys(("crash", "stateful"), "chaos"),
     "e2e": "e2e",
 }
+# A test that is allowed more than this is begun before others.
+LONG_SECONDS = 300
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a background job. What is ignored stays ignored in every process that is started from here; what is
@@ -70,17 +74,45 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by what it needs, before `-m` chooses: by its folder, or because it starts a lab."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark each test by what it needs, before `-m` chooses; of what it has chosen, begin with what takes longest."""
+    mark(items)
+    yield
+    items[:] = dealt(items, is_long, getattr(config, "workerinput", {}).get("workercount", 1))
+
+
+def mark(items: Sequence[pytest.Item]) -> None:
+    """By its folder, or because it starts a lab."""
     for item in items:
-        mark = MARKS.get(item.path.relative_to(HERE).parts[0], "")
-        if not mark and "start_lab" in getattr(item, "fixturenames", ()):
-            mark = "lab"
-        if mark:
-            item.add_marker(mark)
-        if mark or item.get_closest_marker("kubectl"):
+        name = MARKS.get(item.path.relative_to(HERE).parts[0], "")
+        if not name and "start_lab" in getattr(item, "fixturenames", ()):
+            name = "lab"
+        if name:
+            item.add_marker(name)
+        if name or item.get_closest_marker("kubectl"):
             item.add_marker("slow")
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether it may take more than five minutes; machines in containers may for their first test alone."""
+    limit = item.get_closest_marker("timeout")
+    return limit is not None and limit.args[0] > LONG_SECONDS and item.path.parent.name != "e2e"
+
+
+def dealt(items: Sequence[T], is_long: Callable[[T], bool], workers: int) -> list[T]:
+    """The same, so that each long one comes first in the share of a worker, and none last of all.
+
+    `--dist worksteal` cuts shares in order and as even as can be; what a worker has begun, or has next, is its own.
+    """
+    long, others, order = [*filter(is_long, items)], [item for item in items if not is_long(item)], list[T]()
+    for number in range(workers):
+        first = long[number::workers]
+        share = (len(items) - len(order)) // (workers - number)
+        rest = max(0, share - len(first))
+        order += [*first, *others[:rest]]
+        del others[:rest]
+    return order
 
 
 def assert_only_printed_rights(lab: Lab) -> None:

@@ -70,18 +70,35 @@ def start(
     It is forked from one that has been loaded, where that makes no difference (`tests/warm.py`); with `COLD_STARTS=1`
     in the environment of pytest no program is.
     """
-    variables = _variables(home, environment)
-    if os.environ.get("COLD_STARTS") or not Start(arguments, variables, str(home)).can_be_warm:
-        return start_cold(home, environment, arguments, stdin)
-    return HeardWarm(
+    return _way_of(home, environment, arguments)(
         [*PROGRAM, *arguments],
-        env=variables,
+        env=_variables(home, environment),
         cwd=home,
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def start_on_terminal(
+    home: Path, environment: Mapping[str, str], arguments: Sequence[str], terminal: int
+) -> subprocess.Popen[bytes]:
+    """The same with all streams on a terminal, in a session of its own: what is typed there is nobody else's."""
+    return _way_of(home, environment, arguments)(
+        [*PROGRAM, *arguments],
+        env=_variables(home, environment),
+        cwd=home,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+
+
+def _way_of(home: Path, environment: Mapping[str, str], arguments: Sequence[str]) -> "type[subprocess.Popen[Any]]":
+    start = Start(arguments, _variables(home, environment), str(home))
+    return HeardWarm if start.can_be_warm and not os.environ.get("COLD_STARTS") else subprocess.Popen
 
 
 def start_cold(
@@ -179,5 +196,5 @@ def is_program(command: object) -> bool:
     return re.search(r"-m\W+rollout\b", " ".join(map(str, words))) is not None
 
 
-class HeardWarm(Warm, HeardProcess[str]):
+class HeardWarm(Warm[AnyStr], HeardProcess[AnyStr]):
     """The same of the program, started warm."""

@@ -1,7 +1,8 @@
 """What the program asked a lab's API server for, as rights, and whether `rollout manifests` prints each of them."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 
 from rollout.adapters.kube.api import USER_AGENT
 from rollout.gather.cluster.rights import Right, adopt_rights
@@ -47,10 +48,12 @@ def unprinted(lab: Lab) -> list[Act]:
     ]
 
 
-def _printed(lease_namespace: str) -> Iterator[Grant]:
-    yield from granted(adopt_rights(lease_namespace))
+@cache
+def _printed(lease_namespace: str) -> Sequence[Grant]:
+    grants = [*granted(adopt_rights(lease_namespace))]
     for deletes in (False, True):
-        yield from grants_of(roles(Access(lease_namespace=lease_namespace, disable_eviction=deletes)))
+        grants += grants_of(roles(Access(lease_namespace=lease_namespace, disable_eviction=deletes)))
+    return tuple(grants)
 
 
 def granted(rights: Iterable[Right]) -> Iterator[Grant]:

@@ -2,8 +2,9 @@
 
 Nine tenths of the CPU of a short command are imports, the same ones every time. What is forked goes on as
 `python -m rollout` does from its first line: its arguments, environment, folder and streams are its own, signals have
-Python's defaults, and it ends as every Python process does. Whose subject is the start itself, or a variable that the
-interpreter reads while it starts, takes a cold start (`tests/ended.py`).
+Python's defaults, and it ends as every Python process does, but for the memory, which it leaves to the kernel. Whose
+subject is the start itself, or a variable that the interpreter reads while it starts, takes a cold start
+(`tests/ended.py`).
 """
 
 import atexit
@@ -21,10 +22,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any, AnyStr, TextIO
 
 ROOT = Path(__file__).parent.parent
 # What the program itself loads only when it is about to be used.
@@ -34,7 +37,12 @@ LATE = (
 )
 # Variables that are read once the program runs. Any other may have been read by the interpreter, or a library while it
 # was imported: it takes a cold start.
-READ_LATE = ("ANSIBLE_", "HOME", "KUBE", "LOGNAME", "PATH", "ROLLOUT_", "SSH_AUTH_SOCK", "TMPDIR", "USER", "XDG_")
+READ_LATE = (
+    *("ANSIBLE_", "HOME", "KUBE", "LOGNAME", "PATH", "ROLLOUT_", "SSH_AUTH_SOCK", "TMPDIR", "USER", "XDG_"),
+    *("COLUMNS", "COMP_", "LINES", "NO_COLOR", "TERM", "TZ", "_ROLLOUT_COMPLETE", "_TYPER_COMPLETE_"),
+)
+# Read by the interpreter, and what it has begun with: without a locale it takes this one (PEP 538).
+ALIKE = {"LC_ALL": "C.UTF-8"}
 # What stands before the arguments: as it would be started cold.
 PROGRAM = (sys.executable, "-m", "rollout")
 MESSAGE_BYTES = 128 * 1024
@@ -56,33 +64,39 @@ class Start:
     arguments: Sequence[str]
     environment: Mapping[str, str]
     folder: str
+    in_own_session: bool = False
     umask: int = field(default_factory=own_umask)
 
     @property
     def can_be_warm(self) -> bool:
         """Whether a warm start is the same as a cold one; and it has to fit into a message."""
-        return all(name.startswith(READ_LATE) for name in self.environment) and len(self.encoded) < MESSAGE_BYTES
+        late = all(name.startswith(READ_LATE) or ALIKE.get(name) == text for name, text in self.environment.items())
+        return late and len(self.encoded) < MESSAGE_BYTES
 
     @property
     def encoded(self) -> bytes:
-        return json.dumps([self.arguments, dict(self.environment), self.folder, self.umask]).encode()
+        whole = [self.arguments, dict(self.environment), self.folder, self.in_own_session, self.umask]
+        return json.dumps(whole).encode()
 
 
-class Warm(subprocess.Popen[str]):
-    """A process as any other that `subprocess` starts, but for its parent, who hears of its end and passes it on."""
+class Warm(subprocess.Popen[AnyStr]):
+    """A process as any other that `subprocess` starts, but for its parent, who hears of its end and passes it on.
+
+    Given are arguments, environment, folder, all three streams, and whether it has a session of its own.
+    """
 
     # How `Popen` starts a process, and hears of its end, is no public interface; it has long been this.
     _close_pipe_fds: Any
     _handle_exitstatus: Any
     _waitpid_lock: Any
+    _news: socket.socket
 
     def _execute_child(self, arguments: Sequence[str], *given: Any) -> None:
-        folder, environment, pipes = given[4], given[5], given[9:15]
-        start = Start(arguments[len(PROGRAM) :], environment, str(folder))
+        folder, environment, pipes, in_own_session = given[4], given[5], given[9:15], given[20]
+        start = Start(arguments[len(PROGRAM) :], environment, str(folder), in_own_session)
         self._news, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            streams = [pipes[0], pipes[3], pipes[5]]
-            socket.send_fds(_server(), [start.encoded], [*streams, theirs.fileno()])
+            socket.send_fds(_server(), [start.encoded], [pipes[0], pipes[3], pipes[5], theirs.fileno()])
         self._close_pipe_fds(*pipes)
         self.pid = self._next_number()
         self._child_created = True
@@ -209,9 +223,13 @@ class Parent:
 
 def become(start: Start) -> None:
     """What `python -m rollout` does, once it has been loaded."""
-    inherited = {name: value for name, value in os.environ.items() if name == "LC_CTYPE"}  # Python's own: PEP 538
+    if start.in_own_session:
+        os.setsid()
+    own = () if "LC_ALL" in start.environment else ("LC_CTYPE",)  # Python's own: PEP 538
+    inherited = {name: value for name, value in os.environ.items() if name in own}
     os.environ.clear()
     os.environ.update(inherited | dict(start.environment))
+    time.tzset()
     for number, (name, mode, buffering) in enumerate(STREAMS):
         stream = _stream(number, mode, getattr(sys, name), buffering)
         for alias in (name, f"__{name}__"):
@@ -233,8 +251,30 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C at the terminal is pytest's to handle
     load()
     start = Parent(socket.socket(fileno=int(sys.argv[1]))).serve()
-    if start is not None:
+    if start is None:
+        return
+    try:
         become(start)
+    except SystemExit as ended:
+        if not isinstance(ended.code, int):
+            raise
+        code = ended.code
+    else:
+        code = 0
+    leave(code)
+
+
+def leave(code: int) -> None:
+    """End as Python does, but for taking apart all that is loaded: it costs more than most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(code)  # Python has words and a code of its own for it
+    os._exit(code)
 
 
 if __name__ == "__main__":

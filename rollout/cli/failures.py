@@ -6,11 +6,10 @@ Expected errors are a sentence and a hint; `-v` adds what caused them. A traceba
 import sys
 import traceback
 from collections.abc import Iterator
-from typing import Any
 
 import typer
 
-from rollout.cli.settings.defaults import SETTINGS_FILE
+from rollout.cli.settings.defaults import SETTINGS_FILE, key_of
 from rollout.cli.shortages import shortage
 from rollout.cli.terminal import fitted
 from rollout.errors import ExitCode, RolloutError
@@ -88,13 +87,9 @@ def _complaint(error: typer.TyperException) -> str:
         case "ENVIRONMENT":
             return f"Invalid value for the variable {option.envvar}: {error.message}"
         case "DEFAULT_MAP":
-            return f"{context.meta[SETTINGS_FILE]}: Invalid value for {_key(option)}: {error.message}"
+            return f"{context.meta[SETTINGS_FILE]}: Invalid value for {key_of(option)}: {error.message}"
         case _:
             return error.format_message()
-
-
-def _key(option: Any) -> str:
-    return next((str(name[2:]) for name in option.opts if name.startswith("--")), str(option.name))
 
 
 def _help_command(error: typer.TyperException) -> str:

@@ -20,10 +20,19 @@ from rollout.cli.settings.variables import unknown_variables
 from rollout.cli.streams import forget_impossible_sizes, prepare_streams
 from rollout.cli.terminal import say
 
-_EPILOG = (
-    "Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked, "
-    "64 wrong usage, 130 interrupted."
-)
+# Last, where a terminal of 24 lines still shows it.
+_EPILOG = """\b
+Without a cluster:  rollout demo
+With one:           rollout doctor    what is missing, and the fix
+                    rollout status    which nodes wait for a reboot
+                    rollout plan      what apply would do
+                    rollout apply     do it
+                    rollout check-update --wait   look for updates now
+Interrupted:        rollout resume    go on, or: rollout abort
+
+Exit codes: 0 done, 1 error, 2 changes pending, 3 declined, 4 some nodes failed, 5 stale plan, 6 blocked,
+64 wrong usage, 130 interrupted.
+"""
 
 _FIRST_PROCESS = 1
 
@@ -52,17 +61,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time.
-
-    \b
-    Without a cluster:  rollout demo
-    With one:           rollout status    which nodes wait for a reboot
-                        rollout plan      what apply would do
-                        rollout apply     do it
-                        rollout doctor    what is missing for that, and how to mend it
-                        rollout check-update --wait   have hosts look for updates now
-    Interrupted:        rollout resume    go on with it, or: rollout abort
-    """
+    """Take a Kubernetes cluster's Flatcar / CoreOS hosts through their pending OS updates, a wave at a time."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     for sentence in unknown_variables(context.command, os.environ, first=context.invoked_subcommand):
@@ -77,7 +76,7 @@ _SOURCES: Mapping[str, Source] = {
     "resume": Source("resume:resume", "Go on with an interrupted rollout, from any machine."),
     "operate": Source("operate:operate", "Reboot what waits, unattended: once, or pass after pass."),
     "abort": Source("abort:abort", "Undo what an interrupted rollout started."),
-    "pause": Source("pause:pause", "Have no rollout start these nodes, or any."),
+    "pause": Source("pause:pause", "Keep rollouts from starting these nodes, or any."),
     "unpause": Source("pause:unpause", "End a pause."),
     "release": Source("release:release", "End the hold of a version that failed on too many nodes."),
     "history": Source("history:history", "List this machine's runs, or show one as a timeline."),

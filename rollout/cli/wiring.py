@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import LocalGateOptions
 from rollout.cli.options.notify import NotifyOptions
+from rollout.cli.options.run import ProcessOptions
 from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
 from rollout.cli.terminal import say
 from rollout.model.gates import AlertPolicy
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rollout.adapters.metrics_server import MetricsServer
     from rollout.adapters.notify.destination import Destination
     from rollout.adapters.pushgateway import Pushgateway
+    from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
@@ -139,11 +141,15 @@ def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
 
 
 def gates(
-    alerts: AlertPolicy, local: LocalGateOptions, prometheus_url: str, playbooks: "NodePlaybooks | None"
+    alerts: AlertPolicy,
+    local: LocalGateOptions,
+    prometheus_url: str,
+    playbooks: "NodePlaybooks | None",
+    end: "Deadline | None" = None,
 ) -> "GatePorts":
     """What the gates ask outside the cluster: the operator's own command, terminal and playbooks, and Prometheus.
 
-    `prometheus_url` is this process's own, whatever the plan says: the token goes nowhere else.
+    `prometheus_url` is this process's own, whatever the plan says: the token goes nowhere else. `end` as for the ports.
     """
     from rollout.adapters.gate_command import LocalCommand, split_command
     from rollout.cli.consent import TerminalConfirmation
@@ -154,7 +160,19 @@ def gates(
         confirmation=TerminalConfirmation() if local.interactive else None,
         alerts=_alert_source(alerts, prometheus_url) if alerts.url else None,
         playbooks=playbooks,
+        end=end,
     )
+
+
+def gates_of(
+    process: ProcessOptions,
+    alerts: AlertPolicy,
+    local: LocalGateOptions,
+    prometheus_url: str,
+    end: "Deadline | None" = None,
+) -> "GatePorts":
+    """The same with this process's own playbooks."""
+    return gates(alerts, local, prometheus_url, node_playbooks(process.playbooks, process.ssh), end)
 
 
 def _alert_source(alerts: AlertPolicy, own_url: str) -> "AlertSource":

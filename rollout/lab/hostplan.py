@@ -48,7 +48,7 @@ class HostPlan:
 
 def with_fleetlock(scenario: Scenario, base_url: str) -> Scenario:
     """The scenario with that server for its hosts to ask; where none of them has Zincati, all get it."""
-    has_zincati = any(each.zincati is not None for each in (*scenario.nodes, *scenario.hosts))
+    has_zincati = any(group.zincati is not None for group in (*scenario.nodes, *scenario.hosts))
     everywhere = () if has_zincati else (HostOverride(select=Selection(), zincati=ZincatiHost()),)
     return msgspec.structs.replace(scenario, fleetlock=base_url, hosts=(*scenario.hosts, *everywhere))
 

@@ -5,7 +5,9 @@ API server misbehaves. The files that ship with the lab are read just as an oper
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from enum import StrEnum
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
@@ -245,15 +247,22 @@ def load_scenario(name_or_path: str) -> Scenario:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"cannot read the scenario {path}: {error}") from error
-    return _decoded(text, path.stem, source=str(path))
+    return _decoded(_document(text, str(path)), path.stem, source=str(path))
 
 
-def _shipped(name: str) -> str:
-    return (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+def _shipped(name: str) -> dict[str, Any]:
+    return deepcopy(_read(name))
 
 
-def _decoded(text: str, name: str, *, source: str) -> Scenario:
-    document = {"name": name, **_document(text, source)}
+@cache
+def _read(name: str) -> dict[str, Any]:
+    """Once: a lab takes longer to read what it is to be than to start it."""
+    text = (resources.files("rollout.lab.scenarios") / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+    return _document(text, name)
+
+
+def _decoded(document: dict[str, Any], name: str, *, source: str) -> Scenario:
+    document = {"name": name, **document}
     base = document.get("extends")
     if base is not None:
         document = _extended(document, base, source)
@@ -280,7 +289,7 @@ def _extended(document: dict[str, Any], base: object, source: str) -> dict[str, 
     if not isinstance(base, str) or base not in scenario_names():
         known = ", ".join(scenario_names())
         raise ScenarioError(f"{source}: extends names no shipped scenario: {base}", hint=f"known are {known}")
-    below = _document(_shipped(base), base)
+    below = _shipped(base)
     if "extends" in below:
         below = _extended(below, below["extends"], base)
     merged = {**below, **document}

@@ -189,8 +189,8 @@ class ScoreKeeper:
     def host_went_down(self, host: HostState) -> None:
         """A host is off: whatever ran on it is dead."""
         pods = [pod for pod in self._cluster.store.pods_on(host.name) if phase(pod) == "Running"]
-        budgets = {_full_name(each): each for pod in pods for each in self._budgets_of(pod)}
-        before = {name: self._healthy_of(each) for name, each in budgets.items()}
+        budgets = {_full_name(budget): budget for pod in pods for budget in self._budgets_of(pod)}
+        before = {name: self._healthy_of(budget) for name, budget in budgets.items()}
         self._down.add(host.name)
         if not self._started:
             return
@@ -306,7 +306,13 @@ def _has_soft_taint(node: Json) -> bool:
 
 def _left_on(node: Json) -> tuple[str, ...]:
     """Our annotations that should have gone."""
-    return tuple(sorted(each for each in annotations_of(node) if each.startswith(OUR_PREFIX) and each not in _MAY_STAY))
+    return tuple(
+        sorted(
+            annotation
+            for annotation in annotations_of(node)
+            if annotation.startswith(OUR_PREFIX) and annotation not in _MAY_STAY
+        )
+    )
 
 
 def _began_to_go(change: Change) -> bool:

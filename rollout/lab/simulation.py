@@ -180,7 +180,7 @@ def _populate(running: Simulation, scenario: Scenario, plans: Sequence[HostPlan]
         machine.observers.append(power)
         running.world.add_host(machine, _as_reported(plan, running.fleet))
     node_uids = {node["metadata"]["name"]: node["metadata"]["uid"] for node in running.store.items(NODES)}
-    for workload in (copy for each in scenario.workloads for copy in copies_of(each, plans)):
+    for workload in (copy for group in scenario.workloads for copy in copies_of(group, plans)):
         if running.store.get(NAMESPACES, workload.namespace) is None:
             namespace = {"metadata": {"name": workload.namespace}}
             running.store.create(NAMESPACES, with_defaults(NAMESPACES, namespace))

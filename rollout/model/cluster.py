@@ -148,7 +148,8 @@ class Pod:
     `deleted_at` is its deletionTimestamp (RFC 3339, as the API wrote it; empty: not deleted) and already
     includes the grace period. `mirror` tells the API's copy of a static pod. `unready_since` is when it became
     unready, or could not be scheduled (RFC 3339; empty where it is ready, or the API does not say). `claims` are those
-    that the pod that replaces it uses as well.
+    that the pod that replaces it uses as well. `start_seconds` is how long it took from its node to being ready; None
+    where it is not ready, or the API does not say.
     """
 
     namespace: str
@@ -169,6 +170,7 @@ class Pod:
     claims: tuple[str, ...] = ()
     placement: Placement = ANYWHERE
     unready_since: str = ""
+    start_seconds: int | None = None
 
     @property
     def key(self) -> str:

@@ -6,6 +6,7 @@ is not understood is neither a node that nobody has begun nor one that may be gi
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import read_targets
+from rollout.model.memory import moment
 from rollout.model.names import is_run_id
 from rollout.model.progress import Phase
 from rollout.model.replaced import parse_replaced
@@ -20,6 +22,9 @@ from rollout.model.replaced import parse_replaced
 _LONGEST = 256
 # Characters of a mark that go into the sentence on what is wrong with it.
 _TOLD = 60
+_COUNT = re.compile(r"[0-9]{1,6}")
+# As long as the longest rest between two attempts, and a clock that is a day off.
+_IN_A_ROW = timedelta(days=3)
 _BOOT_ID = re.compile(r"[0-9A-Za-z._-]{1,128}")
 # A mark is there from the cordon on, and goes with the node's success.
 _WRITTEN_PHASES = frozenset(Phase) - {Phase.PENDING, Phase.DONE}
@@ -51,6 +56,23 @@ def misunderstanding(node: Node) -> str:
 def last_result(node: Node) -> Mapping[str, str]:
     """What the last rollout wrote of the node's end; empty where nothing legible stands there."""
     return _fields_of(node, marks.LAST_RESULT)
+
+
+def unmoved_reboots(node: Node) -> int:
+    """How many reboots in a row, by its last result, its host had asked for and was on the same version after."""
+    count = last_result(node).get("unmoved", "")
+    return int(count) if _COUNT.fullmatch(count) else 0
+
+
+def unmoved_before(node: Node, version: str, now: datetime | None) -> int:
+    """The same of a node that ran this version before its reboot; 0 where the last was days ago.
+
+    A host may be rebooted now and then for other reasons than an update.
+    """
+    result = last_result(node)
+    at = moment(result.get("at", ""))
+    is_in_a_row = at is not None and now is not None and abs(now - at) <= _IN_A_ROW
+    return unmoved_reboots(node) if is_in_a_row and result.get("version") == version else 0
 
 
 def deferral(node: Node) -> Mapping[str, str]:

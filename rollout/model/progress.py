@@ -67,7 +67,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """One node's end. `phase` is the last one it reached; `message` and `hint` are empty for a success.
+    """One node's end. `phase` is the last one it reached; `message` is empty for a success without anything odd.
 
     `left_cordoned` tells a node that we cordoned and that has to stay so; `findings` are of one that failed. `reason`
     is the exclusion that a skipped one would be now, None where there is none like it.
@@ -215,12 +215,16 @@ class WaveSettling:
 
 @dataclass(frozen=True, slots=True)
 class NodeStep:
-    """A node entered a phase, or something worth telling happened within it."""
+    """A node entered a phase, or something worth telling happened within it.
+
+    `endings` are, of one that was drained, the most seconds that a pod of each owner took to end once it might go.
+    """
 
     at: datetime
     node: str
     phase: Phase
     detail: str = ""
+    endings: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def announced(courtesy: CourtesyPolicy, facts: HostFacts | None, now: datetime) 
     return Fields({**fields.labels, **node_labels(courtesy.pre_reboot_node_labels)}, fields.annotations)
 
 
-def settled(courtesy: CourtesyPolicy, version: str) -> Fields:
+def proven(courtesy: CourtesyPolicy, version: str) -> Fields:
     """What a node has that is rebooted and proven, and runs this version; for as long as nobody changes it."""
     fields = _joined(courtesy, _fluo({marks.FLUO_VERSION: version}, UpdateOperation.IDLE, "", needed="false"), {})
     return Fields({**fields.labels, **node_labels(courtesy.post_reboot_node_labels)}, fields.annotations)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
-from rollout.planning.forecast import settle
+from rollout.planning.forecast import places_for
 from rollout.planning.rolling import may_begin
 from rollout.planning.rooms import Rooms
 from rollout.planning.waves import Placed
@@ -85,7 +85,7 @@ class _Crowd:
         self.rooms.close(names)
         for _, pod in homes:
             self.rooms.take_out(pod)
-        targets = settle([pod for _, pod in homes], self.rooms)
+        targets = places_for([pod for _, pod in homes], self.rooms)
         for name, pod in homes:
             if targets[pod.uid]:
                 self.rooms.take_out(pod)

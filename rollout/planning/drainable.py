@@ -1,18 +1,17 @@
 """The nodes that take part, each with all that is known of its drain beforehand."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import HostFacts
 from rollout.model.plan import Blocker, PlannedNode, PlanWarning
-from rollout.model.policy import DrainPolicy, Policy, Sharing
+from rollout.model.policy import Policy, Sharing
 from rollout.model.quantity import Duration
 from rollout.planning.blockers import drain_blockers, drain_warnings
 from rollout.planning.budgets import BudgetIndex, guards
 from rollout.planning.eligibility import Candidate
-from rollout.planning.estimates import Pace
 from rollout.planning.forecast import movable, stuck_budgets, without_place
 from rollout.planning.packing import Load
 from rollout.planning.rooms import Rooms
@@ -20,8 +19,6 @@ from rollout.planning.shortage import Shortage
 from rollout.planning.stuck_pods import StuckPods
 from rollout.planning.verdicts import Action, DrainRules, PodVerdict, having, judge_all
 
-# Its controller starts a pod once the one before is ready, unless it was told to be parallel, which pods do not tell.
-_ORDERED = "StatefulSet"
 _Guarded = list[tuple[Pod, tuple[str, ...]]]
 
 
@@ -31,7 +28,7 @@ class Drainable:
 
     `leaving` are the pods that will run elsewhere; `index` knows the budgets that cover them. `load` is what the drain
     takes of each budget, `holds` the part of it that comes back only with the node, `graces` are the seconds that the
-    slowest of a budget's pods here has to end, and `ordered` the budgets of pods that come back one after another.
+    slowest of a budget's pods here has to end, and `owners` the kinds of their controllers, by budget and UID.
     """
 
     node: Node
@@ -44,7 +41,7 @@ class Drainable:
     index: BudgetIndex
     holds: Load
     graces: Mapping[str, int]
-    ordered: frozenset[str]
+    owners: Mapping[str, Mapping[str, str]]
 
     def blocked_pods(self) -> Iterator[str]:
         """The pods, as findings name them, whose budget a blocker is about."""
@@ -134,7 +131,7 @@ class DrainForecaster:
             self.index,
             self._holds(name, leaving, guarded) if guarded and self.by_rate else {},
             _graces(guarded),
-            frozenset(key for pod, keys in guarded if pod.owner and pod.owner.kind == _ORDERED for key in keys),
+            _owners(guarded),
         )
 
     def _guarded(self, verdicts: Sequence[PodVerdict]) -> _Guarded:
@@ -160,8 +157,10 @@ def _graces(guarded: _Guarded) -> Mapping[str, int]:
     return longest
 
 
-def slowest_ending(items: Iterable[Drainable], rules: DrainPolicy, pace: Pace) -> int:
-    """How many seconds the last pod of these nodes takes to end, side by side, whatever budgets make of it."""
-    leaving = [item.leaving for item in items if item.leaving]
-    longest = max((rules.grace_of(pod.grace_period) for pods in leaving for pod in pods), default=0)
-    return pace.ending(longest, len(leaving)) if leaving else 0
+def _owners(guarded: _Guarded) -> Mapping[str, Mapping[str, str]]:
+    kinds: dict[str, dict[str, str]] = defaultdict(dict)
+    for pod, keys in guarded:
+        if (owner := pod.owner) is not None:
+            for key in keys:
+                kinds[key][owner.uid] = owner.kind
+    return kinds

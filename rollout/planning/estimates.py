@@ -1,14 +1,16 @@
 """How long waves are likely to take: from what the pods say, what past runs took here, and stated assumptions."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import mean, median_low
 
 import msgspec
 
 from rollout.errors import UsageError
 from rollout.model import marks
-from rollout.model.cluster import Node
+from rollout.model.cluster import Node, Pod
 from rollout.model.plan import Estimate, TimeEstimate
 from rollout.model.quantity import Duration
 from rollout.planning.rates import Rate
@@ -16,6 +18,12 @@ from rollout.planning.rates import Rate
 _REBOOT_SECONDS = 180
 _START_SECONDS = 30
 _CALL_SECONDS = 5
+# A pod that was ready later than this has mostly been unready in between: Deployments give such a one up as well.
+_LONGEST_START = 600
+# Their controllers replace a pod as soon as it is to go; those of other kinds once it is gone.
+_REPLACED_AT_ONCE = frozenset({"ReplicaSet", "ReplicationController"})
+# Its controller starts a pod once the one before is ready, unless it was told to be parallel, which pods do not tell.
+_ORDERED = "StatefulSet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,8 @@ class Past:
 
     `drains`: from the beginning to the empty node; `reboots`: from there until it was given back; `settles`: from
     the last node of a wave to the next wave. `endings`: from the last pod that might go to the empty node, where
-    there were pods to evict; `turns`: until a budget that was used up let the next pod go.
+    there were pods to evict; `turns`: until a budget that was used up let the next pod go. `owners`: what pods of each
+    took to end, by its kind/namespace/name.
     """
 
     drains: tuple[float, ...] = ()
@@ -32,6 +41,7 @@ class Past:
     settles: tuple[float, ...] = ()
     endings: tuple[float, ...] = ()
     turns: tuple[float, ...] = ()
+    owners: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 NO_PAST = Past()
@@ -46,15 +56,26 @@ class _LastResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast things go: `past` runs as they were written down, and `runs`, whole ones as the nodes remember them."""
+    """How fast things go: `past` runs as they were written down, and `runs`, whole ones as the nodes remember them.
+
+    `starts` is how many seconds the pods of each owner, by its UID, took to be ready, `endings` how many to end.
+    """
 
     past: Past
-    runs: tuple[float, ...]
+    runs: tuple[float, ...] = ()
+    starts: Mapping[str, int] = field(default_factory=dict)
+    endings: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Iterable[Node], past: Past) -> "Pace":
-        """The pace of these nodes."""
-        return cls(past, tuple(seconds for node in nodes if (seconds := past_run(node)) is not None))
+    def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
+        """The pace of these nodes and pods."""
+        runs = tuple(seconds for node in nodes if (seconds := past_run(node)) is not None)
+        return cls(past, runs, _starts_of(pods), _endings_of(pods, past.owners))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any run of this cluster tells it; all that is assumed is reckoned generously."""
+        return bool(self.past.reboots)
 
     def ending(self, grace: int, nodes: int = 1) -> int:
         """How long pods of so much grace take to end: as past drains were, or as long as the grace.
@@ -64,13 +85,34 @@ class Pace:
         longest, seen = grace + _CALL_SECONDS, self.past.endings or self.past.drains
         return min(longest, _slowest(seen, nodes)) if seen else longest
 
-    def rate(self, permits: int, grace: int, *, ordered: bool) -> Rate:
-        """How fast a budget lets pods of so much grace go; `ordered`: their replacements start one after another."""
-        ending = self.ending(grace)
-        starting = max(0, self._starting(ending))
-        return Rate(permits, ending, starting, max(0, _START_SECONDS - starting), starting if ordered else 0)
+    def ending_of(self, owners: Iterable[str], grace: int) -> int:
+        """The same of one node's pods of these owners, by UID: as those took in the past, where it tells of them."""
+        known = [self.endings.get(uid) for uid in owners]
+        longest = max((seconds for seconds in known if seconds is not None), default=0)
+        return min(grace + _CALL_SECONDS, longest) if known and None not in known else max(longest, self.ending(grace))
 
-    def _starting(self, ending: int) -> int:
+    def rate(self, permits: int, grace: int, owners: Mapping[str, str]) -> Rate:
+        """How fast a budget lets pods of so much grace go; `owners` are their kinds by UID."""
+        ending, starting = self.ending_of(owners, grace), self.starting(grace, owners)
+        at_once = all(self.starts_at_once(uid, kind) for uid, kind in owners.items())
+        turn = starting if at_once else ending + starting
+        margin = max(0, ending + _START_SECONDS - turn)
+        return Rate(permits, ending, turn, margin, starting if any(map(is_ordered, owners.values())) else 0)
+
+    def starts_at_once(self, uid: str, kind: str) -> bool:
+        """Whether the owner's replacements are known to start while their pods still end."""
+        return kind in _REPLACED_AT_ONCE and self.tells_starts((uid,))
+
+    def starting(self, grace: int, owners: Iterable[str]) -> int:
+        """How long replacements of pods of so much grace take to be ready; `owners` are UIDs."""
+        slowest = max((self.starts.get(uid, 0) for uid in owners), default=0)
+        return slowest if self.tells_starts(owners) else max(slowest, self._assumed_start(self.ending(grace)))
+
+    def tells_starts(self, owners: Iterable[str]) -> bool:
+        """Whether it is known of all of these owners how long their pods take to be ready."""
+        return self.is_known and all(uid in self.starts for uid in owners)
+
+    def _assumed_start(self, ending: int) -> int:
         """How long a replacement takes to be ready once the pod has ended: what a budget's turns took beside that."""
         if self.past.turns:
             # Of several permits that come back one after another each seems sooner than it was.
@@ -82,7 +124,7 @@ class Pace:
 
     def between(self, soak: float) -> int:
         """What each wave takes besides its drains."""
-        return self.reboot(0, 1) + self.settle + round(soak)
+        return self.reboot(0, 1) + self._usual_settle + round(soak)
 
     def reboot(self, drain: int, nodes: int) -> int:
         """How long the slowest of so many reboots takes; `drain` is how long emptying the nodes takes before.
@@ -96,10 +138,16 @@ class Pace:
         whole = _slowest(self.runs, nodes)
         return max(whole - drain, whole // 2)
 
+    def settle(self, pods: Iterable[Pod]) -> int:
+        """How long it takes at least until these moved pods are well again, once their nodes are back."""
+        if self.tells_starts(pod.owner.uid for pod in pods if pod.owner):
+            return round(min(self.past.settles, default=0))
+        return self._usual_settle
+
     @property
-    def settle(self) -> int:
-        """How long it takes until the moved pods are well again."""
-        return _slowest(self.past.settles, 1) if self.past.settles else _START_SECONDS
+    def _usual_settle(self) -> int:
+        """The mean, for what waves take adds up."""
+        return round(mean(self.past.settles)) if self.past.settles else _START_SECONDS
 
     @property
     def basis(self) -> tuple[str, ...]:
@@ -120,8 +168,29 @@ class Pace:
 
     def _basis_of_settling(self) -> str:
         if self.past.settles:
-            return f"a wave settles in {_median(self.past.settles)}{_of_journals(self.past.settles)}"
+            mean_of = f", the mean of {len(self.past.settles)} in the local journals"
+            return f"a wave settles in {Duration(self._usual_settle)}{mean_of}"
         return f"replacements are ready {Duration(_START_SECONDS)} after their start (assumed)"
+
+
+def _endings_of(pods: Iterable[Pod], past: Mapping[str, Sequence[float]]) -> Mapping[str, int]:
+    """By the UID of their owner, how long pods took to end: the median."""
+    owners = {pod.owner.uid: f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}" for pod in pods if pod.owner and past}
+    return {uid: round(median_low(past[owner])) for uid, owner in owners.items() if owner in past}
+
+
+def is_ordered(kind: str) -> bool:
+    """Whether controllers of this kind start a pod once the one before is ready."""
+    return kind == _ORDERED
+
+
+def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
+    """By the UID of their owner, how long its pods took to be ready; one that was unready later seems slow."""
+    starts: dict[str, list[int]] = defaultdict(list)
+    for pod in pods:
+        if pod.owner and pod.start_seconds is not None and pod.start_seconds <= _LONGEST_START:
+            starts[pod.owner.uid].append(pod.start_seconds)
+    return {uid: median_low(seconds) for uid, seconds in starts.items()}
 
 
 def _slowest(past: Sequence[float], of: int) -> int:
@@ -150,14 +219,19 @@ def past_run(node: Node) -> float | None:
     return float(seconds) if result.outcome == "succeeded" and seconds > 0 else None
 
 
-def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, delay: float = 0, *, moves_pods: bool) -> Estimate:
+def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, delay: float = 0) -> Estimate:
     """A wave whose nodes take these times to drain, side by side, and which is then let run for so many seconds.
 
-    `delay` are the seconds that each reboot waits.
+    `delay` are the seconds that each reboot waits. How long it settles is added by `settled`.
     """
-    drain, settle, soaking = max(drains, default=0), pace.settle if moves_pods else 0, round(soak)
+    drain, soaking = max(drains, default=0), round(soak)
     reboot = round(delay) + pace.reboot(drain + round(delay), len(drains))
-    return Estimate(drain + reboot + settle + soaking, drain, reboot, settle, soaking)
+    return Estimate(drain + reboot + soaking, drain, reboot, 0, soaking)
+
+
+def settled(estimate: Estimate, seconds: int) -> Estimate:
+    """The same with so many seconds until its pods are well again."""
+    return replace(estimate, seconds=estimate.seconds + seconds - estimate.settle, settle=seconds)
 
 
 def total(estimates: Iterable[Estimate], pace: Pace) -> TimeEstimate:

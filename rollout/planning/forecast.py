@@ -72,7 +72,7 @@ def _stuck_without(moving: Iterable[Pod], node: str, pods: Sequence[Pod], at_onc
     others = [pod for pod in moving if pod.uid not in own]
     for pod in others:
         rooms.take_out(pod)
-    targets = settle(others, rooms)
+    targets = places_for(others, rooms)
     homeless, _ = _left_waiting(node, pods, at_once, rooms)
     for pod in others:
         if targets[pod.uid]:
@@ -89,7 +89,7 @@ def _left_waiting(node: str, pods: Sequence[Pod], at_once: int, rooms: Rooms) ->
         going, staying = staying[: at_once - len(waiting)], staying[at_once - len(waiting) :]
         for pod in going:
             rooms.take_out(pod)
-        targets = settle([*waiting, *going], rooms)
+        targets = places_for([*waiting, *going], rooms)
         placed += [pod for pod in (*waiting, *going) if targets[pod.uid]]
         waiting = [pod for pod in (*waiting, *going) if not targets[pod.uid]]
     homeless = waiting[0] if staying else None
@@ -107,7 +107,7 @@ def without_place(node: str, moving: Iterable[Pod], rooms: Rooms) -> frozenset[s
     rooms.close((node,))
     for pod in pods:
         rooms.take_out(pod)
-    targets = settle(pods, rooms)
+    targets = places_for(pods, rooms)
     for pod in pods:
         if targets[pod.uid]:
             rooms.take_out(pod)
@@ -115,7 +115,7 @@ def without_place(node: str, moving: Iterable[Pod], rooms: Rooms) -> frozenset[s
     return frozenset(uid for uid, target in targets.items() if target in ("", node))
 
 
-def settle(pods: Sequence[Pod], rooms: Rooms) -> Mapping[str, str]:
+def places_for(pods: Sequence[Pod], rooms: Rooms) -> Mapping[str, str]:
     """Put pods that stand nowhere on nodes, by UID, empty for nowhere; those drawn to others are tried again."""
     targets: dict[str, str] = {}
     waiting = list(pods)

@@ -93,7 +93,7 @@ def memory_warnings(memory: Memory, planned: Iterable[PlannedNode], rules: Rules
     for node in planned:
         name, version = node.name, node.staged_version
         if why := why_held(memory, version, rules.limit):
-            message = f"taken all the same, as asked for: {why}"
+            message = f"taken anyway, as asked for: {why}"
             yield PlanWarning(name, f"node/{name}", message, WarningKind.VERSION_HELD)
         elif why := why_resting(memory, name, version, rules.now):
             message = f"rollout operate would leave it out: {why}"

@@ -1,5 +1,6 @@
 """From what was gathered to a plan. Pure: equal inputs give an equal plan, to the byte."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,12 +14,11 @@ from rollout.model.plan import (
     FORMAT_VERSION,
     Blocker,
     BlockerKind,
-    Estimate,
     Exclusion,
     ExclusionReason,
+    PlannedNode,
     PlanSummary,
     PlanWarning,
-    Rolling,
     RolloutPlan,
     Wave,
 )
@@ -27,9 +27,9 @@ from rollout.model.quantity import LONGEST, Duration
 from rollout.planning.budgets import BudgetIndex
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
-from rollout.planning.drainable import Drainable, DrainForecaster, slowest_ending
+from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
-from rollout.planning.estimates import NO_PAST, Pace, Past, past_run, total, wave_estimate
+from rollout.planning.estimates import NO_PAST, Pace, Past, total
 from rollout.planning.logins import login_warnings
 from rollout.planning.memory import Rules, memory_warnings
 from rollout.planning.naming import natural_key
@@ -40,11 +40,12 @@ from rollout.planning.pools import Pools, pools_of
 from rollout.planning.quotas import Quotas
 from rollout.planning.rates import Rates, sum_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
-from rollout.planning.rolling import Near, rolled, slow_first
+from rollout.planning.rolling import Near, rolled
 from rollout.planning.rooms import Rooms
-from rollout.planning.schedule import schedule
+from rollout.planning.settling import Departure
 from rollout.planning.sharing import Owners, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
+from rollout.planning.timing import Timing, slowest_ending, timeout
 from rollout.planning.waves import Layout, Placed
 
 _DEFERRED = ExclusionReason.DEFERRED
@@ -94,6 +95,7 @@ class Decisions:
     layout: Layout
     owners: Owners
     foresight: Foresight
+    timing: Timing
 
 
 def build_plan(inputs: PlanInputs) -> RolloutPlan:
@@ -116,8 +118,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     quotas = Quotas.of(pools, _chosen(inputs), away, max(1, wave_limit))
     leaving = {item.node.name: item.leaving for item in drainable}
     owners = Owners.of(leaving, inputs.snapshot.pods, forecaster.index if forecaster.evicting else None)
-    limits = quotas.within(_limits(max(1, wave_limit), owners, forecaster, inputs, drainable))
-    pieces = [quotas.placed(_piece(item, owners, forecaster, inputs), item.node, limits) for item in drainable]
+    pace = Pace.of(inputs.snapshot.nodes, inputs.past, inputs.snapshot.pods)
+    limits = quotas.within(_limits(max(1, wave_limit), owners, forecaster, inputs, drainable, pace))
+    pieces = [quotas.placed(_piece(item, owners, forecaster, inputs, pace), item.node, limits) for item in drainable]
     layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
     if inputs.policy.prefer_no_schedule_taint:
@@ -137,7 +140,24 @@ def decide(inputs: PlanInputs) -> Decisions:
         replace(layout, waves=waves),
         owners,
         foresight,
+        _timing(inputs, pace, limits, index, drainable, foresight),
     )
+
+
+def _timing(
+    inputs: PlanInputs,
+    pace: Pace,
+    limits: Limits,
+    index: BudgetIndex,
+    drainable: Sequence[Drainable],
+    foresight: Foresight,
+) -> Timing:
+    """What estimates go by; where all is assumed, that is of the pods that are on the nodes now."""
+    departures = (
+        foresight.departures if pace.is_known else {item.node.name: Departure(item.leaving) for item in drainable}
+    )
+    nodes = {item.node.name: item.node for item in drainable}
+    return Timing(inputs.policy, inputs.pools, pace, limits, index, nodes, departures)
 
 
 def _is_rolling(wave: Placed, pools: Pools) -> bool:
@@ -162,8 +182,7 @@ def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], 
 def assemble(decisions: Decisions) -> RolloutPlan:
     """The decisions as a plan."""
     inputs, items = decisions.inputs, decisions.drainable.values()
-    pace = Pace.of(inputs.snapshot.nodes, inputs.past)
-    waves = tuple(_waves(decisions, pace))
+    waves = tuple(_waves(decisions))
     warnings = [
         warning for item in items for warning in (*item.warnings, *decisions.owners.all_at_once(item.node.name))
     ]
@@ -182,7 +201,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
         warnings=(*warnings, *_homeless(decisions), *remembered, *logged_in),
         summary=_summary(waves, decisions.layout.lower_bound),
-        estimate=total((wave.estimate for wave in waves), pace),
+        estimate=total((wave.estimate for wave in waves), decisions.timing.pace),
     )
     return replace(draft, plan_id=identify(draft))
 
@@ -204,76 +223,22 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
     return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
 
 
-def _waves(decisions: Decisions, pace: Pace) -> Iterator[Wave]:
-    before = 0
+def _waves(decisions: Decisions) -> Iterator[Wave]:
+    before, timing, last = 0, decisions.timing, len(decisions.layout.waves)
     for index, placed in enumerate(decisions.layout.waves, start=1):
-        wave = _wave(index, placed, decisions, pace)
+        estimate = timing.estimate(placed, is_last=index == last)
+        wave = Wave(index, _nodes(placed, decisions), placed.because, estimate)
         if placed.rolling is not None:
-            wave = _timed(wave, placed, before, decisions, pace)
+            wave = timing.rolling(wave, placed, before, is_last=index == last)
         before += wave.estimate.seconds
         yield wave
 
 
-def _wave(index: int, placed: Placed, decisions: Decisions, pace: Pace) -> Wave:
-    items = [decisions.drainable[name] for name in placed.names]
+def _nodes(placed: Placed, decisions: Decisions) -> tuple[PlannedNode, ...]:
     arrivals = decisions.foresight.arrivals
-    nodes = tuple(
-        item.planned(arrivals.get(piece.name, 0), piece.pool) for item, piece in zip(items, placed.pieces, strict=True)
+    return tuple(
+        decisions.drainable[piece.name].planned(arrivals.get(piece.name, 0), piece.pool) for piece in placed.pieces
     )
-    return Wave(index, nodes, placed.because, _estimate(placed, decisions, pace))
-
-
-def _timed(wave: Wave, placed: Placed, before: int, decisions: Decisions, pace: Pace) -> Wave:
-    """A wave whose nodes follow one another, with when each is likely to begin: `before` seconds are over by then."""
-    seconds = {piece.name: _seconds(replace(placed, pieces=(piece,)), decisions, pace) for piece in placed.pieces}
-    rules = placed.rolling or Rolling(1)
-    begins, whole = _schedule(placed, rules, slow_first(seconds), decisions.limits)
-    # Each is reckoned as most are, so that the slowest of them may end later than all of that.
-    items = [decisions.drainable[name] for name in placed.names]
-    slowest = slowest_ending(items, decisions.inputs.policy.drain, pace)
-    whole = max(whole, wave.estimate.seconds - wave.estimate.drain + slowest)
-    shifted = {name: before + begin for name, begin in begins.items()}
-    nodes = tuple(sorted(wave.nodes, key=lambda node: shifted[node.name]))
-    return replace(
-        wave, nodes=nodes, rolling=replace(rules, begins=shifted), estimate=replace(wave.estimate, seconds=whole)
-    )
-
-
-def _schedule(
-    placed: Placed, rules: Rolling, alone: Mapping[str, int], limits: Limits
-) -> tuple[Mapping[str, int], int]:
-    """When each begins, and the last is back; the first schedule, of the longest waits, shows whose drains meet."""
-    rates, pieces = limits.rates, placed.pieces
-    waits = rates.waits(pieces, rules.in_flight) if limits.rounds else {}
-    begins, whole = schedule(rules, _prolonged(alone, waits))
-    if any(waits.values()):
-        begins, whole = schedule(rules, _prolonged(alone, rates.waits_beside(pieces, begins, waits)))
-    return begins, whole
-
-
-def _prolonged(seconds: Mapping[str, int], waits: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: alone + waits.get(name, 0) for name, alone in seconds.items()}
-
-
-def _seconds(alone: Placed, decisions: Decisions, pace: Pace) -> int:
-    """How long a node alone is likely to take: as long as its own last run did, where that was longer."""
-    estimate, node = _estimate(alone, decisions, pace), decisions.drainable[alone.pieces[0].name].node
-    return max(estimate.seconds, round(past_run(node) or 0) + estimate.settle + estimate.soak)
-
-
-def _estimate(placed: Placed, decisions: Decisions, pace: Pace) -> Estimate:
-    policy, pools = decisions.inputs.policy, decisions.inputs.pools
-    most = {piece.name: _timeout(pools.rules(piece.pool)) for piece in placed.pieces}
-    wait = round(policy.exclude_from_load_balancers + policy.courtesy.drain_delay)
-    shared = decisions.limits.rates.drains(placed.pieces)
-    slowest = slowest_ending((decisions.drainable[name] for name in placed.names), policy.drain, pace)
-    drains = [wait + min(most[name], max(seconds, slowest)) for name, seconds in shared.items()]
-    moves_pods = any(decisions.drainable[name].leaving for name in placed.names)
-    return wave_estimate(drains, pace, policy.gates.soak, policy.courtesy.reboot_delay, moves_pods=moves_pods)
-
-
-def _timeout(rules: Policy) -> int:
-    return round(rules.drain.timeout) or LONGEST
 
 
 def unavailable_nodes(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -328,9 +293,14 @@ def _wave_limit(inputs: PlanInputs) -> int:
 
 
 def _limits(
-    size: int, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs, drainable: Sequence[Drainable]
+    size: int,
+    owners: Owners,
+    forecaster: DrainForecaster,
+    inputs: PlanInputs,
+    drainable: Sequence[Drainable],
+    pace: Pace,
 ) -> Limits:
-    rates = _rates(inputs, forecaster, drainable)
+    rates = _rates(inputs, forecaster, drainable, pace)
     allowed = {budget.key: budget.disruptions_allowed for budget in inputs.snapshot.budgets}
     if not forecaster.by_rate:
         return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms), rates=rates)
@@ -338,29 +308,27 @@ def _limits(
     return Limits(size, {**allowed, **owners.allowed}, free_room(forecaster.rooms), rates.rounds(), rates)
 
 
-def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable]) -> Rates:
+def _rates(inputs: PlanInputs, forecaster: DrainForecaster, drainable: Sequence[Drainable], pace: Pace) -> Rates:
     """How fast the budgets let the pods of these nodes go; half of `--drain-timeout` is what company may cost.
 
     Of several pools' the shortest, for what one node waits any other may have to.
     """
-    policy, pace = inputs.policy, Pace.of(inputs.snapshot.nodes, inputs.past)
-    graces: dict[str, int] = {}
+    policy, graces = inputs.policy, dict[str, int]()
+    kinds: dict[str, dict[str, str]] = defaultdict(dict)
     for item in drainable:
         for key, grace in item.graces.items():
             graces[key] = max(grace, graces.get(key, 0))
+        for key, owners in item.owners.items():
+            kinds[key].update(owners)
     permits = {budget.key: forecaster.stuck_pods.permits(budget) for budget in inputs.snapshot.budgets}
-    ordered = frozenset[str]().union(*(item.ordered for item in drainable))
-    rates = {
-        key: pace.rate(permits[key], policy.drain.grace_of(grace), ordered=key in ordered)
-        for key, grace in graces.items()
-    }
+    rates = {key: pace.rate(permits[key], policy.drain.grace_of(grace), kinds[key]) for key, grace in graces.items()}
     delays = policy.exclude_from_load_balancers + policy.courtesy.drain_delay + policy.courtesy.reboot_delay
     between = pace.between(policy.gates.soak + delays)
-    patience = min((_timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
+    patience = min((timeout(inputs.pools.rules_for(item.node.labels)) for item in drainable), default=LONGEST)
     return Rates(rates, patience / 2, between)
 
 
-def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs) -> Piece:
+def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs: PlanInputs, pace: Pace) -> Piece:
     name, policy, own = item.node.name, inputs.pools.rules_for(item.node.labels), owners.loads.get(item.node.name, {})
     return Piece(
         name,
@@ -370,7 +338,7 @@ def _piece(item: Drainable, owners: Owners, forecaster: DrainForecaster, inputs:
         weight_of(item.node, item.leaving, forecaster.rooms),
         sum_of((item.holds, own)),
         len(item.leaving),
-        slowest_ending((item,), policy.drain, Pace.of((), inputs.past)),
+        slowest_ending((item.leaving,), policy.drain, pace),
         _price(item, policy),
     )
 

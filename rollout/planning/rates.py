@@ -47,30 +47,33 @@ class Draining(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast a budget lets pods go: `permits` at a time, each for as long as a pod ends and its replacement starts.
+    """How fast a budget lets pods go: `permits` at a time, each away until its replacement is ready.
 
-    `ending` and `starting` are seconds. `margin` is by how many more a start may take where only the past speaks for
-    its being shorter than assumed: no drain may run into its deadline for that. `spacing` is how far apart permits come
-    back that were used together.
+    All else is seconds: `ending` until a pod is gone, `turn` until its replacement is ready. `margin` is by how many
+    more a turn may take where only the past speaks for its being shorter than assumed: no drain may run into its
+    deadline for that. `spacing` is how far apart permits come back that were used together.
     """
 
     permits: int
     ending: int
-    starting: int
+    turn: int
     margin: int = 0
     spacing: int = 0
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
-        permits = max(1, self.permits - held)
-        waiting, turn = max(0, pods - permits), self.ending + self.starting
-        if not waiting:
-            return self.ending
-        return self.ending + max(-(-waiting // permits) * turn, turn + (waiting - 1) * self.spacing)
+        return self.ending + self.ready(max(0, pods - max(1, self.permits - held)), held)
+
+    def ready(self, pods: int, held: int = 0) -> int:
+        """How long it takes until the replacements of so many pods are ready, and their permits back."""
+        if not pods:
+            return 0
+        rounds = -(-pods // max(1, self.permits - held))
+        return max(rounds * self.turn, self.turn + (pods - 1) * self.spacing)
 
     def rounds_within(self, seconds: float) -> int:
         """How often its permits may be given anew within so many seconds; at least once."""
-        turn = max(1, self.ending + self.starting + self.margin)
+        turn = max(1, self.turn + self.margin)
         rounds = int((seconds - self.ending) // turn) + 1
         if self.spacing:
             pods = self.permits + 1 + int((seconds - self.ending - turn) // (self.spacing + self.margin))

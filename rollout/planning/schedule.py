@@ -5,7 +5,7 @@ begin waits in a queue for what bars it, and is looked at again once there may b
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from rollout.model.plan import Rolling
@@ -16,15 +16,22 @@ _KEPT = -1
 _NOTHING: Mapping[str, int] = {}
 
 
-def schedule(rules: Rolling, seconds: Mapping[str, int]) -> tuple[Mapping[str, int], int]:
-    """When each node begins, and when the last is back, where each is away for so many seconds; in the plan's order."""
+def schedule(
+    rules: Rolling, seconds: Mapping[str, int], begun: Callable[[str, int], int] | None = None
+) -> tuple[Mapping[str, int], int]:
+    """When each node begins, and when the last is back, where each is away for so many seconds; in the plan's order.
+
+    `begun` says of one that begins then how long it is away, where that shows only by then.
+    """
     names, begins, away = list(seconds), dict[str, int](), list[tuple[int, int]]()
     turns = _Turns(rules, names)
     now, step = 0, 1 + len(names) // _PRECISE
     while len(begins) < len(names):
         while len(away) < rules.in_flight and (place := turns.next_one()) is not None:
-            begins[names[place]] = now
-            heappush(away, (now + -(-seconds[names[place]] // step) * step, place))
+            name = names[place]
+            begins[name] = now
+            gone = begun(name, now) if begun else seconds[name]
+            heappush(away, (now + -(-gone // step) * step, place))
         now = away[0][0]
         while away and away[0][0] == now and len(begins) < len(names):
             turns.end(heappop(away)[1])

@@ -112,8 +112,13 @@ def fits_ever(windows: Sequence[Window], now: datetime, seconds: float) -> bool:
 
 def _joined(windows: Iterable[Window], now: datetime) -> list[Opening]:
     """Openings around and after `now` in order, those that touch made one."""
+    return join(opening for window in windows for opening in _near(window, now))
+
+
+def join(openings: Iterable[Opening]) -> list[Opening]:
+    """The same openings in order, those that touch made one."""
     joined: list[Opening] = []
-    for opening in sorted(opening for window in windows for opening in _near(window, now)):
+    for opening in sorted(openings):
         if joined and opening.begin <= joined[-1].end:
             joined[-1] = Opening(joined[-1].begin, max(joined[-1].end, opening.end))
         else:

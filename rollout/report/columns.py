@@ -1,7 +1,8 @@
 """Tables that fit their terminal, at any width.
 
 Where a table is too wide, the padding of its headings goes first; then its note, the column that explains a row, moves
-to a line of its own below it; then columns go, in the order that they state. Nothing is ever cut off.
+to a line of its own below it; then columns go, in the order that they state. For notes of a word the first of these
+columns goes at once, and they stay in their rows. Nothing is ever cut off.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,8 @@ from tabulate import tabulate
 # tabulate's: between columns, and beside a heading
 _GAP, _HEADING_PADDING = 2, 2
 _LEAST_LIST, _LEAST_NOTE = 20, 32
+# Longer than the longest word of a reason.
+_WORD = 17
 _INDENT = "    "
 
 Row = Sequence[str]
@@ -56,7 +59,8 @@ class _Layout:
 
 def table_text(columns: Sequence[Column], rows: Sequence[Row], width: int | None = None) -> str:
     """The table within `width` columns (None: no limit), and last which columns had to go."""
-    for layout in _layouts(columns):
+    longest = _longest(rows, -1, "") if columns[-1].note else 0
+    for layout in _layouts(columns, of_words=0 < longest <= _WORD):
         widths = _widths(columns, rows, layout, width)
         if widths is not None:
             break
@@ -67,16 +71,18 @@ def table_text(columns: Sequence[Column], rows: Sequence[Row], width: int | None
     return f"{text}\n({', '.join(gone)}: -o wide)" if gone else text
 
 
-def _layouts(columns: Sequence[Column]) -> Iterator[_Layout]:
-    """From the widest to the narrowest."""
+def _layouts(columns: Sequence[Column], *, of_words: bool) -> Iterator[_Layout]:
+    """From the widest to the narrowest; `of_words` are the notes where none is longer."""
     places = tuple(range(len(columns)))
     yield _Layout(places, padded=True)
     yield _Layout(places)
     has_note = columns[-1].note
     kept = tuple(place for place in places if not columns[place].note)
+    leaving = sorted((place for place in kept if columns[place].leaves), key=lambda place: columns[place].leaves)
+    if of_words and leaving:
+        yield _Layout(tuple(place for place in places if place != leaving[0]))
     if has_note:
         yield _Layout(kept, below=True)
-    leaving = sorted((place for place in kept if columns[place].leaves), key=lambda place: columns[place].leaves)
     for number in range(1, len(leaving) + 1):
         gone = leaving[:number]
         yield _Layout(tuple(place for place in kept if place not in gone), below=has_note)

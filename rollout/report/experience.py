@@ -22,7 +22,7 @@ class _JournalReader:
     `emptied` are nodes of which pods had to leave, `waited` is how long each waited for permits of budgets. `granted`
     is when one of a budget was last given to a pod that had been refused it, `freed` the same by node, and `whole` how
     long the first of a drain was waited for. `asked` is when a host was first asked to reboot; reboots count from there
-    where empty nodes waited (`delayed`).
+    where empty nodes waited (`delayed`). `owners` is how long pods of each took to end.
     """
 
     begun: dict[str, datetime] = field(default_factory=dict)
@@ -40,6 +40,7 @@ class _JournalReader:
     turns: list[float] = field(default_factory=list)
     asked: dict[str, datetime] = field(default_factory=dict)
     delayed: bool = False
+    owners: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def hear(self, record: Record) -> None:
         """Take in one record."""
@@ -57,7 +58,7 @@ class _JournalReader:
                 self._released(str(record.get("node")), record, at)
             case "node_finished":
                 self._finished(str(record.get("node")), record.get("outcome"), at)
-            case "wave_started" | "summary":
+            case "wave_started":
                 self._settled(at)
             case _:
                 pass
@@ -71,6 +72,10 @@ class _JournalReader:
             self.asked.setdefault(node, at)
         if record.get("phase") == "draining" and record.get("detail"):
             self.emptied.add(node)
+        endings = record.get("endings")
+        for owner, seconds in endings.items() if isinstance(endings, Mapping) else ():
+            if isinstance(seconds, int | float):
+                self.owners[owner].append(seconds)
 
     def _released(self, node: str, record: Record, at: datetime) -> None:
         budget, since = str(record.get("budget") or ""), _moment(record, "since")
@@ -107,12 +112,16 @@ class _JournalReader:
 def past_of(journals: Iterable[Iterable[Record]], cluster: str) -> Past:
     """What the journals of runs on a cluster tell; `cluster` is its UID. Those of others add nothing."""
     readers = [reader for records in journals if (reader := _of_one(iter(records), cluster))]
+    owners: dict[str, tuple[float, ...]] = {}
+    for reader in readers:
+        owners |= {owner: (*owners.get(owner, ()), *seconds) for owner, seconds in reader.owners.items()}
     return Past(
         tuple(seconds for reader in readers for seconds in reader.drains),
         tuple(seconds for reader in readers for seconds in reader.reboots),
         tuple(seconds for reader in readers for seconds in reader.settles),
         tuple(seconds for reader in readers for seconds in reader.endings),
         tuple(seconds for reader in readers for seconds in reader.turns),
+        owners,
     )
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slot, Slots, SlotState
-from rollout.model.node_marks import last_result
+from rollout.model.node_marks import last_result, unmoved_reboots
 from rollout.model.text import or_nothing, printable
 from rollout.report.columns import Column, table_text
 
@@ -39,6 +39,9 @@ def _lines(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | No
         yield "No server holds the lock: the first that runs goes on with them; rollout abort gives them back."
     for reboot in slots.unasked:
         yield f"Rebooted without having asked: {printable(reboot.node)}, seen at {reboot.at}"
+    for node in _unmoved(nodes):
+        reboots = f", {node['reboots']} times in a row" if node["reboots"] > 1 else ""
+        yield f"On {printable(node['version'])} as before its reboot{reboots}: {printable(node['node'])}, {node['at']}"
 
 
 def _row(slot: Slot, node: Node | None) -> Sequence[str]:
@@ -93,12 +96,22 @@ class UnaskedFields(TypedDict):
     boot_id: Annotated[str, Meta(description="that the host has since")]
 
 
+class UnmovedFields(TypedDict):
+    """A node on the same version after a reboot that its host had asked for as before it."""
+
+    node: Annotated[str, Meta(description="the Node's name")]
+    at: Annotated[str, Meta(description="when it was proven to be back, RFC 3339")]
+    version: Annotated[str, Meta(description="that it runs")]
+    reboots: Annotated[int, Meta(description="how many such reboots in a row")]
+
+
 class SlotsReport(TypedDict):
     """Who holds slots, and who works on them."""
 
     server: Annotated[str, Meta(description="the process that holds the lock; empty where none does")]
     held: Annotated[Sequence[SlotFields], Meta(description="the slots that are held, of all groups")]
     unasked: Annotated[Sequence[UnaskedFields], Meta(description="reboots that nobody had asked for, the latest last")]
+    unmoved: Annotated[Sequence[UnmovedFields], Meta(description="nodes that their last reboot has left as they were")]
 
 
 class SlotReleaseReport(TypedDict):
@@ -126,4 +139,17 @@ def slots_document(slots: Slots, nodes: Mapping[str, Node], server: str) -> Slot
         for slot in slots.held
     ]
     unasked = [UnaskedFields(node=seen.node, at=seen.at, boot_id=seen.boot_id) for seen in slots.unasked]
-    return {"server": server, "held": held, "unasked": unasked}
+    return {"server": server, "held": held, "unasked": unasked, "unmoved": _unmoved(nodes)}
+
+
+def _unmoved(nodes: Mapping[str, Node]) -> list[UnmovedFields]:
+    results = ((node, last_result(node)) for _, node in sorted(nodes.items()) if unmoved_reboots(node))
+    return [
+        {
+            "node": node.name,
+            "at": result.get("at", ""),
+            "version": result.get("version", ""),
+            "reboots": unmoved_reboots(node),
+        }
+        for node, result in results
+    ]

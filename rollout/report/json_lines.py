@@ -93,7 +93,8 @@ def line(event: StepEvent) -> EventLine:  # noqa: C901, PLR0911 - one return a t
         case WaveSettling():
             return WaveSettlingLine(type="wave_settling", at=at, index=event.index, waiting_for=event.waiting_for)
         case NodeStep():
-            return StepLine(type="step", at=at, node=event.node, phase=event.phase, detail=event.detail)
+            step = StepLine(type="step", at=at, node=event.node, phase=event.phase, detail=event.detail)
+            return StepLine(**step, endings=dict(event.endings)) if event.endings else step
         case PodBlocked():
             return _blocked(at, event)
         case PodReleased():

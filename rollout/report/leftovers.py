@@ -170,7 +170,7 @@ def _unseen_lines(adopted: Adoption) -> Iterator[str]:
 
 def nothing_text(shown: Adoption) -> str:
     """Where there is nothing that may be cleaned."""
-    return "Nothing of this may be cleaned now." if shown.leftovers or shown.locks else "Nothing to clean up."
+    return "None of this can be cleaned now." if shown.leftovers or shown.locks else "Nothing to clean up."
 
 
 def adopted_text(adopted: Adopted, shown: Adoption) -> str:

@@ -79,6 +79,15 @@ class StepLine(TypedDict):
     node: str
     phase: Phase
     detail: str
+    endings: NotRequired[
+        Annotated[
+            Mapping[str, float],
+            Meta(
+                description="only of a node that was drained: by owner, as kind/namespace/name, the most seconds that "
+                "a pod took to end"
+            ),
+        ]
+    ]
 
 
 class BlockedLine(TypedDict):

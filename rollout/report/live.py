@@ -109,6 +109,18 @@ class Fitting:
         return Measurement(min(*widths, options.max_width), min(max(widths), options.max_width))
 
 
+class _OneByOne(Live):
+    """Lines from many threads, above a board that is drawn by one more.
+
+    Each is written by where the board is that was drawn before: side by side they would leave parts of it standing.
+    """
+
+    def show(self, line: Text) -> None:
+        """Print a line above the board."""
+        with self._lock:
+            self.console.print(line)
+
+
 class LiveProgress:
     """Shows a run on a terminal while the context is open. Safe to call from many threads.
 
@@ -133,7 +145,7 @@ class LiveProgress:
         self._lock = threading.Lock()
         self._board = Board(started=monotonic())
         self._spinner = Spinner("dots")
-        self._live = Live(
+        self._live = _OneByOne(
             get_renderable=self._render,
             console=console,
             refresh_per_second=_REFRESHES_PER_SECOND,
@@ -163,7 +175,7 @@ class LiveProgress:
                 self._board.held.pop(event.node, None)
             text = self._take(event)
         if text is not None:
-            self._console.print(text)
+            self._live.show(text)
 
     def _take(self, event: StepEvent) -> Text | None:
         match event:

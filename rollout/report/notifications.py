@@ -262,5 +262,11 @@ def _finished(result: RunResult, state: RolloutState, *, unattended: bool) -> Fi
         left_out=result.left_out,
         failed_nodes=tuple(node.node for node in result.failed),
         not_done_nodes=tuple(node.node for node in result.not_done),
-        message=next((str(node.message) for node in result.not_started), ""),
+        message=next(_messages(result), ""),
     )
+
+
+def _messages(result: RunResult) -> Iterator[str]:
+    """Why nodes were not begun; then what is odd about those that have succeeded."""
+    yield from (str(node.message) for node in result.not_started)
+    yield from (f"{node.node} {node.message}" for node in result.succeeded if node.message)

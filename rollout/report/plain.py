@@ -4,6 +4,7 @@ A line for everything that an operator would want to find there later, and none 
 nodes at once has to stay readable. Where nothing is told for a while, one line says how the whole stands.
 """
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from rollout.model.progress import NodeStep, Phase, PodBlocked, PodReleased, RunFinished, StepEvent
+from rollout.report.columns import wrapped
 from rollout.report.run_state import RunState
 from rollout.report.sentences import sentence
 
@@ -104,5 +106,8 @@ class PlainLines:
 
     def _write(self, at: datetime, text: str, now: float) -> None:
         self._last = now
-        self._stream.write(f"{at.astimezone():%H:%M:%S} {text}\n")
+        line = f"{at.astimezone():%H:%M:%S} {text}"
+        # as an abort's: a terminal would break it in the middle of a word
+        width = shutil.get_terminal_size().columns if self._stream.isatty() else None
+        self._stream.write(f"{wrapped(line, width)}\n")
         self._stream.flush()

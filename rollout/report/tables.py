@@ -44,6 +44,8 @@ _PART_COLUMNS = (Column("PART", right=True), Column("BEGINS", right=True), *_OF_
 _MIXED_COLUMNS = (Column("PART", right=True), Column("TIME", right=True), *_OF_NODES)
 _LEFT_OUT_COLUMNS = (Column("LEFT OUT", wraps=True), Column("REASON"), Column("BECAUSE", note=True))
 _COUNTABLE = 8
+# Between the word of a reason and its sentence.
+_PARTS_NOTE = ": "
 
 
 def status_text(
@@ -54,26 +56,62 @@ def status_text(
     wide: bool = False,
     signs: bool = False,
     asked: Sequence[Source] = DEFAULT_SOURCES,
+    remembered: Sequence[str] = (),
 ) -> str:
     """One row a node, and how many wait for a reboot. `width` in columns, None for no limit.
 
     With `only_pending` no row for nodes that nothing waits for; all of them count. `wide` adds what few look for. With
-    `signs` a glance is enough. `asked` are the sources of `--detect`.
+    `signs` a glance is enough. `asked` are the sources of `--detect`, `remembered` sentences that stand last.
+
+    Within a width, what is said of several nodes, or remembered, stands once below the table, and in rows its word.
     """
     shown = [status for status in statuses if status.is_pending or not only_pending]
-    table = _status_table(shown, width, wide=wide, signs=signs)
+    notes = [_note(status) for status in shown]
+    repeated = {} if width is None else _repeated(shown, notes, remembered)
+    brief = [_split(note)[0] if note in repeated else note for note in notes]
+    table = _status_table(shown, brief, width, wide=wide, signs=signs)
     waiting = sum(status.needs_reboot for status in statuses)
     verb = "waits" if waiting == 1 else "wait"
     unknown = sum(not status.judged for status in statuses)
     rest = f", {unknown} unknown" if unknown else ""
     text = f"{table}{counted(waiting, 'node')} of {len(statuses)} {verb} for a reboot{rest}.{_logged_in(statuses)}"
-    return "\n".join((text, *(wrapped(line, width) for line in _led_on(statuses, asked))))
+    lines = (*_said_once(repeated, remembered), *_led_on(statuses, asked), *remembered)
+    return "\n".join((text, *(wrapped(line, width) for line in lines)))
+
+
+def _repeated(
+    statuses: Sequence[NodeStatus], notes: Sequence[str], remembered: Sequence[str]
+) -> Mapping[str, Sequence[str]]:
+    """Notes of a word and a sentence that stand better elsewhere, as of several nodes, with these nodes."""
+    nodes: dict[str, list[str]] = {}
+    for status, note in zip(statuses, notes, strict=True):
+        if _PARTS_NOTE in note:
+            nodes.setdefault(note, []).append(status.node)
+    return {note: names for note, names in nodes.items() if len(names) > 1 or _is_among(note, remembered)}
+
+
+def _is_among(note: str, remembered: Sequence[str]) -> bool:
+    """Whether its sentence, without the way out in parentheses, is told by what is remembered."""
+    sentence = _split(note)[1]
+    return any((sentence.rpartition(" (")[0] or sentence).lower() in line.lower() for line in remembered)
+
+
+def _split(note: str) -> tuple[str, str]:
+    word, _, sentence = note.partition(_PARTS_NOTE)
+    return word, sentence
+
+
+def _said_once(repeated: Mapping[str, Sequence[str]], remembered: Sequence[str]) -> Iterator[str]:
+    for note, nodes in repeated.items():
+        if not _is_among(note, remembered):
+            word, sentence = _split(note)
+            yield f"{word} ({shortened(nodes)}): {sentence}"
 
 
 def _led_on(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterator[str]:
     """What tells more: of hosts that could not be judged, and of those that were not asked by all that they have."""
     if any(not (status.judged or status.shows) for status in statuses):
-        yield "Why some are unknown, and what mends it: rollout doctor"
+        yield "Why some are unknown, and how to fix it: rollout doctor"
     yield from _unasked(statuses, asked)
 
 
@@ -86,11 +124,13 @@ def _unasked(statuses: Sequence[NodeStatus], asked: Sequence[Source]) -> Iterato
         yield f"{counted(len(silent), 'node')} could tell more: {detect_flag(asked, shown)} ({nodes})"
 
 
-def _status_table(statuses: Sequence[NodeStatus], width: int | None, *, wide: bool, signs: bool) -> str:
+def _status_table(
+    statuses: Sequence[NodeStatus], notes: Sequence[str], width: int | None, *, wide: bool, signs: bool
+) -> str:
     """The rows with what parts them from the line below; nothing where there is none."""
     if not statuses:
         return ""
-    rows = [_status_row(status, signs=signs) for status in statuses]
+    rows = [(*_status_row(status, signs=signs), note) for status, note in zip(statuses, notes, strict=True)]
     columns = list(_STATUS_COLUMNS)
     if any(status.pool for status in statuses):
         columns.insert(1, _STATUS_POOL)
@@ -122,8 +162,12 @@ def _status_row(status: NodeStatus, *, signs: bool) -> tuple[str, ...]:
         or_nothing(status.operation.removeprefix(_OPERATION_PREFIX).lower().replace("_", "-")),
         _status_version(status),
         f"{_status_sign(status)}{reboot}" if signs else reboot,
-        printable("; ".join(filter(None, (status.under_way, status.error or _worth_telling(status))))),
     )
+
+
+def _note(status: NodeStatus) -> str:
+    """How far a rollout has come with it, and what is wrong with it or keeps it."""
+    return printable("; ".join(filter(None, (status.under_way, status.error or _worth_telling(status)))))
 
 
 def _status_sign(status: NodeStatus) -> str:

@@ -12,6 +12,8 @@ from rollout.model.text import counted, elapsed, listed, printable, shortened
 from rollout.report.document_types import AbortReport, LeftNode, UnfinishedRun
 
 _MOST = 20
+# So many nodes of which the same is to be said have a line each.
+_FEW = 5
 RECORD_STAYS = "the record is not understood and stays as it is: rollout abort removes it"
 _ABORTED_BY_HAND = "rollout operate begins nothing until you do: rollout apply; or let it: rollout unpause --all"
 _UNKNOWN_RULES = (
@@ -95,6 +97,18 @@ def _nodes(names: Sequence[str]) -> str:
     return f"{counted(len(names), 'node')}: {shortened(names)}"
 
 
+def _alike(said: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A line for each node, with what is said of it; one for many of which the same is said."""
+    nodes: dict[str, list[str]] = {}
+    for name, words in said:
+        nodes.setdefault(words, []).append(name)
+    for words, names in nodes.items():
+        if len(names) > _FEW:
+            yield f"  {counted(len(names), 'node')}, {shortened(names, most=_FEW)}: {words}"
+        else:
+            yield from (f"  {printable(name)}: {words}" for name in names)
+
+
 def resume_text(
     unfinished: Unfinished, lock: Glance, planned: Container[str], inherited: Inheritance, *, retry: bool = False
 ) -> str:
@@ -105,10 +119,10 @@ def resume_text(
     stranded = inherited.stranded
     lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
     lines += (f"  {line}" for line in unknown_rules(unfinished))
-    lines += [f"  {printable(result.node)}: left as it is: {printable(result.message)}" for result in stranded]
+    lines += _alike((result.node, f"left as it is: {printable(result.message)}") for result in stranded)
     stranded_nodes = {result.node for result in stranded}
     going_on = (begun for begun in unfinished.begun if begun.node.name not in stranded_nodes)
-    lines += [f"  {printable(begun.node.name)}: {begun.phase}, goes on from there" for begun in going_on]
+    lines += _alike((begun.node.name, f"{begun.phase}, goes on from there") for begun in going_on)
     if unfinished.gone:
         lines.append(f"  no longer in the cluster: {shortened(unfinished.gone)}")
     lines += [f"  {line}" for line in _planned_lines(unfinished, planned, inherited, retry=retry)]
@@ -162,11 +176,11 @@ def abort_text(unfinished: Unfinished | None, lock: Glance, *, wait: float) -> s
     `unfinished` is None where nothing but slots of FleetLock is left.
     """
     if unfinished is None:
-        return "Slots of FleetLock are held, of which nothing stands on any node: they are freed."
+        return "Slots of FleetLock that no node has marks of are freed."
     lines = [_title(unfinished, word_of(unfinished, alive=lock.alive)), *_lock_lines(lock)]
     nodes = (*unfinished.begun, *unfinished.failed)
-    lines += [f"  {printable(begun.node.name)}: {_undone(begun, wait)}" for begun in nodes]
-    lines += [f"  {printable(name)}: left as it is: {printable(why)}" for name, why in unfinished.unclear.items()]
+    lines += _alike((begun.node.name, _undone(begun, wait)) for begun in nodes)
+    lines += _alike((name, f"left as it is: {printable(why)}") for name, why in unfinished.unclear.items())
     if unfinished.tainted:
         lines.append(f"  the soft taint is removed from {_nodes(unfinished.tainted)}")
     if unfinished.is_garbled:

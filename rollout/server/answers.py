@@ -73,46 +73,6 @@ _STATUSES = {
     Kind.INTERNAL_ERROR: 500,
 }
 
-MEANINGS = {
-    Kind.GRANTED: "the node is cordoned and drained: reboot",
-    Kind.RELEASED: "the node is proven to be back, and is in service again",
-    Kind.NOT_HELD: "the host holds no slot: there was nothing to release",
-    Kind.NOT_FOUND: "there is no such path",
-    Kind.METHOD_NOT_ALLOWED: "the protocol knows POST only",
-    Kind.MISSING_HEADER: "the header `fleet-lock-protocol: true` is missing",
-    Kind.DECODE_ERROR: "the body is not the protocol's JSON",
-    Kind.INVALID_CLIENT_IDENTITY: "the id or the group is empty, or cannot be one",
-    Kind.BODY_TOO_LARGE: "the body is larger than 4 KiB",
-    Kind.BODY_TIMEOUT: "the body did not arrive within 10 s",
-    Kind.UNKNOWN_GROUP: "no such group is configured",
-    Kind.GROUP_MISMATCH: "the node is not one of this group: `--group-selector`",
-    Kind.UNKNOWN_ID: "no node has the machine id that this id is made of",
-    Kind.DOUBLED_ID: "several nodes have that machine id",
-    Kind.SEMAPHORE_FULL: "all slots of the group are held",
-    Kind.WAITING_FOR_DRAIN: "the host holds a slot, and its node is not drained yet",
-    Kind.WAITING_FOR_PROOF: "the node has not proven its reboot: new boot id, Ready",
-    Kind.WAITING_FOR_SETTLING: "the node is back, and the cluster has not settled from its reboot",
-    Kind.NODE_FAILED: "the node's last reboot ended badly, and it stays cordoned",
-    Kind.LOCKED_BY_ROLLOUT: "another rollout is running or unfinished: `rollout apply`, `rollout operate`",
-    Kind.OUTSIDE_WINDOW: "no maintenance window is open: `--window`",
-    Kind.PAUSED: "the node, or every node, is paused: `rollout pause`",
-    Kind.MAX_UNAVAILABLE: "too many nodes are unavailable already: `--max-unavailable`",
-    Kind.MAX_FAILURES: "too many nodes have failed lately: `--max-failures`",
-    Kind.FAILED_RECENTLY: "the node failed, and rests before the next attempt",
-    Kind.NOT_NOW: "it has to wait for others: `--control-plane`, `--spread-by`",
-    Kind.VERSION_HELD: "a version that failed on other nodes waits there, or may: `rollout release VERSION`",
-    Kind.DRAIN_BLOCKED: "the node's drain could never end, and was not begun: the blocker that `rollout plan` shows",
-    Kind.NODE_EXCLUDED: "the node may not be rebooted: not Ready, cordoned by an operator, excluded, marks of others",
-    Kind.RIVAL: "another reboot coordinator is at work",
-    Kind.HELD_BY_GATE: "a gate holds the node: alerts, blocking pods, `--window-fit`",
-    Kind.LOCK_LOST: "no server holds the Lease, or none was seen to renew it yet",
-    Kind.API_UNAVAILABLE: "the API server is away",
-    Kind.API_ERROR: "the API server refuses, or the slots on it are not understood",
-    Kind.SERVER_BUSY: "too many requests at once",
-    Kind.SERVER_STOPPING: "this server is about to end",
-    Kind.INTERNAL_ERROR: "a defect of this program",
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -11,6 +11,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.gather.cluster.slots import read_slots
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slots, UnaskedReboot
+from rollout.model.node_marks import unmoved_reboots
 from rollout.model.text import shortened, timestamp
 from rollout.ports import ClusterApi
 from rollout.server.admission import Admission
@@ -49,6 +50,13 @@ class Server:
     def slots(self) -> Slots:
         """The slots as they were seen last: for metrics."""
         return self.book.latest
+
+    def unmoved(self) -> int:
+        """How many nodes their last reboot has left on the version from before: for metrics."""
+        try:
+            return sum(1 for node in self.machines.nodes.values() if unmoved_reboots(node))
+        except Denied:
+            return 0
 
 
 @dataclass(frozen=True, slots=True)

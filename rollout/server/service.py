@@ -49,7 +49,7 @@ class Service:
         rules = self._rules(ask)
         name = self.machines.name_of(ask.id)
         if not parse_selector(rules.selector).matches(self.machines.nodes[name].labels):
-            raise Denied(Kind.GROUP_MISMATCH, f"{name} is none of the group {ask.group} ({rules.selector})")
+            raise Denied(Kind.GROUP_MISMATCH, f"{name} is not in the group {ask.group} ({rules.selector})")
         slot = self.book.seen(_FRESH).of_node(name)
         if slot is None:
             slot = self.admission.take(ask, name, rules).of_node(name)

@@ -14,6 +14,7 @@ from rollout.execution.events.phases import PhaseEvents
 from rollout.execution.gates.policy_gates import PolicyGates, Surroundings
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.host import NodeHost
+from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
@@ -169,7 +170,7 @@ class TurnRunner:
 
         context = NodeContext(
             NodeTask(entry, plan.plan_id, stage.cluster, stage.guard, stage.report, started, courtesy),
-            NodeHost(Host(entry.name, ""), entry, NoShell(), world.clock),
+            NodeHost(Host(entry.name, ""), entry, RememberingShell(NoShell()), world.clock),
             pools_of(plan.policy).rules(entry.pool),
             PolicyGates(around, world.gates),
             stage.stop,

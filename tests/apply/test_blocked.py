@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.apply.conftest import Rollout, command
-from tests.ended import assert_well_said
+from tests.ended import assert_well_said, start_on_terminal
 from tests.execution.drains import KUBECTL
 from tests.waiting import wait_until
 
@@ -87,14 +86,8 @@ def test_on_a_terminal(lab: Lab, held: dict[str, Any], flags: Callable[[str], tu
 def on_terminal(lab: Lab, home: Path, *arguments: str) -> str:
     """What the program writes to a wide terminal, without its colours."""
     ours, its = pty.openpty()
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "COLUMNS": "240"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rollout", *arguments],
-        env={**environment, **lab.environment},
-        stdin=its,
-        stdout=its,
-        stderr=its,
-    )
+    environment = {"TERM": "xterm-256color", "COLUMNS": "240", **lab.environment}
+    process = start_on_terminal(home, environment, arguments, its)
     os.close(its)
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         written = b"".join(iter(lambda: _some(terminal.fileno()), b""))

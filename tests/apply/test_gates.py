@@ -5,7 +5,6 @@ import os
 import pty
 import select
 import shlex
-import subprocess
 import sys
 import threading
 import time
@@ -27,7 +26,7 @@ from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
 from rollout.ports import ClusterApi
 from tests.apply.conftest import Rollout, command
-from tests.ended import assert_well_said
+from tests.ended import assert_well_said, start_on_terminal
 
 Started = Callable[[str, int], Lab]
 QUICK = (
@@ -336,13 +335,7 @@ def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path
     lab = started("default", 7)
     leader, follower = pty.openpty()
     arguments = [*QUICK[:2], "--control-plane", "exclude", "--max-unavailable", "1", "--interactive"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rollout", *arguments],
-        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm", **lab.environment},
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-    )
+    process = start_on_terminal(tmp_path, {"TERM": "xterm", **lab.environment}, arguments, follower)
     os.close(follower)
     said = answer_waves(leader, ["y", "n"])
     assert process.wait(30) == 4

@@ -5,8 +5,6 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -21,7 +19,7 @@ from rollout.lab.hosts.engine import UpdateEngine
 from rollout.lab.hosts.faults import HostFaults, RebootFault
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
-from tests.ended import Ended
+from tests.ended import Ended, start_on_terminal
 from tests.waiting import wait_until
 
 APPLY = ("apply", "--yes", "-o", "json", "--control-plane", "exclude", "--settle-timeout", "5s", "--health-checks", "1")
@@ -284,20 +282,15 @@ def test_at_a_terminal_the_question_says_what_is_held(started: Started, rollout:
     despite = answered(lab, tmp_path, "no", *APPLY[4:], "--include-held")
     question = r"Reboot (\d) nodes of \S+ \(context \S+\), (\d) of them into a version that is held\? Type yes"
     assert re.search(question, despite), despite
-    assert "taken all the same, as asked for" in despite
+    assert "taken anyway, as asked for" in despite
     assert harmed(lab) == ["worker-1"]
 
 
 def answered(lab: Lab, home: Path, answer: str, *flags: str) -> str:
     """What `rollout apply` says on a terminal of 200 columns to somebody who answers its question so."""
     leader, follower = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rollout", "apply", *flags],
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "dumb", "COLUMNS": "200", **lab.environment},
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-    )
+    environment = {"TERM": "dumb", "COLUMNS": "200", **lab.environment}
+    process = start_on_terminal(home, environment, ("apply", *flags), follower)
     os.close(follower)
     os.write(leader, f"{answer}\n".encode())
     said = b""

@@ -290,7 +290,7 @@ def test_doctor_looks_at_each_place_and_leaves_nothing(started: Started, tmp_pat
         port = taken.getsockname()[1]
         looks = [
             (f"--metrics-textfile={tmp_path}/a.prom", "pass", "its folder can be written"),
-            (f"--metrics-textfile={tmp_path}/none/a.prom", "warn", f"{tmp_path}/none is no folder"),
+            (f"--metrics-textfile={tmp_path}/none/a.prom", "warn", f"{tmp_path}/none is not a folder"),
             ("--metrics-textfile=/proc/a.prom", "warn", "/proc cannot be written"),
             (f"--metrics-pushgateway={good.url.replace('://', f'://me:{PASSWORD}@')}", "pass", "answers"),
             (f"--metrics-pushgateway={closed.url.replace('://', f'://me:{PASSWORD}@')}", "warn", "it answers 401: "),

@@ -220,5 +220,5 @@ def test_a_pod_of_another_cluster_spares_no_node(started: Started, in_pod: Calla
     lab = started("default", 5)
     ended = in_pod(lab, "ci-runner-7", *APPLY)
     assert ended.code == 0, ended.stderr
-    assert "ci-runner-7, is none of this cluster" in ended.stderr
+    assert "ci-runner-7, is not in this cluster" in ended.stderr
     assert len(ended.summary["succeeded"]) == 5

@@ -13,9 +13,9 @@ from rollout.cli.options.notify import NotifyOptions
 from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import ProcessOptions, StopOptions
 from rollout.cli.options.ssh import PlaybookOptions, SshOptions
+from rollout.cli.stages.execute import RunSettings
 from rollout.cli.stages.gather import gather
-from rollout.cli.stages.new_run import planned_run
-from rollout.cli.stages.plan import Intent
+from rollout.cli.stages.plan import Intent, planned_run
 from rollout.cli.wiring import system_clock
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.ports import GatePorts
@@ -85,7 +85,7 @@ def rolled_out(lab: Lab, stop: StopRequest, notices: Notices) -> RunResult:
         NotifyOptions(),
     )
     gathered = gather(cluster, intent.selection, ssh, process.lease.lease_namespace, USUAL_PROBE)
-    run = planned_run(intent, gathered, process, GatePorts(), quiet=True)
+    run = planned_run(intent, gathered, RunSettings(process, GatePorts(), as_json=True, width=None), quiet=True)
     ports = Ports(run.connections.api, run.connections.shell, system_clock(), notices)
     return execute(run.plan, run.hosts, ports, run.options, stop)
 

@@ -6,12 +6,13 @@ of its own, and the journal of one run on such a lab, so that estimates have a p
 
 `s` are simulated seconds of the whole command, `x` how many times faster than by hand, `est` the plan's estimate to
 what the run took, `ev/pod` evictions to pods that had to move, `twice` evictions of pods that had moved before,
-`broken` budgets, `away` the most nodes, `CPU s` the program's own.
+`broken` budgets, `away` the most nodes, `bound` how many waves no layout by the same rules can do without, and `CPU s`
+the program's own.
 
 The program's pauses are real seconds, so the faster the lab, the more they weigh: at a speed of 1 or 2, with a few
 ways side by side, most of the time is waiting, and the machine does not matter.
 
-Run: python tests/benchmarks/typical.py [--scenario typical|typical-large] [--limits 1,2,6,10] [--speed 2]
+Run: python tests/benchmarks/typical.py [--scenario typical|typical-large|both] [--limits 1,2,6,10] [--speed 2]
      [--only WORD] [--no-by-hand] [--at-once 4] [--keep FOLDER]; `--only` keeps the ways whose flags hold the word, and
      what each of them printed goes to the folder.
 """
@@ -35,6 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.benchmarks.lab_process import LabProcess, client_environment, lab_process, measured
 
 KUBECTL = "/usr/bin/kubectl"
+# How many nodes each has.
+SCENARIOS = {"typical": 6, "typical-large": 100}
 BOOT_OF = "jsonpath={.status.nodeInfo.bootID} {.status.conditions[?(@.type=='Ready')].status}"
 # What has been built, of what may be asked for: each with the values to try.
 FLAGS: Mapping[str, Sequence[Sequence[str]]] = {
@@ -72,20 +75,26 @@ class Measured:
     broken: int
     away: int
     waves: int
+    bound: int
 
 
 def main() -> None:
-    """Measure all ways and print a row for each."""
+    """Measure all ways on each cluster."""
     asked = arguments()
-    nodes = 100 if asked.scenario == "typical-large" else 6
-    journal = trained(asked.scenario, asked.speed)
-    print(f"{asked.scenario}, {nodes} nodes, {asked.speed:g} simulated seconds in a real one")
+    for scenario in SCENARIOS if asked.scenario == "both" else (asked.scenario,):
+        measure_all(asked, scenario)
+
+
+def measure_all(asked: argparse.Namespace, scenario: str) -> None:
+    """Measure all ways on one cluster, and print a row for each."""
+    journal = trained(scenario, asked.speed)
+    print(f"{scenario}, {SCENARIOS[scenario]} nodes, {asked.speed:g} simulated seconds in a real one")
     print(f"{'limit':<46}{'s':>7}{'x':>6}{'est':>6}{'evict':>7}{'ev/pod':>8}", end="")
-    print(f"{'twice':>7}{'broken':>8}{'away':>6}{'waves':>7}{'CPU s':>7}", flush=True)
+    print(f"{'twice':>7}{'broken':>8}{'away':>6}{'waves':>7}{'bound':>7}{'CPU s':>7}", flush=True)
     base: float | None = None
     tried = list(ways([int(limit) for limit in asked.limits.split(",")], asked.only, by_hand=asked.by_hand))
     with ThreadPoolExecutor(asked.at_once) as pool:
-        figures = pool.map(partial(measure, asked.scenario, asked.speed, journal, asked.keep), tried)
+        figures = pool.map(partial(measure, scenario, asked.speed, journal, asked.keep), tried)
         for way, result in zip(tried, figures, strict=True):
             base = base or (result.seconds if way.limit is None else None)
             print(row(way, result, asked.speed, base), flush=True)
@@ -96,7 +105,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--scenario", default="typical")
+    parser.add_argument("--scenario", choices=(*SCENARIOS, "both"), default="typical")
     parser.add_argument("--limits", default="1,2,6,10")
     parser.add_argument("--speed", type=float, default=2.0)
     parser.add_argument("--only", default="")
@@ -127,7 +136,7 @@ def row(way: Way, measured: Measured, speed: float, base: float | None) -> str:
     return (
         f"{way.name:<46}{measured.seconds * speed:>7.0f}{faster:>6}{estimate:>6}{measured.evictions:>7}"
         f"{measured.evictions / pods:>8.2f}{measured.twice:>7}{measured.broken:>8}{measured.away:>6}"
-        f"{measured.waves:>7}{measured.cpu:>7.1f}"
+        f"{measured.waves:>7}{measured.bound or '':>7}{measured.cpu:>7.1f}"
     )
 
 
@@ -146,14 +155,14 @@ def measure(scenario: str, speed: float, journal: str, keep: Path | None, way: W
         remember(lab, journal)
         began = time.monotonic()
         if way.limit is None:
-            waves, estimate, ran, cpu = len(roll_by_hand(lab)), 0.0, 0.0, 0.0
+            waves, bound, estimate, ran, cpu = len(roll_by_hand(lab)), 0, 0.0, 0.0, 0.0
         else:
-            lines = keep / f"{way.name.strip()}.jsonl" if keep else lab.directory / "lines.jsonl"
-            waves, estimate, ran, cpu = roll(lab, lines, "--max-unavailable", str(way.limit), *way.flags)
+            lines = keep / f"{scenario} {way.name.strip()}.jsonl" if keep else lab.directory / "lines.jsonl"
+            waves, bound, estimate, ran, cpu = roll(lab, lines, "--max-unavailable", str(way.limit), *way.flags)
         seconds, scores = time.monotonic() - began, lab.scores
     assert set(scores["reboots"].values()) == {1}, scores["reboots"]
     counts = (scores["evictions"], scores["moved_twice"], len(scores["budgets_broken"]), scores["most_unavailable"])
-    return Measured(seconds, estimate, ran, cpu, *counts, waves)
+    return Measured(seconds, estimate, ran, cpu, *counts, waves, bound)
 
 
 def remember(lab: LabProcess, journal: str) -> None:
@@ -167,15 +176,16 @@ def remember(lab: LabProcess, journal: str) -> None:
     (runs / "20200101T000000Z-training.jsonl").write_text(f"{json.dumps(head)}\n{rest}")
 
 
-def roll(lab: LabProcess, output: Path, *flags: str) -> tuple[int, float, float, float]:
-    """The real program: how many waves, its estimate, what the run took, and its CPU."""
+def roll(lab: LabProcess, output: Path, *flags: str) -> tuple[int, int, float, float, float]:
+    """The real program: how many waves and their lower bound, its estimate, what the run took, and its CPU."""
     cost = measured(lab, (sys.executable, "-m", "rollout", "apply", "--yes", "-o", "json", *flags), output)
     assert cost.code == 0, f"apply ended with {cost.code}: {output.read_text()[-3000:]}"
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     plan = next(line["plan"] for line in lines if line["type"] == "plan")
     acts = [line["at"] for line in lines if line["type"] in {"step", "node_finished", "summary"}]
     ran = time_of(acts[-1]) - time_of(acts[0])
-    return plan["summary"]["waves"], plan["estimate"]["seconds"], ran, cost.cpu
+    summary = plan["summary"]
+    return summary["waves"], summary["waves_lower_bound"], plan["estimate"]["seconds"], ran, cost.cpu
 
 
 def time_of(stamp: str) -> float:

@@ -6,13 +6,14 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyte
+
+from tests.ended import start_on_terminal
 
 ROWS = 24
 _LINES_KEPT = 5000
@@ -62,12 +63,7 @@ def shown(
     """
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
-    variables = {"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color", "TZ": "UTC", **environment}
-    command = [sys.executable, "-m", "rollout", *arguments]
-    # a session of its own: what is typed here is nobody else's
-    process = subprocess.Popen(
-        command, stdin=follower, stdout=follower, stderr=follower, env=variables, cwd=home, start_new_session=True
-    )
+    process = start_on_terminal(home, {"TERM": "xterm-256color", "TZ": "UTC", **environment}, arguments, follower)
     os.close(follower)
     screen = pyte.HistoryScreen(columns, ROWS, history=_LINES_KEPT)
     stream, octets, moments = pyte.ByteStream(screen), b"", list[list[str]]()

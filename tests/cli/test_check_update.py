@@ -12,7 +12,7 @@ from rollout.errors import ExitCode
 from rollout.lab.hosts.faults import BusFault, HostFaults, SshFault
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
-from tests.ended import Ended, assert_well_said
+from tests.ended import Ended, assert_well_said, start
 
 QUICK = ("--stall-timeout", "7s", "--timeout", "90s")
 
@@ -90,13 +90,8 @@ def test_hosts_that_cannot_be_reached(start_lab: StartLab, command: Command) -> 
 
 def test_a_host_that_goes_away_while_it_is_followed(start_lab: StartLab, home: Path) -> None:
     lab = start_lab("updates", nodes=11, speed=1)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rollout", "check-update", "--wait", "--stall-timeout", "6s", "--node", "worker-1"],
-        env={"PATH": os.environ["PATH"], "HOME": str(home), **lab.environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = ("check-update", "--wait", "--stall-timeout", "6s", "--node", "worker-1")
+    process = start(home, lab.environment, words)
     assert process.stderr is not None
     for line in process.stderr:
         if "worker-1: " in line:

@@ -45,6 +45,15 @@ def test_the_list_of_commands_fits_on_a_terminal(command: Command) -> None:
     assert shown == [[name, command.get_short_help_str(200)] for name, command in commands.items()]
 
 
+def test_the_first_steps_stand_last_and_no_line_is_broken(command: Command) -> None:
+    """There a terminal of 24 lines still shows them."""
+    lines = command("--help", variables={"COLUMNS": "80"}).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    last = "\n".join(lines[-12:])
+    assert all(f"rollout {name} " in last for name in ("doctor", "status", "plan", "apply", "resume"))
+    assert "rollout demo" in last
+
+
 @pytest.mark.parametrize("name", LONG)
 def test_what_people_use_first_fits_where_all_options_do_not(name: str, command: Command) -> None:
     short = command(name, "--help", variables={"COLUMNS": "80"}).stdout

@@ -144,10 +144,10 @@ def test_this_machines_environment_is_not_the_pods(command: Command, known_hosts
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ("", "knows no host"),
-        ("# nothing yet\n", "knows no host"),
-        (f"@revoked * ssh-ed25519 {KEY}\n", "knows no host"),
-        ("<html>not here</html>\n", "knows no host"),
+        ("", "has no host in it"),
+        ("# nothing yet\n", "has no host in it"),
+        (f"@revoked * ssh-ed25519 {KEY}\n", "has no host in it"),
+        ("<html>not here</html>\n", "has no host in it"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\n", "holds a private key"),
     ],
 )

@@ -140,6 +140,22 @@ def test_the_end_of_a_run_with_failures(width: int, tmp_path: Path) -> None:
     hold("failures", width, Screen(screen.code, in_order, screen.octets))
 
 
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """After a run in which a version failed on as many nodes as may."""
+    home = tmp_path_factory.mktemp("home")
+    with Lab.start(scale(load_scenario("rollback"), 8), directory=tmp_path_factory.mktemp("lab"), speed=40) as lab:
+        ended = end_of(start(home, lab.environment, ("apply", "--yes", "--node", "worker-2")))
+        assert ended.code == ExitCode.PARTIAL
+        yield lab
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["status", "plan"])
+def test_a_version_that_is_held_is_told_once(name: str, width: int, held: Lab, tmp_path: Path) -> None:
+    hold_words(f"held-{name}", width, still(shown(tmp_path, held.environment, (name,), width)))
+
+
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_board_says_for_how_long_a_pod_is_still_held(width: int, tmp_path: Path) -> None:
     """Whatever else of the line has room: which pod, by what, and how much time is left."""

@@ -51,7 +51,7 @@ def test_every_key_is_read_as_its_flag() -> None:
 @pytest.mark.parametrize(
     ("tables", "says"),
     [
-        ("web", "rollout.toml: pool = 'web' is no table"),
+        ("web", "rollout.toml: pool = 'web' is not a table"),
         ([{"selector": "a=b"}], "rollout.toml [[pool]] number 1: it has no name"),
         ([{"name": "No Name"}], "rollout.toml [[pool]] number 1: its name 'No Name' cannot be one"),
         ([{"name": "web"}], "rollout.toml [[pool]] number 1 (web): it has no selector"),

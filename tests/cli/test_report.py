@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,35 @@ def test_a_journal_that_was_cut_off_says_so(command: Command, home: Path, journa
     assert told.code == ExitCode.OK
     assert "> 1 line of the journal is cut off or damaged, and left out." in told.stdout
     assert "> The journal has no end" in told.stdout
+
+
+NEWER = b'{"type": "node_charged", "at": "2026-03-04T22:00:05Z", "node": "worker-1"}\n'
+# What became of a journal: its bytes, and what a report says of them.
+DAMAGED: Mapping[str, tuple[Callable[[bytes], bytes], Sequence[str]]] = {
+    "cut-off": (
+        lambda data: data[:-700],
+        ["1 line of the journal is cut off or damaged, and left out.", "The journal has no end"],
+    ),
+    "another-version": (
+        lambda data: data.replace(b'"format_version":"1.0"', b'"format_version":"7.0","moon":"full"', 1) + NEWER,
+        ["The journal has the format 7.0; this program knows 1.0", "1 record of the journal could not be understood"],
+    ),
+    "under-way": (lambda data: b"".join(data.splitlines(keepends=True)[:12]), ["The journal has no end"]),
+    "without-its-first-line": (lambda data: data.partition(b"\n")[2], ["its first line is missing"]),
+}
+
+
+@pytest.mark.parametrize("form", ["html", "markdown", "json"])
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_journal_is_told_as_far_as_it_goes(name: str, form: str, command: Command, home: Path, journal: Path) -> None:
+    damage, sentences = DAMAGED[name]
+    assert damage(journal.read_bytes()) != journal.read_bytes()
+    (home / "odd.jsonl").write_bytes(damage(journal.read_bytes()))
+    told = command("report", "odd.jsonl", "--format", form)
+    assert (told.code, "Traceback" in told.stderr) == (ExitCode.OK, False)
+    text = " ".join(" ".join(Page(told.stdout).words).split()) if form == "html" else told.stdout
+    assert all(sentence in text for sentence in sentences), text
+    assert "worker-1" in text
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 import pytest
 
-from rollout.cli.stages.selection import chosen, useless_exclusions, useless_spreading
+from rollout.cli.stages.gather import chosen, useless_exclusions
+from rollout.cli.stages.plan import useless_spreading
 from rollout.errors import InputError
 from rollout.model.cluster import Node, ReadyState, Resources
 from rollout.model.policy import Selection

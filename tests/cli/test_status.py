@@ -123,7 +123,7 @@ def test_what_is_not_known_is_not_passed_over(command: Command, mixed: Lab) -> N
     assert "of 12 nodes it is not known whether a reboot is pending" in said.stderr
     text = command("status", "--pending", *away, lab=mixed).stdout
     assert (
-        "0 nodes of 12 wait for a reboot, 12 unknown.\nWhy some are unknown, and what mends it: rollout doctor" in text
+        "0 nodes of 12 wait for a reboot, 12 unknown.\nWhy some are unknown, and how to fix it: rollout doctor" in text
     )
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -107,7 +107,9 @@ class Kubelet:
             self._cluster.send("DELETE", where, options)
         elif not _is_ready(pod):
             address = self.machine.address
-            running = started(pod, datetime.now(UTC), host_ip=address, pod_ip=address, ready=True, restarts=0)
+            running = started(
+                pod, datetime.now(UTC), host_ip=address, pod_ip=address, ready=True, restarts=0, starting=timedelta()
+            )
             self._cluster.send("PUT", f"{where}/status", running)
 
 

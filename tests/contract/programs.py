@@ -1,9 +1,7 @@
 """The real program on played Nodes: started, ended, and what is seen of the Nodes meanwhile and afterwards."""
 
 import json
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +14,7 @@ import urllib3
 from rollout.lab.scenario import Budget, NodeGroup, Scenario, Workload, WorkloadKind
 from tests.contract.cluster import LABEL, Json
 from tests.contract.played import Played
+from tests.ended import start
 
 SCENARIO = Scenario(
     description="Three nodes with a bit of everything that is evicted in its own way.",
@@ -34,15 +33,7 @@ _LOOK_EVERY = 0.1
 
 def started(played: Played, home: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     lock = {"ROLLOUT_LEASE_NAMESPACE": played.namespaces[0], "ROLLOUT_LEASE_DURATION": "3s"}
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), **played.environment, **lock, **variables}
-    return subprocess.Popen(
-        [sys.executable, "-m", "rollout", *arguments],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return start(home, {**played.environment, **lock, **variables}, arguments)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:

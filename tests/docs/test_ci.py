@@ -84,7 +84,7 @@ def test_the_plan_that_was_looked_at_is_run(runner: Runner, lab: Lab, kind: str,
     assert "| `worker-1` |" in markdown
     if kind == "github":
         assert apply.summary.splitlines()[0].endswith("`: completed: 4 of 4 nodes succeeded")
-        assert "### Where did the time go" in apply.summary
+        assert "### Where the time went" in apply.summary
     assert secrets_left(runner) == []
     assert "PRIVATE KEY" not in plan.log + apply.log
     # now nothing waits: with GitHub nobody is asked, with GitLab the job has nothing to do

@@ -12,6 +12,7 @@ from rollout.lab.hostplan import plan_hosts, scale
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.lab.scenarios import scenario_names
+from rollout.lab.steps import flags_of
 from tests.cli.conftest import Command
 from tests.conftest import StartLab
 from tests.docs import schemas
@@ -21,6 +22,13 @@ from tests.published import assert_journal, assert_published, document_of, publi
 pytestmark = pytest.mark.slow  # the output of a lab
 # Of larger scenarios a part is enough.
 MOST = 21
+# All that can be tried is tried, and nothing is waited for long.
+PATIENCE = (
+    *("--probe-timeout", "3s", "--drain-timeout", "3s", "--reboot-timeout", "10s", "--ready-timeout", "5s"),
+    *("--settle-timeout", "2s", "--max-unavailable", "50%", "--max-failures", "100%", "--ignore-blockers", "--force"),
+)
+# Its user may not begin one.
+WITHOUT_A_RUN = {"no-rights"}
 
 
 def check(name: str, document: Any) -> None:
@@ -31,14 +39,33 @@ def check(name: str, document: Any) -> None:
 
 
 @pytest.mark.parametrize("name", scenario_names())
-def test_status_and_plan_of_every_scenario(name: str, tmp_path: Path) -> None:
+def test_every_command_on_every_scenario(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)
     few = scale(scenario, 12) if len(plan_hosts(scenario)) > MOST else scenario
     with Lab.start(few, directory=tmp_path / "lab", speed=50) as lab:
-        for word in ("status", "plan"):
-            ended = end_of(start(tmp_path, lab.environment, (word, "--probe-timeout", "3s", "-o", "json")))
-            assert ended.stdout, ended.stderr
-            check(word, json.loads(ended.stdout))
+
+        def lines_of(*words: str) -> list[bytes]:
+            ended = end_of(start(tmp_path, lab.environment, (*words, "-o", "json")))
+            assert ended.stdout or name in WITHOUT_A_RUN, ended.stderr
+            return ended.stdout.encode().splitlines()
+
+        def check_whole(schema: str, *words: str) -> None:
+            check(schema, json.loads(b"".join(lines_of(*words))))
+
+        for word in ("status", "plan", "doctor"):
+            check_whole(word, word, "--probe-timeout", "3s")
+        check_whole("adopt", "adopt")
+        lines = lines_of("apply", "--yes", *flags_of(scenario, "plan"), *PATIENCE)
+        for line in lines:
+            check("apply", json.loads(line))
+        check_whole("history", "history")
+        check_whole("status-run", "status", "--run")
+        journals = list((tmp_path / ".local" / "state" / "rollout" / "runs").glob("*.jsonl"))
+        assert len(journals) == (name not in WITHOUT_A_RUN)
+        for journal in journals:
+            assert_journal(journal)
+            assert journal.read_bytes().splitlines()[1:] == lines[1:]
+            check_whole("report", "report")
 
 
 def test_status(start_lab: StartLab, command: Command) -> None:

@@ -10,8 +10,6 @@ from tests.docs.pages import DOCS, ROOT
 
 # Say nothing about the value that they are bound to.
 VAGUE = frozenset({"each", "found", "made", "some", "stuff", "that", "these", "thing", "this", "those", "told"})
-# Not yet gone through name by name.
-UNREAD = ("lab/", "adapters/ssh/", "gather/inventory/")
 # Said in place of them: drop, "Type yes:", fix, temporarily, remove, again, does not define, is not a.
 PHRASES = (
     "Leave the flags away",
@@ -34,6 +32,17 @@ PHRASES = (
     "told of at",
     "is no URL",
     "by somebody",
+    "left to persons",
+    "exclude each other",
+    "is no folder",
+    "is no setting",
+    "is no table",
+    "is none of this",
+    "is none of the group",
+    "mends it",
+    "so long between",
+    "so many slots",
+    "took a test",
 )
 SOURCES = sorted((ROOT / "rollout").rglob("*.py"))
 
@@ -63,10 +72,8 @@ def sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def test_no_name_is_vague() -> None:
-    read = [file for file in SOURCES if not file.relative_to(ROOT / "rollout").as_posix().startswith(UNREAD)]
-    vague = [f"{file}:{line} {name}" for file in read for line, name in bound(parsed(file)) if name in VAGUE]
-    assert len(read) > 200
-    assert not vague
+    assert len(SOURCES) > 500
+    assert not [f"{file}:{line} {name}" for file in SOURCES for line, name in bound(parsed(file)) if name in VAGUE]
 
 
 def test_no_sentence_sounds_translated() -> None:

@@ -12,7 +12,7 @@ from rollout.model.host import Host
 from tests.e2e.cluster import NAMES, Cluster, cluster_of
 from tests.e2e.image import USERS, shared_root
 from tests.e2e.machines import Machines, free_place, missing, running_machines
-from tests.ended import Ended, end_of, start_cold
+from tests.ended import Ended, end_of, start
 
 
 def _why_not() -> str:
@@ -77,7 +77,7 @@ def rollout(cluster: Cluster, machines: Machines, known_hosts: Path, tmp_path: P
             "ROLLOUT_SSH_KEY": str(machines.key),
             "ROLLOUT_KNOWN_HOSTS": str(known_hosts),
         }
-        return end_of(start_cold(tmp_path, environment, arguments), seconds=200)
+        return end_of(start(tmp_path, environment, arguments), seconds=200)
 
     return run
 

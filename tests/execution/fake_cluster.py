@@ -139,8 +139,8 @@ class FakeCluster:
     def create(self, path: str, body: object, query: Query | None = None) -> bytes:
         return self._body("POST", path, query, body)
 
-    def replace(self, path: str, body: object) -> bytes:
-        return self._body("PUT", path, None, body)
+    def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
+        return self._body("PUT", path, query, body)
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
         return self._body("PATCH", path, query, body, MERGE)

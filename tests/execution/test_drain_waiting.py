@@ -232,3 +232,25 @@ def end_when_alone(server: StandaloneApi, left: str) -> None:
     wait_until(lambda: pods_on(server, "n1") == {left, "other"})
     time.sleep(0.3)
     remove_pod(server, "other")
+
+
+def test_how_long_the_pods_of_each_owner_took_to_end(
+    server: StandaloneApi, api: ClusterApi, recorder: Recorder
+) -> None:
+    """One of them is held by a finalizer; what somebody else ends, or nobody replaces, tells nothing."""
+    add_node(server, "n1")
+    add_pod(server, "n1", "quick", owned=owner("ReplicaSet", "web"))
+    add_pod(server, "n1", "slow", owned=owner("StatefulSet", "db"), metadata=HELD)
+    going = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
+    add_pod(server, "n1", "theirs", owned=owner("ReplicaSet", "other"), metadata=going)
+    later(0.3, lambda: remove_pod(server, "theirs"))
+
+    def end_the_slow_one() -> None:
+        time.sleep(1.0)
+        remove_pod(server, "slow")
+
+    ended = once(lambda: len(asked(server, "create", "pods/eviction")) > 1, end_the_slow_one)
+    endings = dict(drain(task_of("n1", api, recorder, DrainPolicy(Duration(400)), speed=20)))
+    ended.join()
+    assert endings.keys() == {"ReplicaSet/default/web", "StatefulSet/default/db"}
+    assert endings["StatefulSet/default/db"] >= 10

@@ -15,7 +15,7 @@ from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import HostOverride, Selection, load_scenario
-from tests.ended import Ended, end_of, start_cold
+from tests.ended import Ended, end_of, start
 
 StartLab = Callable[..., Lab]
 
@@ -35,7 +35,7 @@ class Program:
             "ROLLOUT_EXECUTOR": self.executor,
             **lab.environment,
         }
-        return start_cold(self.home, {**environment, **variables}, arguments)
+        return start(self.home, {**environment, **variables}, arguments)
 
     def run(self, lab: Lab, *arguments: str, **variables: str) -> Ended:
         return end_of(self.start(lab, *arguments, **variables))

@@ -155,6 +155,30 @@ def test_a_pod_in_full() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("scheduled", "ready", "seconds"),
+    [
+        ("2026-11-21T02:00:00Z", "2026-11-21T02:01:30Z", 90),
+        ("2026-11-21T02:00:00Z", "2026-11-21T02:00:00Z", 0),
+        ("2026-11-21T02:00:00Z", "2026-11-21T01:59:00Z", None),
+        ("2026-11-21T02:00:00", "2026-11-21T02:01:30Z", None),
+        ("yesterday", "2026-11-21T02:01:30Z", None),
+        (None, "2026-11-21T02:01:30Z", None),
+    ],
+)
+def test_how_long_a_pod_took_from_its_node_to_being_ready(
+    scheduled: str | None, ready: str, seconds: int | None
+) -> None:
+    conditions: list[Json] = [
+        {"type": "Ready", "status": "True", "lastTransitionTime": ready},
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": scheduled},
+    ]
+    made: Json = {"metadata": {"name": "p"}, "status": {"phase": "Running", "conditions": conditions}}
+    assert pod(made).start_seconds == seconds
+    unready = [{**conditions[0], "status": "False"}, conditions[1]]
+    assert pod({**made, "status": {"phase": "Running", "conditions": unready}}).start_seconds is None
+
+
 def test_an_ephemeral_volume_binds_nobody_to_a_node() -> None:
     """Its claim is deleted with the pod, and the pod that takes its place is given another."""
     spec = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]}

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.api.access import Denial
+from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
-from rollout.model.marks import MEMORY_NAME
+from rollout.model.marks import MEMORY_NAME, SLOTS_NAME
 from tests.apply.conftest import Rollout
 from tests.apply.test_memory import (
     BAD,
@@ -21,7 +22,7 @@ from tests.apply.test_memory import (
     stands,
 )
 from tests.inbox import received
-from tests.operate.conftest import assert_untouched
+from tests.operate.conftest import assert_untouched, killed_at
 
 Start = Callable[[str, int], Lab]
 ONCE = ("operate", "--once", "-o", "json", "--settle-timeout", "5s", "--health-checks", "1")
@@ -78,6 +79,63 @@ def test_beside_the_memory_of_a_newer_version_no_pass_begins(started: Start, rol
     assert_untouched(lab)
     assert rollout(lab, "release", "--all").code == 0
     assert len(rollout(lab, *ONCE).failures) == 1
+
+
+def unwritable(lab: Lab) -> None:
+    """Somebody has made the memory immutable; the rights to it are there."""
+    metadata = {"name": MEMORY_NAME, "namespace": "kube-system"}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
+    lab.call(lambda: lab.store.create(CONFIGMAPS, config_map))
+
+
+def test_beside_a_memory_that_is_immutable_no_pass_begins(started: Start, rollout: Rollout) -> None:
+    """Each night would harm one more, as without any right to it."""
+    lab = started("default", 4)
+    unwritable(lab)
+    five_nights(lab, rollout)
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 6, ended.stderr
+    assert "ConfigMap kube-system/node-rollout-memory cannot be written: " in ended.stderr
+    assert "immutable" in ended.stderr
+    assert "kubectl -n kube-system delete configmap node-rollout-memory" in ended.stderr
+    assert_untouched(lab)
+    forget(lab)
+    assert len(rollout(lab, *ONCE).failures) == 1
+
+
+def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    lab = started("default", 5)
+    with killed_at(lab, tmp_path, "drained", *ONCE, "--max-unavailable", "1", "--lease-duration", "1s") as node:
+        unwritable(lab)
+        ended = rollout(lab, *ONCE)
+        assert (ended.code, harmed(lab)) == (4, [node]), ended.stderr
+        score = lab.scoreboard()
+        assert (score.cordons_left, score.annotations_left, score.taints_left) == ((), {}, ())
+        assert all("no failure could be remembered: " in why for why in ended.summary["reasons"].values())
+        again = rollout(lab, *ONCE)
+        assert (again.code, harmed(lab)) == (6, [node]), again.stderr
+
+
+@pytest.mark.parametrize(("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")])
+def test_beside_slots_of_fleetlock_that_are_not_understood_nothing_begins(
+    started: Start, rollout: Rollout, text: str, why: str
+) -> None:
+    """Whose they are, and which hosts hold one, nobody can tell."""
+    lab = started("default", 4)
+    metadata = {"name": SLOTS_NAME, "namespace": "kube-system"}
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"slots.json": text}}
+    lab.call(lambda: lab.store.create(CONFIGMAPS, config_map))
+    for command in (("operate", "--once"), ("apply", "--yes")):
+        ended = rollout(lab, *command)
+        assert ended.code == 6, ended.stderr
+        assert "ConfigMap kube-system/node-rollout-fleetlock" in ended.stderr
+        assert why in ended.stderr
+        assert "kubectl -n kube-system delete configmap node-rollout-fleetlock" in " ".join(ended.stderr.split())
+    assert_untouched(lab)
+    lab.call(lambda: lab.store.remove(CONFIGMAPS, SLOTS_NAME, "kube-system"))
+    assert rollout(lab, *ONCE).code == 0
 
 
 def test_a_node_that_failed_is_tried_again_after_its_rest(started: Start, rollout: Rollout) -> None:

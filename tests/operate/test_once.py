@@ -62,7 +62,7 @@ def test_what_a_person_stopped_is_left_to_persons(started: Start, rollout: Rollo
     before = lab.scoreboard().reboots
     ended = rollout(lab, "operate", "--once")
     assert ended.code == 0, ended.stderr
-    assert "what a person began is left to persons" in ended.stdout
+    assert "what a person started is left to people" in ended.stdout
     assert "rollout resume" in ended.stdout
     assert lab.scoreboard().reboots == before
     old = rollout(lab, "resume", "--yes")
@@ -109,7 +109,7 @@ def test_what_a_person_began_and_was_killed_in_is_left_to_persons(
     with killed_at(lab, tmp_path, "draining", *APPLY, "--lease-duration", "1s") as node:
         ended = rollout(lab, "operate", "--once")
         assert ended.code == 0, ended.stderr
-        assert "what a person began is left to persons: `rollout resume` continues it" in ended.stdout
+        assert "what a person started is left to people: `rollout resume` continues it" in ended.stdout
         assert node in lab.scoreboard().annotations_left
         assert ORIGIN not in (record(lab) or {})["metadata"]["annotations"]
 
@@ -150,7 +150,7 @@ def test_what_a_person_took_over_is_theirs(started: Start, rollout: Rollout, tmp
         taken_over.communicate(timeout=60)
         assert taken_over.returncode == 130
         ended = rollout(lab, "operate", "--once")
-        assert "is left to persons" in ended.stdout
+        assert "is left to people" in ended.stdout
         assert ended.code == 0
 
 

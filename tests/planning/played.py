@@ -34,6 +34,7 @@ from rollout.model.policy import Policy, Selection
 from rollout.model.soft_taint import AWAITING_REBOOT
 from rollout.planning.estimates import NO_PAST, Past
 from rollout.planning.plan import PlanInputs, build_plan
+from rollout.planning.pools import pools_of
 from rollout.planning.rolling import candidates
 from rollout.report.experience import past_of
 from tests.lab.world.simulation import NAMESPACE, Simulation
@@ -120,10 +121,13 @@ class _Wave:
 
     def __init__(self, sim: Simulation, plan: RolloutPlan, wave: Wave, played: Played) -> None:
         self._sim, self._policy, self._played, self._wave = sim, plan.policy, played, wave
+        self._pools, self._pool = pools_of(plan.policy), {node.name: node.pool for node in wave.nodes}
         self._evictor = Evictor(sim.store, Writer(sim.store))
         self._waiting = [node.name for node in wave.nodes]
         self._draining, self._down, self._coming = dict[str, float](), dict[str, float](), set[str]()
         self._held = dict[str, tuple[str, str, datetime]]()
+        self._ending = dict[str, tuple[str, str, float]]()
+        self._longest = dict[str, dict[str, float]]()
         self._before = self._well()
 
     def run(self, *, settles: bool) -> None:
@@ -171,8 +175,9 @@ class _Wave:
         return self._sim.clock.monotonic()
 
     def _well(self, node: str = "") -> Counter[str]:
-        """Ready pods by workload, on one node or all."""
-        return Counter(pod["metadata"]["labels"]["app"] for pod in self._sim.pods(node=node) if is_ready(pod))
+        """Ready pods that stay, by workload, on one node or all: one that ends is no more counted by its controller."""
+        staying = (pod for pod in self._sim.pods(node=node) if is_ready(pod) and not is_deleting(pod))
+        return Counter(pod["metadata"]["labels"]["app"] for pod in staying)
 
     def _empty(self) -> None:
         for name, began in list(self._draining.items()):
@@ -181,13 +186,26 @@ class _Wave:
                 self._tell("step", node=name, phase="draining", detail=f"{len(leaving)} left")
             for pod in leaving:
                 self._evict(pod)
+            self._watch_endings(name, leaving)
             if not leaving:
                 del self._draining[name]
-                self._tell("step", node=name, phase="drained")
+                self._tell("step", node=name, phase="drained", endings=self._longest.pop(name, {}))
                 self._sim.switch_off(name)
                 self._down[name] = self._now()
-            elif self._now() - began > self._policy.drain.timeout:
+            elif self._now() - began > self._pools.rules(self._pool[name]).drain.timeout:
                 self._played.stuck.add(name)
+
+    def _watch_endings(self, node: str, leaving: Sequence[Json]) -> None:
+        """How long the pods of each owner take to end, as the engine's drains see it."""
+        going = {pod["metadata"]["uid"]: pod for pod in leaving if is_deleting(pod)}
+        for uid, pod in going.items():
+            owner = pod["metadata"]["ownerReferences"][0]
+            self._ending.setdefault(uid, (node, f"{owner['kind']}/{NAMESPACE}/{owner['name']}", self._now()))
+        for uid, (on, owner, since) in list(self._ending.items()):
+            if on == node and uid not in going:
+                del self._ending[uid]
+                longest = self._longest.setdefault(node, {})
+                longest[owner] = max(self._now() - since, longest.get(owner, 0.0))
 
     def _evict(self, pod: Json) -> None:
         if is_deleting(pod):
@@ -274,3 +292,8 @@ def is_placed(sim: Simulation) -> bool:
 def is_budget(warning: PlanWarning) -> bool:
     """Whether the plan warns that a drain may wait for a budget in vain."""
     return warning.kind is WarningKind.FITS_NOWHERE and warning.object.startswith("pdb/")
+
+
+def is_warned(warning: PlanWarning) -> bool:
+    """Whether the plan warns that a drain may not end in time."""
+    return is_budget(warning)

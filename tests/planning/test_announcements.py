@@ -10,7 +10,7 @@ from rollout.model.courtesy import Compat, CourtesyPolicy
 from rollout.model.host import UpdateOperation, UpdateStatus
 from rollout.model.plan import PlannedNode
 from rollout.model.replaced import Fields
-from rollout.planning.announcements import announced, own_names, settled, waiting
+from rollout.planning.announcements import announced, own_names, proven, waiting
 from rollout.planning.node_labels import is_label_value, node_labels
 from tests.planning.builders import NEW, OLD, facts
 
@@ -20,14 +20,14 @@ FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
 
 def test_nothing_is_written_unless_it_is_asked_for() -> None:
     assert announced(CourtesyPolicy(), facts("w-1"), NOW) == Fields({}, {})
-    assert settled(CourtesyPolicy(), NEW) == Fields({}, {})
+    assert proven(CourtesyPolicy(), NEW) == Fields({}, {})
 
 
 def test_what_a_host_says_and_no_label_can_hold_is_left_out() -> None:
     rules = CourtesyPolicy(annotate_compat=(Compat.FLUO,))
     labels = announced(rules, facts("w-1", running_version="1+2", group=""), NOW).labels
     assert labels == {FLUO + "id": "flatcar", FLUO + "reboot-needed": "true"}
-    assert settled(rules, "1+2").labels == {FLUO + "reboot-needed": "false"}
+    assert proven(rules, "1+2").labels == {FLUO + "reboot-needed": "false"}
     assert announced(rules, facts("w-1"), NOW).labels[FLUO + "version"] == OLD
 
 

@@ -56,7 +56,7 @@ def expressions(content: Any) -> Iterator[tuple[str, str]]:
 
 def test_each_alert_asks_for_what_there_is_and_shows_labels_that_it_has(printed: Any) -> None:
     alerts = rules(printed)
-    assert len(alerts) == 7
+    assert len(alerts) == 8
     for alert in alerts:
         labels = answered(alert["expr"])
         texts = " ".join(alert["annotations"].values())
@@ -97,6 +97,7 @@ def test_everything_worth_an_alert_has_one(printed: Any) -> None:
     read = {name for alert in rules(printed) for name in selected(alert["expr"])}
     assert read == {
         "node_rollout_node_phase_start_timestamp_seconds",
+        "node_rollout_pass_start_timestamp_seconds",
         "node_rollout_finished_nodes",
         "node_rollout_version_held",
         "node_rollout_held_evictions",

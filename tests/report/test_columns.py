@@ -76,3 +76,18 @@ def test_prose_is_broken_between_words_and_its_rest_indented() -> None:
     assert wrapped("  hint: one two three", 14).splitlines() == ["  hint: one", "    two three"]
     assert wrapped("one two", None) == "one two"
     assert wrapped("✔ ssh    one two three", 16, hang=9).splitlines() == ["✔ ssh    one two", " " * 9 + "three"]
+
+
+def test_notes_of_a_word_stay_in_their_rows() -> None:
+    """One column leaves for them, and no more than one."""
+    columns = (Column("NODE"), Column("STATE", leaves=1), Column("ZONE", leaves=2), Column("NOTE", note=True))
+    rows = [("worker-1", "waits", "eu-1a", "paused"), ("worker-2", "waits", "eu-1a", "")]
+    assert table_text(columns, rows, 25).splitlines() == [
+        "NODE      ZONE   NOTE",
+        "worker-1  eu-1a  paused",
+        "worker-2  eu-1a",
+        "(STATE: -o wide)",
+    ]
+    assert table_text(columns, rows, 22).splitlines()[:2] == ["NODE      STATE  ZONE", "worker-1  waits  eu-1a"]
+    silent = [("worker-1", "waits", "eu-1a", "")]
+    assert table_text(columns, silent, 25).splitlines() == ["NODE      STATE  ZONE", "worker-1  waits  eu-1a"]

@@ -42,8 +42,9 @@ STORY = [
 ]
 
 
-def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_its_settling() -> None:
-    assert past_of([[run(), *STORY]], "here") == Past((10, 4), (60, 100), (5, 7))
+def test_what_succeeded_teaches_drains_and_reboots_and_every_wave_that_another_follows_its_settling() -> None:
+    """Behind the last one nothing waits until all is well: what passes until the summary is no settling."""
+    assert past_of([[run(), *STORY]], "here") == Past((10, 4), (60, 100), (5,))
 
 
 @pytest.mark.parametrize("gates", [{"soak": "30m"}, {"windows": {"windows": ["sat 02:00 4h"]}}])
@@ -70,9 +71,8 @@ def test_an_interrupted_run_that_was_gone_on_with_counts_what_it_saw_whole() -> 
 
 
 def test_moments_that_cannot_be_read_are_passed_over() -> None:
-    assert past_of([[run(), {**step("w-1", "draining", 1), "at": "soon"}, *STORY[8:]]], "here") == Past(
-        (4,), (100,), (7,)
-    )
+    story = [{**step("w-1", "draining", 1), "at": "soon"}, *STORY[8:], {"type": "wave_started", "at": at(212)}]
+    assert past_of([[run(), *story]], "here") == Past((4,), (100,), (12,))
 
 
 def released(node: str, seconds: int, since: int, budget: str = "shop/db") -> Record:
@@ -125,3 +125,14 @@ def test_permits_that_come_back_one_by_one_are_no_turns_of_their_own() -> None:
     ordered = [emptying("w-1", 1), *(released("w-1", second, since=1) for second in (8, 11, 14, 17))]
     ended = [step("w-1", "drained", 22), finished("w-1", "succeeded", 60)]
     assert past_of([[run(), *ordered, *ended]], "here").turns == (7,)
+
+
+def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
+    first = {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 90.5, "ReplicaSet/shop/web": 2}}
+    second = {**step("w-2", "drained", 12), "endings": {"StatefulSet/shop/db": 80, "ReplicaSet/shop/cart": "soon"}}
+    garbled: tuple[object, ...] = (None, "quick", [])
+    others = [{**step("w-3", "drained", 13), "endings": endings} for endings in garbled]
+    story = [run(), first, second, *others]
+    expected = {"StatefulSet/shop/db": (90.5, 80, 70), "ReplicaSet/shop/web": (2,)}
+    again = [run(), {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 70}}]
+    assert past_of([story, again, [run("there"), first]], "here").owners == expected

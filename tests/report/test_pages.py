@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rollout.errors import InputError
 from rollout.model.json_text import json_document
-from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning
+from rollout.model.plan import Exclusion, ExclusionReason, PlanWarning, TimeEstimate
 from rollout.model.text import printable
 from rollout.report.history import Record
 from rollout.report.runs.markdown import run_markdown
@@ -148,7 +148,7 @@ def test_a_page_shows_all_that_was_asked_of_it() -> None:
         *("prod.example:6443", "by ann@laptop/12 at 22:00:00, rollout 1.2.3", "--window 22:00 5m"),
         *("worker-2: drain-failed", "it went wrong", "last SSH error: refused", "console: lab://2", "hint:"),
         *("sudo asks", "shop/ledger-0 (StatefulSet/ledger)", "needs 2 healthy, has 2", "deployment shop/cart"),
-        *("Where did the time go", "Forecast and result", "Slowest nodes", "Versions", "3975.2.0 → 4081.2.1"),
+        *("Where the time went", "Forecast and result", "Slowest nodes", "Versions", "3975.2.0 → 4081.2.1"),
         *("waiting for the API server", "window open", "an eviction was held"),
         "15 pods had to move: 7 evictions, 2 of them",
     ):
@@ -230,13 +230,24 @@ def test_markdown_begins_with_what_went_wrong() -> None:
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0].startswith("## Rollout `0123456789abcdef`: incomplete: 2 of 3 nodes succeeded, 1 failed")
     headings = [line for line in lines if line.startswith("### ")]
-    assert headings[:4] == ["### Failures", "### Not done", "### Where did the time go", "### Forecast and result"]
+    assert headings[:4] == ["### Failures", "### Not done", "### Where the time went", "### Forecast and result"]
     assert "- `worker-2` `drain-failed` in phase `draining`: `it went wrong`" in lines
     assert any(line.startswith("| `Time` | `10m00s` | `7m52s` |") for line in lines)
 
 
 def test_markdown_of_a_fleet_fits_into_a_ticket() -> None:
     assert len(run_markdown(report_of(fleet(1000, 10).records(), origin="run.jsonl"))) < 60_000
+
+
+@pytest.mark.parametrize(("waves", "rows"), [(60, 60), (61, 21), (1000, 30)])
+def test_a_plan_of_many_waves_is_seen_at_a_glance(waves: int, rows: int) -> None:
+    """So many side by side share a row, in which each has its bars."""
+    planned = replace(plan([[f"worker-{number}"] for number in range(waves)]), estimate=TimeEstimate(300 * waves))
+    page = plan_page(planned, zones={}, now=AT)
+    forecast = page[page.index('id="forecast"') : page.index('id="rules"')]
+    assert forecast.count('<tr><th scope="row">') == rows
+    assert len(re.findall('<rect class="drain" x=', forecast)) == waves
+    assert ("Waves 1 to 3 (3)" in forecast) == (waves == 61)
 
 
 @pytest.mark.parametrize("together", [1, 10, 250])

@@ -1,9 +1,11 @@
 import io
 import re
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import pyte
 import pytest
 from rich.console import Console
 
@@ -22,6 +24,7 @@ from rollout.model.progress import (
     StepEvent,
 )
 from rollout.model.text import elapsed
+from rollout.report import live
 from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
@@ -52,6 +55,22 @@ def test_plain_lines_have_the_time_and_one_line_an_event() -> None:
     assert all(line[2] == ":" and line[5] == ":" for line in told)
     assert told[2].endswith("node-1: draining, 3 pods left")
     assert told[4].endswith("node-1: succeeded after 30s, now on 4081.2.1")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plain_lines_on_a_terminal_are_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an abort, which has no board."""
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    message = "ada@laptop/4711 holds the lock: watching up to 30s for a renewal"
+    PlainLines(stream).notify(Notice(EVENTS[0].at, message))
+    first, *rest = stream.getvalue().splitlines()
+    assert max(map(len, (first, *rest))) <= 40
+    assert " ".join((first[9:], *(line.strip() for line in rest))) == message
 
 
 class Hands:
@@ -210,6 +229,40 @@ def test_no_escape_of_a_host_reaches_the_terminal() -> None:
     assert "owned" in shown
     assert "\x1b]0" not in shown
     assert "\x1b[2J" not in shown
+
+
+class Slow(io.StringIO):
+    """A terminal that takes its time, so that several threads have something to write."""
+
+    def write(self, text: str) -> int:
+        time.sleep(0.002)
+        return super().write(text)
+
+
+def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where forty nodes of a wave are back at once: parts of boards stood between their lines."""
+    stream, nodes = Slow(), [f"node-{number}" for number in range(160)]
+    console = Console(file=stream, force_terminal=True, width=80, height=24, legacy_windows=False, _environ={})
+
+    def take(some: Sequence[str]) -> None:
+        for pair in zip(some[::2], some[1::2], strict=True):
+            for node in pair:
+                shown.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
+            for node in pair:
+                shown.notify(NodeFinished(AT, replace(FAILED, node=node)))
+
+    monkeypatch.setattr(live, "_REFRESHES_PER_SECOND", 500)
+    with LiveProgress(console) as shown:
+        threads = [threading.Thread(target=take, args=(nodes[first::8],)) for first in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    terminal = pyte.HistoryScreen(80, 24, history=5000)
+    pyte.Stream(terminal).feed(stream.getvalue().replace("\n", "\r\n"))
+    lines = ["".join(row[column].data for column in range(80)) for row in terminal.history.top] + terminal.display
+    assert sum("✘ node-" in line for line in lines) == len(nodes)
+    assert [line for line in lines if "on its way" in line] == []
 
 
 def test_a_narrow_terminal_is_no_error() -> None:

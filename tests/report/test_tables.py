@@ -26,7 +26,7 @@ def test_status_has_a_row_a_node() -> None:
     assert first.split() == ["node-1", "yes", "yes", "updated-need-reboot", "3975.2.0", "→", "4081.2.1", "yes"]
     assert second.split() == ["node-2", "no", "no", "-", "-", "?", "\\x1b[31mrefused"]
     assert total == "1 node of 2 waits for a reboot, 1 unknown."
-    assert further == "Why some are unknown, and what mends it: rollout doctor"
+    assert further == "Why some are unknown, and how to fix it: rollout doctor"
 
 
 def test_signs_say_at_a_glance_what_waits_and_what_is_in_its_way() -> None:
@@ -142,3 +142,25 @@ def test_status_counts_users_and_names_them_where_it_is_wide() -> None:
     assert (second.split()[6:8], third.split()[-2:]) == (["-", "?"], ["-", "-"])
     assert total.endswith(" 2 users logged in on 1 node.")
     assert "GROUP" not in status_text([there])
+
+
+def test_what_is_said_of_several_nodes_stands_once() -> None:
+    held = replace(WAITING, reason="version-held: version 2 is held: it failed on 1 node (rollout release 2)")
+    rows = [replace(held, node=f"worker-{number}") for number in range(4)]
+    *table, total, line = status_text(rows, width=160).splitlines()
+    assert [row.split()[-1] for row in table[1:5]] == ["version-held"] * 4
+    assert total == "4 nodes of 4 wait for a reboot."
+    sentence = "version 2 is held: it failed on 1 node (rollout release 2)"
+    assert line == f"version-held (worker-0, worker-1, worker-2, worker-3): {sentence}"
+    # one of another kind is said in its row
+    alone = replace(WAITING, node="cp-1", reason="paused: by its annotation")
+    assert "    paused: by its annotation" in status_text([*rows, alone], width=80).splitlines()
+
+
+def test_what_is_remembered_is_not_said_of_each_node_too() -> None:
+    sentence = "version 2 is held: it failed on 1 node"
+    rows = [replace(WAITING, node=name, reason=f"version-held: {sentence} (rollout release 2)") for name in "ab"]
+    remembered = [f"{sentence}; staged on 2 of these. Release it: rollout release 2"]
+    assert status_text(rows, width=100, remembered=remembered).count(sentence) == 1
+    assert status_text(rows, width=100).splitlines()[-1] == f"version-held (a, b): {sentence} (rollout release 2)"
+    assert status_text(rows).count(sentence) == 2

@@ -173,7 +173,7 @@ def test_all_or_none(start_lab: StartLab, run: Run, tmp_path: Path) -> None:
         assert "--require-all: 2 nodes cannot be rebooted" in error
         assert "worker-2 (unreachable: " in error
         assert "worker-3 (no-sudo: " in error
-        assert "hint: `rollout doctor` names the fix of each" in ended.stderr
+        assert "hint: `rollout doctor` names the fix for each" in ended.stderr
     assert not refused.exists()
     assert untouched(lab)
     assert run(lab, "apply", str(saved), "-o", "json").summary["not_done"][0]["node"] == "worker-2"

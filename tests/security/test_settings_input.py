@@ -153,7 +153,10 @@ def test_a_misspelt_variable_is_told_of(home: Path) -> None:
     ended = rollout(home, "plan", variables=variables)
     warnings = [line for line in ended.stderr.splitlines() if line.startswith("warning: ")]
     assert warnings == [
-        "warning: ROLLOUT_MAX_UNAVAILBLE is no setting of rollout: did you mean ROLLOUT_MAX_UNAVAILABLE?",
-        "warning: ROLLOUT_WHATEVER_THIS_MAY_BE is no setting of rollout: settings have the names of flags, see --help",
+        "warning: ROLLOUT_MAX_UNAVAILBLE is not a setting of rollout: did you mean ROLLOUT_MAX_UNAVAILABLE?",
+        (
+            "warning: ROLLOUT_WHATEVER_THIS_MAY_BE is not a setting of rollout: "
+            "settings have the names of flags, see --help"
+        ),
     ]
     assert "secret-value" not in ended.stderr

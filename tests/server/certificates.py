@@ -9,10 +9,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def new_certificate(directory: Path) -> tuple[Path, Path]:
+def new_certificate(directory: Path, subject: str = "fleetlock") -> tuple[Path, Path]:
     """A certificate for this machine's loopback address, which signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "fleetlock")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, subject)])
     now = dt.datetime.now(dt.UTC)
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     certificate = (

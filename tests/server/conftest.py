@@ -6,7 +6,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ import pytest
 
 from rollout.lab.api.resources import CONFIGMAPS, LEASES, NODES, PODS
 from rollout.lab.api.store import Json
+from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
 from rollout.model.fleetlock import zincati_id
 from tests.apply.conftest import command, rollout, started  # noqa: F401 - fixtures
 from tests.overheard import Overheard
@@ -175,3 +177,19 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     yield start
     for serving in running:
         serving.end(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One for all tests of a module: of the protocol and of strangers, who are granted nothing."""
+    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=30) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest, lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """The server on it, with the module's `FLAGS`, if it has any."""
+    flags: Sequence[str] = getattr(request.module, "FLAGS", ())
+    serving = Serving(command(lab, tmp_path_factory.mktemp("home"), "fleetlock", "--listen", "127.0.0.1:0", *flags))
+    yield serving
+    assert serving.end() == 0

@@ -18,6 +18,7 @@ from tests.server.conftest import (
     victim,
     workers,
 )
+from tests.server.serving import left_on
 from tests.waiting import wait_until
 
 Start = Callable[[str, int], Lab]
@@ -30,7 +31,7 @@ def test_a_host_reboots_once_its_node_is_drained_and_is_given_back_by_proof(star
     first = client.ask(server)
     assert (first.status, first.kind) == (423, "waiting_for_drain")
     granted = client.await_grant(server)
-    assert granted.kind == "granted"
+    assert (granted.kind, left_on(lab, client.node)) == ("granted", [])
     assert is_cordoned(lab, client.node)
     assert marks_of(lab, client.node)["phase"] == "rebooting"
     assert holder_of(lab).startswith("fleetlock-server/")

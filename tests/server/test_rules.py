@@ -5,13 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES
+from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
+from tests.apply.conftest import is_ending
 from tests.docs.test_json_schema import check
 from tests.ended import Ended
 from tests.inbox import received
-from tests.server.conftest import Client, Serve, holder_of, is_cordoned, marks_of, node_of, slots_of, workers
+from tests.server.conftest import Client, Serve, holder_of, is_cordoned, marks_of, node_of, slots_of, victim, workers
+from tests.server.serving import left_on
+from tests.server.test_replicas import end_stubborn
 from tests.waiting import wait_until
 
 Start = Callable[[Scenario | str, int], Lab]
@@ -135,6 +138,49 @@ def test_abort_leaves_a_slot_that_a_server_works_on_to_it(started: Start, serve:
     assert refused.code == 6
     assert is_cordoned(lab, client.node)
     assert client.ask(server).kind == "granted"
+
+
+def test_no_ask_is_a_grant_while_a_pod_is_left(started: Start, serve: Serve) -> None:
+    lab = started("drain-hangs", 5)
+    server, client = serve(lab), Client(lab, victim(lab))
+    client.ask(server)
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
+    for _ in range(10):
+        assert client.ask(server).kind == "waiting_for_drain"
+    end_stubborn(lab)
+    assert client.await_grant(server).kind == "granted"
+    assert left_on(lab, client.node) == []
+
+
+def test_a_pod_that_comes_to_a_granted_node_takes_the_grant_back(started: Start, serve: Serve) -> None:
+    """As one that tolerates the cordon: its host is told to wait, and the node is drained again."""
+    lab = started("default", 5)
+    server, client = serve(lab, "--force"), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+    spec = {"nodeName": client.node, "containers": [{"name": "main", "image": "late:1"}]}
+    late = with_defaults(PODS, {"metadata": {"name": "late", "namespace": "default"}, "spec": spec})
+    lab.call(lambda: lab.store.create(PODS, late))
+    assert client.ask(server).kind == "waiting_for_drain"
+    client.await_grant(server)
+    assert left_on(lab, client.node) == []
+    client.reboot()
+    client.await_release(server)
+    assert lab.scoreboard().rebooted_undrained == ()
+
+
+def test_a_node_that_somebody_uncordons_is_no_drained_one(started: Start, serve: Serve) -> None:
+    lab = started("default", 5)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    client.await_grant(server)
+
+    def uncordon() -> None:
+        body = lab.store.get(NODES, client.node)
+        assert body is not None
+        lab.store.put(NODES, {**body, "spec": {**body["spec"], "unschedulable": False}})
+
+    lab.call(uncordon)
+    for _ in range(3):
+        assert client.ask(server).status != 200
 
 
 def test_a_lock_that_is_lost_ends_the_grant_though_the_slot_is_still_held(started: Start, serve: Serve) -> None:

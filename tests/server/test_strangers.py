@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from rollout.server.connections import IDLE_SECONDS
 from tests.apply.conftest import command
 from tests.server.certificates import new_certificate
@@ -25,19 +23,6 @@ from tests.waiting import wait_until
 HEAD = b"POST /v1/pre-reboot HTTP/1.1\r\nHost: x\r\nfleet-lock-protocol: true\r\n"
 LAST = HEAD + b"Connection: close\r\n"
 MOST = 1024
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=30) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def server(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    serving = Serving(command(lab, tmp_path_factory.mktemp("home"), "fleetlock", "--listen", "127.0.0.1:0"))
-    yield serving
-    assert serving.end() == 0
 
 
 def address(server: Serving) -> tuple[str, int]:

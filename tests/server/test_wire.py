@@ -3,37 +3,21 @@
 import json
 import socket
 import ssl
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from rollout.lab.api.faults import ApiFault, FaultAnswer
-from rollout.lab.hostplan import scale
 from rollout.lab.lab import Lab
-from rollout.lab.scenario import load_scenario
 from rollout.server.http import LARGEST_BODY, MOST_REQUESTS
 from tests.apply.conftest import command
 from tests.server.certificates import new_certificate
 from tests.server.conftest import Client, Serving, slots_of, workers
 from tests.waiting import wait_until
 
+FLAGS = ("--group", "workers=1")
 BODY = b'{"client_params":{"id":"%s","group":"default"}}'
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    with Lab.start(scale(load_scenario("default"), 4), directory=tmp_path_factory.mktemp("lab"), speed=30) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def server(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    home = tmp_path_factory.mktemp("home")
-    serving = Serving(command(lab, home, "fleetlock", "--listen", "127.0.0.1:0", "--group", "workers=1"))
-    yield serving
-    assert serving.end() == 0
 
 
 @pytest.mark.parametrize("request_name", ["pre-reboot", "steady-state"])

@@ -23,9 +23,9 @@ from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.access import Access
 from rollout.adapters.kube.answers import continue_token
 from rollout.adapters.kube.errors import exchange_error
+from rollout.adapters.kube.recovery import Recovery
 from rollout.adapters.kube.server_time import ServerTime
 from rollout.adapters.kube.session import Session, open_session
-from rollout.adapters.kube.settling import Settling
 from rollout.adapters.kube.watch import WatchStream
 from rollout.errors import ApiError, ApiUnavailableError
 from rollout.gather.cluster.failure import failure
@@ -100,16 +100,16 @@ def connect(
         KubeconfigError: It cannot be used.
     """
     access = Access(lambda: open_session(kubeconfig, context, connections=connections))
-    return KubeApi(access, timeouts or Timeouts(), Settling(), ServerTime(SystemClock().monotonic))
+    return KubeApi(access, timeouts or Timeouts(), Recovery(), ServerTime(SystemClock().monotonic))
 
 
 class KubeApi:
     """A `ClusterApi` over HTTP, for many threads at once."""
 
-    def __init__(self, access: Access, timeouts: Timeouts, settling: Settling, time_there: ServerTime) -> None:
+    def __init__(self, access: Access, timeouts: Timeouts, recovery: Recovery, time_there: ServerTime) -> None:
         self._access = access
         self._timeouts = timeouts
-        self._settling = settling
+        self._recovery = recovery
         self._time_there = time_there
 
     @property
@@ -124,7 +124,7 @@ class KubeApi:
     def within(self, seconds: float) -> "KubeApi":
         """The same server by the same login, each answer awaited for that long and no longer."""
         hurried = Timeouts(min(self._timeouts.connect, seconds), min(self._timeouts.read, seconds), body_patience=1)
-        return KubeApi(self._access, hurried, self._settling, self._time_there)
+        return KubeApi(self._access, hurried, self._recovery, self._time_there)
 
     def get(self, path: str, query: Query | None = None) -> bytes:
         """Body of a GET."""
@@ -145,9 +145,9 @@ class KubeApi:
         """Body of the answer to a POST of `body` as JSON."""
         return self._fetch(self._request("POST", path, query, body))
 
-    def replace(self, path: str, body: object) -> bytes:
+    def replace(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a PUT."""
-        return self._fetch(self._request("PUT", path, None, body))
+        return self._fetch(self._request("PUT", path, query, body))
 
     def patch(self, path: str, body: object, query: Query | None = None) -> bytes:
         """Body of the answer to a JSON merge patch."""
@@ -201,14 +201,14 @@ class KubeApi:
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise self._failed(error, request, status=response.status) from error
         except ApiUnavailableError:
-            self._settling.was_away()
+            self._recovery.was_away()
             raise
         self._time_there.hear(response.headers, at)
         return body, token
 
     def _failed(self, error: Exception, request: _Request, *, status: int = 0) -> ApiError:
         """What a broken exchange means; with a `status` where the server had begun to answer."""
-        self._settling.was_away()
+        self._recovery.was_away()
         failed = exchange_error(error, self.server, str(request))
         failed.status = status
         return failed
@@ -246,7 +246,7 @@ class KubeApi:
         except urllib3.exceptions.ProtocolError:
             if request.method != "GET":
                 raise
-            self._settling.was_away()
+            self._recovery.was_away()
             return self._transmit(session, request)
 
     def _transmit(self, session: Session, request: _Request) -> urllib3.BaseHTTPResponse:
@@ -274,7 +274,7 @@ class KubeApi:
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")
-        return self._settling.judge(failure(response.status, body, request=str(request), retry_after=retry_after))
+        return self._recovery.judge(failure(response.status, body, request=str(request), retry_after=retry_after))
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:

@@ -111,14 +111,10 @@ _Read = Sequence[tuple[Path, KubeconfigFile]]
 
 def find_login(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> Login:
     """Choose and check; `KubeconfigError` says what is missing and what there is."""
-    files = _files(kubeconfig, environ)
-    read = [(path, _read(path)) for path in files]
-    origin = ", ".join(str(path) for path in files)
-    name = context or _current(read, origin)
-    chosen = _context(read, name, origin)
+    read, origin, name, chosen = _chosen(kubeconfig, context, environ)
     cluster = _check_cluster(read, name, chosen, origin)
     program = _check_user(read, name, chosen, origin)
-    return Login(files, name, chosen.user or "", program, cluster.proxy_url or "")
+    return Login(tuple(path for path, _ in read), name, chosen.user or "", program, cluster.proxy_url or "")
 
 
 def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -129,12 +125,20 @@ def find_server(kubeconfig: Path | None, context: str | None, environ: Mapping[s
     if kubeconfig is None and context is None and in_cluster(environ):
         host, port = (environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
         return "", f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    read, origin, name, chosen = _chosen(kubeconfig, context, environ)
+    _path, _cluster, server = _cluster_of(read, name, chosen, origin)
+    return name, without_userinfo(server).rstrip("/")
+
+
+def _chosen(
+    kubeconfig: Path | None, context: str | None, environ: Mapping[str, str]
+) -> tuple[_Read, str, str, Context]:
+    """The files as they were read, their names for messages, and the context that is meant, by its name."""
     files = _files(kubeconfig, environ)
     read = [(path, _read(path)) for path in files]
     origin = ", ".join(str(path) for path in files)
     name = context or _current(read, origin)
-    _path, _cluster, server = _cluster_of(read, name, _context(read, name, origin), origin)
-    return name, without_userinfo(server).rstrip("/")
+    return read, origin, name, _context(read, name, origin)
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:
@@ -180,7 +184,7 @@ def _read(path: Path) -> KubeconfigFile:
     except msgspec.ValidationError as error:
         raise KubeconfigError(
             f"kubeconfig {path} is not a kubeconfig: {error}",
-            hint="See whether `kubectl config view` accepts it.",
+            hint="Check it with: kubectl config view",
         ) from error
 
 
@@ -271,7 +275,7 @@ def _check_file(kubeconfig: Path, field: str, value: str | None) -> None:
             hint="Paths in a kubeconfig count from the kubeconfig's own folder.",
         )
     if not os.access(path, os.R_OK):
-        raise KubeconfigError(f"{field} of {kubeconfig} names {path}, which may not be read")
+        raise KubeconfigError(f"{field} of {kubeconfig} names {path}, which this user may not read")
 
 
 def _check_program(kubeconfig: Path, program: Program) -> str:

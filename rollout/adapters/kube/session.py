@@ -31,7 +31,7 @@ from rollout.adapters.scratch import scratch_for
 from rollout.errors import ApiUnavailableError, InputError, KubeconfigError
 
 _UNAUTHORIZED = 401
-_CREDENTIALS_HINT = "See the token, or the file or program that it comes from."
+_CREDENTIALS_HINT = "Check the token, or the file or program that it comes from."
 _SOCKS = "socks"
 _LOOPBACK = "localhost,127.0.0.0/8,::1"
 
@@ -213,11 +213,11 @@ def _translated(origin: str) -> Iterator[None]:
             raise KubeconfigError(
                 f"{origin} cannot be used: its certificates cannot be written to {tempfile.gettempdir()}: "
                 f"{error.strerror}",
-                hint="See room and rights there, or set TMPDIR to another folder.",
+                hint="Check room and rights there, or set TMPDIR to another folder.",
             ) from error
         raise KubeconfigError(
             f"{origin} cannot be used: {without_userinfo(str(error))}",
-            hint="See whether `kubectl config view` accepts it.",
+            hint="Check it with: kubectl config view",
         ) from error
 
 

@@ -162,8 +162,8 @@ def _cause(error: Exception, doing: str, host: Host, greeting: bytes) -> tuple[s
         (paramiko.ChannelException, ("the host opens no session", "Its sshd may forbid commands for this user.")),
         (OSError, (f"{getattr(error, 'strerror', '') or error} while {doing}", "Is there a route to the host?")),
     )
-    found = next((told for kind, told in causes if isinstance(error, kind)), None)
-    return found or _ssh_cause(str(error), doing, port, greeting)
+    cause = next((sentences for kind, sentences in causes if isinstance(error, kind)), None)
+    return cause or _ssh_cause(str(error), doing, port, greeting)
 
 
 def _incompatible(text: str, greeting: bytes) -> tuple[str, str]:

@@ -153,7 +153,7 @@ def _port(settings: Settings) -> int:
     text = _value(settings, "port", str(DEFAULT_SSH_PORT))
     port = port_of(text)
     if port is None:
-        raise InputError(f"port {text!a} is none: it takes a number from 1 to {HIGHEST_PORT}")
+        raise InputError(f"port {text!a} is not a port: it takes a number from 1 to {HIGHEST_PORT}")
     return port
 
 

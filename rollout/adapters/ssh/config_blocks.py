@@ -39,21 +39,21 @@ def _check(line: Line) -> None:
 
 
 def _settings(question: Question, lines: Iterable[Line]) -> Settings:
-    found: dict[str, tuple[str, ...]] = {}
+    settings: dict[str, tuple[str, ...]] = {}
     is_about = True
     for line in lines:
         if line.keyword == "host":
             is_about = is_match(line.words, question.name)
         elif is_about:
-            _add(found, line)
+            _add(settings, line)
     if question.user:
-        found["user"] = (question.user,)
+        settings["user"] = (question.user,)
     if question.port:
-        found["port"] = (str(question.port),)
-    if "hostname" in found:
+        settings["port"] = (str(question.port),)
+    if "hostname" in settings:
         tokens = {"h": question.name, "%": "%"}
-        found["hostname"] = (_in_full(expanded(found["hostname"][0], tokens, environment=False)),)
-    return found
+        settings["hostname"] = (_in_full(expanded(settings["hostname"][0], tokens, environment=False)),)
+    return settings
 
 
 def _in_full(address: str) -> str:
@@ -63,17 +63,17 @@ def _in_full(address: str) -> str:
     return address
 
 
-def _add(found: dict[str, tuple[str, ...]], line: Line) -> None:
+def _add(settings: dict[str, tuple[str, ...]], line: Line) -> None:
     """The first value counts, of keywords that may be given several times each."""
     value = (line.value.lstrip("= \t"),) if line.keyword in _RAW else tuple(line.words)
     if not any(value):
         raise InputError(f"{line.place}: {line.keyword} has no value", hint=_WAY_OUT)
     if line.keyword in _COLLECTED:
-        found[line.keyword] = tuple(dict.fromkeys((*found.get(line.keyword, ()), value[0])))
-    elif line.keyword not in found and not (line.keyword == _JUMP and "proxycommand" in found):
+        settings[line.keyword] = tuple(dict.fromkeys((*settings.get(line.keyword, ()), value[0])))
+    elif line.keyword not in settings and not (line.keyword == _JUMP and "proxycommand" in settings):
         if line.keyword == _JUMP and line.value != "none":
             raise _beyond(line)
-        found[line.keyword] = value if line.keyword in _LISTS else value[:1]
+        settings[line.keyword] = value if line.keyword in _LISTS else value[:1]
 
 
 def _beyond(line: Line) -> InputError:

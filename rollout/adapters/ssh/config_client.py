@@ -54,16 +54,16 @@ def ask_client(questions: Iterable[Question], source: Source) -> dict[Question, 
     """What the client says to each question; `InputError`, in its own words, where it cannot follow the files."""
     wanted = list(dict.fromkeys(questions))
     (defaults,) = _answers([Question(_NOBODY, "", 0)], ("-F", "none"))
-    found = dict(zip(wanted, _answers(wanted, source.arguments), strict=True))
+    answers = dict(zip(wanted, _answers(wanted, source.arguments), strict=True))
     # The client prints the local user where nobody has set one, and where somebody has set just that.
-    unclear = [wanted for wanted, answer in found.items() if not wanted.user and answer["user"] == defaults["user"]]
+    unclear = [wanted for wanted, answer in answers.items() if not wanted.user and answer["user"] == defaults["user"]]
     users = _users(unclear, source) if _may_set_user(source, defaults["user"][0]) else {}
     return {
         question: {
             **{name: value for name, value in answer.items() if defaults.get(name) != value},
             **({"user": users[question]} if question in users else {}),
         }
-        for question, answer in found.items()
+        for question, answer in answers.items()
     }
 
 
@@ -157,12 +157,12 @@ def _first_lines(complaint: bytes) -> str:
 
 
 def _settings(printed: str) -> Settings:
-    found: dict[str, tuple[str, ...]] = {}
+    settings: dict[str, tuple[str, ...]] = {}
     for line in printed.splitlines():
         keyword, _, value = line.partition(" ")
-        found[keyword] = (*found.get(keyword, ()), value)
+        settings[keyword] = (*settings.get(keyword, ()), value)
     for keyword in _FILE_LISTS:
         # These are printed with their tokens put in: what is still a % stands for itself.
-        files = _NEXT_FILE.split(" ".join(found.get(keyword, ())))
-        found[keyword] = tuple(file.replace("%", "%%") for file in files)
-    return found
+        files = _NEXT_FILE.split(" ".join(settings.get(keyword, ())))
+        settings[keyword] = tuple(file.replace("%", "%%") for file in files)
+    return settings

@@ -45,11 +45,11 @@ def read_lines(files: Iterable[Path], system: Collection[Path] = ()) -> tuple[Li
     An Include before the first block is replaced by what it includes; one within a block stays, in front of it.
     Raises `InputError` where a file cannot be read.
     """
-    found = list[Line]()
+    lines = list[Line]()
     for file in files:
         folder = file.parent if file in system else _FOLDER.expanduser()
-        found += [*_lines(file, folder, 0), Line("host", "*", str(file))]
-    return tuple(found)
+        lines += [*_lines(file, folder, 0), Line("host", "*", str(file))]
+    return tuple(lines)
 
 
 def _lines(file: Path, folder: Path, depth: int) -> Iterator[Line]:

@@ -35,8 +35,8 @@ _WEAK = b"ssh-rsa"
 def read_certificate(type_: str, blob: bytes) -> SSHCertificate | None:
     """The certificate of an OpenSSH key blob; None where it is none that can be read."""
     with suppress(ValueError, UnsupportedAlgorithm):
-        found = load_ssh_public_identity(type_.encode() + b" " + b64encode(blob))
-        return found if isinstance(found, SSHCertificate) else None
+        identity = load_ssh_public_identity(type_.encode() + b" " + b64encode(blob))
+        return identity if isinstance(identity, SSHCertificate) else None
     return None
 
 

@@ -122,8 +122,8 @@ def described(key: paramiko.PKey) -> str:
         certificate = read_certificate(key.get_name(), key.asbytes())
     if certificate is None:
         return key.fingerprint
-    told = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
-    return f"{told}, which has expired" if certificate.valid_before <= time.time() else told
+    words = f"certificate {certificate.key_id.decode(errors='replace')!r} of {key.fingerprint}"
+    return f"{words}, which has expired" if certificate.valid_before <= time.time() else words
 
 
 def _too_open(file: Path) -> bool:

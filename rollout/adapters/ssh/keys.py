@@ -77,8 +77,8 @@ class KeyRing:
             yield tuple(_certified(key, (*certificates, *_beside(named))))
             return
         with agent_keys(identities.agent) as held:
-            found = self._named(named, held, certificates) if named else self._any(identities, held, certificates)
-            yield tuple(islice(_distinct(found), _MOST_TRIED))
+            candidates = self._named(named, held, certificates) if named else self._any(identities, held, certificates)
+            yield tuple(islice(_distinct(candidates), _MOST_TRIED))
 
     def _open(self, file: str) -> paramiko.PKey | None:
         """The key where it opens without a question."""
@@ -94,14 +94,14 @@ class KeyRing:
         """What needs no question goes first; without any of that, the operator is asked."""
         usual = (file for file in _DEFAULT_FILES if Path(file).expanduser().exists())
         files = tuple(file for file in identities.files or usual if file != _NO_FILE)
-        found = False
+        has_candidate = False
         for key, file in self._ready(files, held):
-            found = True
+            has_candidate = True
             yield from _certified(key, (*certificates, *_beside(file)))
         for key in () if identities.only else held:
-            found = True
+            has_candidate = True
             yield from _certified(key, certificates)
-        if not found:
+        if not has_candidate:
             yield from self._asked_for(files, certificates)
 
     def _ready(self, files: tuple[str, ...], held: Keys) -> Iterator[tuple[paramiko.PKey, str]]:
@@ -164,15 +164,15 @@ class KeyRing:
 
 def _readable(files: tuple[str, ...]) -> tuple[PublicBlob, ...]:
     """The certificates in these files; a file that cannot be used is told of where no other can."""
-    found, failures = list[PublicBlob](), list[SshAuthError]()
+    certificates, failures = list[PublicBlob](), list[SshAuthError]()
     for file in files:
         try:
-            found.append(read_user_certificate(Path(file).expanduser()))
+            certificates.append(read_user_certificate(Path(file).expanduser()))
         except SshAuthError as error:
             failures.append(error)
-    if failures and not found:
+    if failures and not certificates:
         raise failures[0]
-    return tuple(found)
+    return tuple(certificates)
 
 
 def _held(file: str, held: Keys) -> paramiko.PKey | None:

@@ -136,7 +136,7 @@ class KnownHosts:
 
 
 def _paths(files: HostKeyFiles) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    own, system = (tuple(Path(file).expanduser() for file in some) for some in (files.own, files.system))
+    own, system = (tuple(Path(file).expanduser() for file in named) for named in (files.own, files.system))
     return own, system
 
 

@@ -76,10 +76,10 @@ class Names:
 
     def find(self, name: str) -> tuple[Entry, ...]:
         """Every entry of this name, in lower case."""
-        found = list(self._plain.get(name, ()))
-        found += [entry for hashed, entry in self._hashed if hashed.matches(name)]
-        found += [entry for pattern, entry in self._patterns if matches(pattern, name)]
-        return tuple(found)
+        entries = list(self._plain.get(name, ()))
+        entries += [entry for hashed, entry in self._hashed if hashed.matches(name)]
+        entries += [entry for pattern, entry in self._patterns if matches(pattern, name)]
+        return tuple(entries)
 
 
 @dataclass(frozen=True, slots=True)

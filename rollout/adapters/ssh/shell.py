@@ -70,7 +70,7 @@ class ParamikoShell:
             self._check_key(self._key_file)
 
     @classmethod
-    def made(cls, settings: ShellSettings) -> "ParamikoShell":
+    def from_settings(cls, settings: ShellSettings) -> "ParamikoShell":
         """One that does as another would, without asking anybody."""
         return cls(
             known_hosts=Path(settings.known_hosts) if settings.known_hosts is not None else None,

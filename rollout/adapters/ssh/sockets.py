@@ -128,8 +128,8 @@ def connect(address: str, port: int, deadline: float, allowance: int) -> Deadlin
     time of the next.
     """
     failure: OSError = TimeoutError("deadline")
-    found = resolve(address, port, deadline)
-    for left, (family, kind, protocol, _, target) in zip(range(len(found), 0, -1), found, strict=True):
+    places = resolve(address, port, deadline)
+    for left, (family, kind, protocol, _, target) in zip(range(len(places), 0, -1), places, strict=True):
         candidate = DeadlineSocket(family, kind, protocol)
         candidate.limit(deadline, allowance)
         try:

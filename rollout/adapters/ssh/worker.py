@@ -6,7 +6,7 @@ import threading
 from functools import partial
 
 from rollout.adapters.ssh.shell import ParamikoShell
-from rollout.adapters.ssh.workers import Task, read_messages, told_of, write_message
+from rollout.adapters.ssh.workers import Task, read_messages, sent_answer, write_message
 from rollout.gather.hosts.side_by_side import side_by_side
 
 
@@ -14,10 +14,10 @@ def work() -> None:
     """Do one task; ends the process."""
     task = next(read_messages(sys.stdin.buffer, Task))
     threading.Thread(target=_end_with_input, daemon=True).start()
-    shell = ParamikoShell.made(task.settings)
+    shell = ParamikoShell.from_settings(task.settings)
     ask = partial(shell.run, command=task.command, timeout=task.timeout)
     for name, answer in side_by_side(task.hosts, ask, concurrency=task.concurrency):
-        write_message(sys.stdout.buffer, told_of(name, answer))
+        write_message(sys.stdout.buffer, sent_answer(name, answer))
     # Nothing is left to be done, and to join all threads takes its time.
     os._exit(0)
 

@@ -63,7 +63,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SentAnswer:
     """One host's answer; `error` is the class of a failure, its message and its hint."""
 
     name: str
@@ -96,10 +96,10 @@ def in_processes(
     Closed, it ends the workers at once.
     """
     shares = [dict(list(hosts.items())[number::workers]) for number in range(workers)]
-    each = -(-concurrency // workers)
+    at_once = -(-concurrency // workers)
     answers = SimpleQueue[tuple[str, Answer] | None]()
     # Before a process is begun: what cannot be written down is a defect to be told, and no worker's end.
-    tasks = [message_of(Task(settings, share, command, timeout, each)) for share in shares]
+    tasks = [message_of(Task(settings, share, command, timeout, at_once)) for share in shares]
     begun = [_Worker(task, answers) for task in tasks]
     missing = dict(hosts)
     _LOG.info("%d hosts are asked by %d processes", len(hosts), workers)
@@ -146,8 +146,8 @@ class _Worker:
     def _pass_on(self, task: bytes) -> None:
         try:
             _send(_pipe(self._process.stdin), task)
-            for told in read_messages(_pipe(self._process.stdout), Told):
-                self._answers.put((told.name, _answer(told)))
+            for message in read_messages(_pipe(self._process.stdout), SentAnswer):
+                self._answers.put((message.name, _answer(message)))
         except (OSError, ValueError, msgspec.MsgspecError):
             # It has ended, or been ended: what is missing is asked again, or not wanted.
             pass
@@ -197,17 +197,17 @@ def read_messages(pipe: IO[bytes], kind: type[M]) -> Iterator[M]:
         yield msgspec.msgpack.decode(pipe.read(int.from_bytes(length)), type=kind)
 
 
-def told_of(name: str, answer: Answer) -> Told:
+def sent_answer(name: str, answer: Answer) -> SentAnswer:
     """An answer as it is sent."""
     if isinstance(answer, SshError):
         known = next(kind for kind in type(answer).__mro__ if getattr(errors, kind.__name__, None) is kind)
-        return Told(name, error=(known.__name__, answer.message, answer.hint))
-    return Told(name, result=answer)
+        return SentAnswer(name, error=(known.__name__, answer.message, answer.hint))
+    return SentAnswer(name, result=answer)
 
 
-def _answer(told: Told) -> Answer:
-    if told.result is not None:
-        return told.result
-    kind, message, hint = told.error or ("SshError", "no answer", "")
-    error: SshError = getattr(errors, kind)(message, hint=hint)
+def _answer(message: SentAnswer) -> Answer:
+    if message.result is not None:
+        return message.result
+    kind, text, hint = message.error or ("SshError", "no answer", "")
+    error: SshError = getattr(errors, kind)(text, hint=hint)
     return error

@@ -63,8 +63,9 @@ def abort(
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), general.width))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))
-        nodes = counted(len((*unfinished.begun, *unfinished.failed)) if unfinished else 0, "node")
-        consent.ask(f"Undo this rollout on {nodes} of {where}")
+        touched = len((*unfinished.begun, *unfinished.failed)) if unfinished else 0
+        what = f"Undo this rollout on {counted(touched, 'node')} of" if touched else "Remove what is left of it on"
+        consent.ask(f"{what} {where}")
     aborted = _undo(connections, ssh, lease, lock, wait=wait)
     if not aborted.stopped:
         note_abort(aborted)
@@ -80,17 +81,24 @@ def _undo(
     """Undo it, telling each node's end on standard error."""
     from rollout.cli import wiring
     from rollout.cli.signals import stopped_by_signals
-    from rollout.cli.stages import execute, gather
+    from rollout.cli.stages import gather
     from rollout.execution.base.reporting import Observers
     from rollout.execution.base.stop import StopRequest
     from rollout.execution.rollout.abort import abort as undo
-    from rollout.execution.rollout.ports import Ports
+    from rollout.execution.rollout.ports import Ports, RunOptions
     from rollout.report.event_log import EventLog
     from rollout.report.observers import Unfailing
     from rollout.report.plain import PlainLines
 
     targets = gather.ask_named(gather.read_nodes(connections), (), connections, ssh)
-    options = execute.run_options(len(targets.selected), ssh, lease, lock)
+    options = RunOptions(
+        selected=len(targets.selected),
+        holder=wiring.lease_holder(),
+        lease_namespace=lease.lease_namespace,
+        lease_seconds=lock.seconds,
+        probe_timeout=ssh.probe_timeout,
+        unlock=lock.force_unlock,
+    )
     observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
     ports = Ports(connections.api, connections.shell, wiring.system_clock(), observer)
     stop = StopRequest()

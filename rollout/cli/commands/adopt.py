@@ -74,8 +74,7 @@ def adopt(
 
 def _scope(api: "ClusterApi", standing: "Standing", selection: "Selection", ignored: tuple[str, ...]) -> "Scope":
     """The nodes that are meant; all of them are the whole cluster, with the locks that belong to no node."""
-    from rollout.cli.stages.gather import with_patience
-    from rollout.cli.stages.selection import chosen, useless_exclusions
+    from rollout.cli.stages.gather import chosen, useless_exclusions, with_patience
     from rollout.cli.terminal import say
     from rollout.execution.rollout.adopt import Scope
     from rollout.gather.cluster.snapshot import read_nodes
@@ -132,7 +131,7 @@ def _consent(api: "ClusterApi", shown: "Adoption", cluster: ClusterOptions, *, y
         return
     if as_json or not sys.stdin.isatty():
         raise DeclinedError(
-            "no terminal to ask for consent at: nothing was changed", hint="Give --yes; or only look: --dry-run."
+            "there is no terminal to ask for consent: nothing was changed", hint="Give --yes; or only look: --dry-run."
         )
     where = consent.place(api.server, wiring.context_of(cluster))
     locks = sum(not lock.obstacle for lock in shown.locks)

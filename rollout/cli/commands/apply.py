@@ -1,6 +1,6 @@
 """`rollout apply`."""
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,6 @@ from rollout.errors import UsageError
 
 if TYPE_CHECKING:
     from rollout.cli.stages.execute import Run
-    from rollout.cli.stages.metrics import Meter
     from rollout.cli.stages.plan import Intent
 
 FileArgument = Annotated[
@@ -67,45 +66,41 @@ def apply(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout apply --yes -o json > run.jsonl
     """
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import execute, gather, metrics, new_run, plan, refusals, remembering
+    from rollout.cli.stages import execute, gather, metrics, plan, refusals
 
     consent.refuse_if_nobody_can_be_asked(given=yes or dry_run or file is not None, as_json=general.as_json)
     rules = process.reboot.added_to(gates.added_to(policy.with_pools(pools.given(call))))
     intent = plan.load_intent(file, selection.selection, rules if file else process.detect.added_to(rules))
     refuse_rules_beside_plan(call, intent, process, gates.prometheus_url)
-    playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
-    ports = wiring.gates(intent.policy.gates.alerts, local, gates.prometheus_url, playbooks)
+    ports = wiring.gates_of(process, intent.policy.gates.alerts, local, gates.prometheus_url)
     connections = gather.connect(cluster, intent.selection, process.ssh)
     api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
     measured = MetricsOptions() if dry_run else process.metrics
     with metrics.metered(measured, name, api.server) as meter, meter.measured_pass(api, namespace):
-        gathered = new_run.gathered_by(connections, intent, process)
+        gathered = plan.gathered_by(connections, intent, process)
         meter.observe(gathered.targets.observations, gathered.snapshot.memory)
-        run = new_run.planned_run(intent, gathered, process, ports, quiet=general.as_json, width=general.width)
+        settings = execute.RunSettings(process, ports, general.as_json, general.width, meter.observers)
+        run = plan.planned_run(intent, gathered, settings, quiet=general.as_json)
         if require_all:
             refusals.refuse_excluded(run.plan, from_file=file is not None)
         refusals.refuse_blocked(run.plan, only_rivals=ignore_blockers)
         if dry_run:
-            raise typer.Exit(execute.rehearse(run, as_json=general.as_json))
-        remembering.warn_of_held(run.plan)
+            raise typer.Exit(execute.rehearse(run))
+        plan.warn_of_held(run.plan)
         if not (yes or file):
             _ask(run, cluster)
-        raise typer.Exit(execute.execute(_watched(run, meter, general), as_json=general.as_json))
-
-
-def _watched(run: "Run", meter: "Meter", general: GeneralOptions) -> "Run":
-    return replace(run, observers=meter.observers, width=general.width)
+        raise typer.Exit(execute.execute(run))
 
 
 def _ask(run: "Run", cluster: ClusterOptions) -> None:
     """Whether what was shown may be done; nothing where that is nothing."""
     from rollout.cli import consent, wiring
-    from rollout.cli.stages import remembering
+    from rollout.cli.stages import plan
     from rollout.model.text import counted
 
     if run.plan.waves:
         where = consent.place(run.plan.cluster.server, wiring.context_of(cluster))
-        despite = remembering.despite_hold(run.plan)
+        despite = plan.despite_hold(run.plan)
         consent.ask(f"Reboot {counted(run.plan.summary.nodes, 'node')} of {where}{despite}")
     elif run.deferred:
         consent.ask("Mark the node under this process for the next run")

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 _AT_ONCE = "3"
+_LIMIT, _DETECT = "--max-unavailable", "--detect"
 _NEXT = """
-Next, to type the commands yourself:   {program} lab up{of_scenario}
-With trouble to rehearse:              {program} lab scenarios
-On your own cluster, changing nothing: {program} doctor"""
+Next, to type the commands yourself:
+    {program} lab up{of_scenario}
+With trouble to rehearse:
+    {program} lab scenarios
+On your own cluster, changing nothing:
+    {program} doctor"""
 _STATE_HOME = "XDG_STATE_HOME"
 # In the lab's own seconds: what its nodes take to drain, to reboot, and until moved pods are well again.
 _DRAIN, _REBOOT, _SETTLE = 10.0, 32.0, 11.0
@@ -42,15 +46,16 @@ def demo(
     from rollout.cli.terminal import show
 
     program = call.find_root().command
+    planned, detecting = _own_flags(scenario)
     with _lab(scenario, nodes, speed) as lab:
         saved = str(lab.directory / "demo.plan")
         show(f"{len(lab.machines)} nodes, simulated on this machine; their time passes {speed:g} times faster.")
-        show("So do the demo's time-outs and estimates: what earlier runs took is simulated, too.")
+        show("So do the demo's time-outs and estimates; earlier runs are simulated, too.")
         _write_earlier_run(lab, speed)
-        _run_command(program, lab, ["status"])
-        _run_command(program, lab, ["plan", "--max-unavailable", _AT_ONCE, "--out", saved], _timeouts(speed))
+        _run_command(program, lab, ["status", *detecting])
+        _run_command(program, lab, ["plan", *planned, "--out", saved], _timeouts(speed))
         code = _run_command(program, lab, ["apply", saved])
-        _run_command(program, lab, ["status"])
+        _run_command(program, lab, ["status", *detecting])
         scores = lab.scoreboard()
     _heading("What happened in the cluster")
     show(scoreboard_text(scores))
@@ -58,6 +63,17 @@ def demo(
     show(_NEXT.format(program=shlex.quote(str(own_path() or PROGRAM)), of_scenario=named))
     updated = all(versions.now != versions.before for versions in scores.versions.values())
     raise typer.Exit(code or (ExitCode.OK if scores.clean and updated else ExitCode.ERROR))
+
+
+def _own_flags(scenario: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The flags of the scenario's plan, with a limit that shows waves, and those of them by which hosts are asked."""
+    from rollout.lab.scenario import load_scenario
+    from rollout.lab.steps import flags_of
+
+    flags = list(flags_of(load_scenario(scenario), "plan"))
+    at = flags.index(_DETECT) if _DETECT in flags else len(flags)
+    planned = flags if _LIMIT in flags else [*flags, _LIMIT, _AT_ONCE]
+    return planned, flags[at : at + 2]
 
 
 @contextmanager

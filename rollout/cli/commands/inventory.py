@@ -53,7 +53,7 @@ def inventory(
     from rollout.planning.eligibility import excluded_by_name
 
     if list and host:
-        raise UsageError("--list and --host exclude each other", hint="Drop one of them.")
+        raise UsageError("--list and --host cannot be used together", hint="Drop one of them.")
     narrowed = replace(selection.selection, nodes=(host,)) if host else selection.selection
     probe = command.probe(parsed_sources(detect))
     connections = connect(cluster, narrowed, ssh)

@@ -117,9 +117,12 @@ def _service(options: ManifestOptions) -> "Service":
 
 
 def _files(kind: Kind, options: ManifestOptions, settings: "PodSettings") -> "Files":
+    from rollout.cli.stages.pod_settings import refuse_uncarried
     from rollout.manifests.installation import Files
 
     known_hosts = "" if kind in (Kind.ROLES, Kind.FLEETLOCK) else _known_hosts(options.known_hosts)
+    for text, origin in ((settings.text, settings.origin), (known_hosts, options.known_hosts)):
+        refuse_uncarried(text, origin, tab_first=options.format is not Format.KUSTOMIZE)
     size = len(settings.text.encode()) + len(known_hosts.encode())
     if size > _MOST_BYTES:
         raise InputError(
@@ -139,14 +142,14 @@ def _known_hosts(file: Path | None) -> str:
             hint="Fill a file with `rollout known-hosts --out known_hosts`, or write a line @cert-authority into one.",
         )
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from error
     if "PRIVATE KEY" in text:
         raise InputError(f"{file} holds a private key", hint="Name the file with the hosts' public keys: known_hosts.")
     if not vouches(text):
         raise InputError(
-            f"{file} knows no host",
+            f"{file} has no host in it",
             hint="Fill it with `rollout known-hosts --out FILE`, or write a line @cert-authority into it.",
         )
     return text
@@ -184,7 +187,9 @@ def _print(installation: "Installation", options: ManifestOptions, *, as_json: b
     from rollout.model.json_text import json_document
 
     if options.out is not None:
-        raise UsageError("--out is for --format kustomize and helm", hint="Send the output into a file: > rollout.yaml")
+        raise UsageError(
+            "--out is for --format kustomize and helm", hint="Redirect the output into a file: > rollout.yaml"
+        )
     documents = objects(installation)
     if as_json:
         show_bytes(json_document(list_document(documents)))
@@ -198,7 +203,7 @@ def _write_files(installation: "Installation", form: Format, folder: Path | None
     from rollout.manifests.writing import kustomization
 
     if installation.kind is Kind.ROLES:
-        raise UsageError("roles are one text", hint=f"Drop --format {form}, and send the output into a file.")
+        raise UsageError("roles are one text", hint=f"Drop --format {form}, and redirect the output into a file.")
     if folder is None:
         raise UsageError(f"--format {form} makes several files", hint="Name a directory for them: --out DIR")
     files = chart(installation) if form is Format.HELM else kustomization(installation)

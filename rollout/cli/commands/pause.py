@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NodesArgument = Annotated[list[str] | None, typer.Argument(metavar="NODE", show_default=False)]
 AllOption = Annotated[bool, Flag(OWN, "All nodes at once, also those that join later, instead of single ones.")]
 EndAllOption = Annotated[bool, Flag(OWN, "End the pause that was set with --all; nodes paused by name stay so.")]
-ReasonOption = Annotated[str, Flag(OWN, "Why; everybody sees it.", "TEXT", read=values.reason)]
+ReasonOption = Annotated[str, Flag(OWN, "The reason; everybody sees it.", "TEXT", read=values.reason)]
 UntilOption = Annotated[
     str,
     Flag(
@@ -111,8 +111,7 @@ def _named(cluster: ClusterOptions, given: list[str] | None, everything: bool) -
     """The API server, and the nodes that are meant: names that exist, or none where all are."""
     from rollout.cli import wiring
     from rollout.cli.options.nodes import names
-    from rollout.cli.stages.gather import with_patience
-    from rollout.cli.stages.selection import chosen
+    from rollout.cli.stages.gather import chosen, with_patience
     from rollout.errors import UsageError
     from rollout.gather.cluster.snapshot import read_nodes
     from rollout.model.policy import Selection

@@ -96,8 +96,7 @@ def plan(  # noqa: PLR0917 - typer's parameters; each is a group of options
 def _write(planned: "RolloutPlan", gathered: "Gathered", out: Path | None, markdown: Path | None) -> None:
     """The files that are asked for, and what may be done next."""
     from rollout.cli.files import write_whole
-    from rollout.cli.stages.own_plans import note_saved
-    from rollout.cli.stages.plan import zones
+    from rollout.cli.stages.plan import note_saved, zones
     from rollout.cli.terminal import say
     from rollout.report.markdown import plan_markdown
 

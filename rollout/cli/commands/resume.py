@@ -1,6 +1,5 @@
 """`rollout resume`."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import typer
@@ -54,14 +53,12 @@ def resume(
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     api, name, namespace = connections.api, process.naming.cluster_name, process.lease.lease_namespace
     with metered(process.metrics, name, api.server) as meter, meter.measured_pass(api, namespace):
-        run = remainder.planned_rest(
-            unfinished, connections, process, gates, leftover, quiet=general.as_json, width=general.width
-        )
+        settings = execute.RunSettings(process, gates, general.as_json, general.width, meter.observers)
+        run = remainder.planned_rest(unfinished, connections, settings, leftover)
         meter.observe_hosts(run.targets.observations, among_others=True)
         if not yes:
             _ask(run, cluster)
-        run = replace(run, observers=meter.observers, width=general.width)
-        code = execute.execute(run, as_json=general.as_json)
+        code = execute.execute(run)
         _tell_standing_record(unfinished)
         raise typer.Exit(code)
 

@@ -108,13 +108,11 @@ def _show_nodes(
     from rollout.cli.terminal import is_terminal, say, show, show_bytes, show_names
     from rollout.model.json_text import json_document
     from rollout.model.text import counted
-    from rollout.report.columns import wrapped
     from rollout.report.memory import memory_lines
     from rollout.report.tables import status_text
 
     if not (general.is_document or general.as_names):
         memory, now = remembered
-        lines = (wrapped(line, general.width) for line in memory_lines(memory, statuses, now))
         text = status_text(
             statuses,
             width=general.width,
@@ -122,8 +120,9 @@ def _show_nodes(
             wide=general.is_wide,
             signs=is_terminal(),
             asked=asked,
+            remembered=tuple(memory_lines(memory, statuses, now)),
         )
-        show("\n".join((text, *lines)))
+        show(text)
         return
     rows = [row for row in statuses if row.is_pending or not only_pending]
     if general.as_names:

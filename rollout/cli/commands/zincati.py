@@ -21,7 +21,7 @@ UrlOption = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="Where the hosts reach the server. Hosts do not know names of Services: an address.",
+        help="Where hosts reach the server: by its address, as they cannot resolve names of Services.",
     ),
 ]
 GroupOption = Annotated[str, typer.Option("--group", metavar="NAME", help="Group for which the hosts ask.")]

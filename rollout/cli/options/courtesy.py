@@ -19,17 +19,19 @@ class CourtesyOptions:
 
     drain_delay: Annotated[
         Duration,
-        Flag(COURTESY, "Wait so long between a cordon and the first eviction.", "DURATION", read=values.duration),
+        Flag(COURTESY, "How long to wait between the cordon and the first eviction.", "DURATION", read=values.duration),
     ] = _COURTESY.drain_delay
     reboot_delay: Annotated[
         Duration,
-        Flag(COURTESY, "Wait so long between the end of a drain and the reboot.", "DURATION", read=values.duration),
+        Flag(
+            COURTESY, "How long to wait between the end of the drain and the reboot.", "DURATION", read=values.duration
+        ),
     ] = _COURTESY.reboot_delay
     wait_for_users: Annotated[
         Duration,
         Flag(
             COURTESY,
-            "Before a reboot, wait until nobody is logged in on the host; at most so long, then go on.",
+            "Before a reboot, wait at most this long until nobody is logged in on the host; then go on.",
             "DURATION",
             read=values.duration,
         ),

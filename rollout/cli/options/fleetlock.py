@@ -56,7 +56,7 @@ class ServerOptions:
         list[str] | None,
         Flag(
             OWN,
-            "This group has so many slots; groups that are not named are refused. Repeatable.",
+            "Slots of a group; groups that are not named are refused. Repeatable.",
             "NAME=COUNT",
             read=_slots,
         ),

@@ -78,7 +78,7 @@ class PolicyOptions:
         Duration,
         Flag(
             DRAIN,
-            "Have external load balancers leave a node out, and wait so long before its drain; 0s: they are not told.",
+            "Take a node out of external load balancers, and wait this long before its drain; 0s: leave it in.",
             "DURATION",
             read=values.duration,
         ),

@@ -42,7 +42,7 @@ def read_pools(written: Any, origin: str) -> tuple[Pool, ...]:
 
     if not isinstance(written, list) or not all(isinstance(table, dict) for table in written):
         raise UsageError(
-            f"{origin}: {POOL_KEY} = {written!r} is no table", hint="Write each pool under its own [[pool]]."
+            f"{origin}: {POOL_KEY} = {written!r} is not a table", hint="Write each pool under its own [[pool]]."
         )
     pools = tuple(
         _pool(table, f"{origin} [[{POOL_KEY}]] number {place}") for place, table in enumerate(written, start=1)

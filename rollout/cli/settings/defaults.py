@@ -158,8 +158,9 @@ def _takes_settings(command: Any) -> bool:
 
 def _flags(command: Any) -> Mapping[str, Any]:
     options = (option for option in command.params if option.param_type_name == "option")
-    return {key: option for option in options if (key := _long_name(option)) not in _NOT_IN_FILES}
+    return {key: option for option in options if (key := key_of(option)) not in _NOT_IN_FILES}
 
 
-def _long_name(option: Any) -> str:
+def key_of(option: Any) -> str:
+    """The name of an option in a settings file: that of its flag."""
     return next((str(name[2:]) for name in option.opts if name.startswith("--")), str(option.name))

@@ -27,7 +27,7 @@ def unknown_variables(command: Any, environ: Mapping[str, str], first: str | Non
             settings = {setting.removeprefix(_PREFIX): setting for setting in sorted(valid)}
             close = difflib.get_close_matches(name.removeprefix(_PREFIX), settings, n=1)
             hint = f"did you mean {settings[close[0]]}?" if close else "settings have the names of flags, see --help"
-            yield f"{name} is no setting of rollout: {hint}"
+            yield f"{name} is not a setting of rollout: {hint}"
 
 
 def _without_flag() -> set[str]:

@@ -4,21 +4,16 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.options.cluster import LeaseOptions, LockOptions
-from rollout.cli.options.notify import NotifyOptions
-from rollout.cli.options.reboot import RebootOptions
 from rollout.cli.options.run import ProcessOptions, StopMode
-from rollout.cli.options.ssh import SshOptions
 from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Gathered, Targets
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
-from rollout.cli.terminal import error_console, is_terminal, show, width
+from rollout.cli.terminal import error_console, is_terminal, show
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
@@ -41,7 +36,28 @@ from rollout.report.plain import PlainLines
 from rollout.report.rehearsal import rehearsal_text
 from rollout.report.summary import counts, rehearsal_ending, summary_text
 
-_REBOOT = RebootOptions()
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """How this process runs a plan, known before there is one.
+
+    `width` is what text may take, None for no limit. `observers` are told beside whoever shows the run; `news` is what
+    notifications told before. `operating` and `stale_lease` as for `RunOptions`.
+    """
+
+    process: ProcessOptions
+    gates: GatePorts
+    as_json: bool
+    width: int | None
+    observers: tuple[Observer, ...] = ()
+    news: News = field(default_factory=News)
+    operating: bool = False
+    stale_lease: str = ""
+
+    @property
+    def cluster_name(self) -> str:
+        """What the operator calls the cluster; may be empty."""
+        return self.process.naming.cluster_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +65,16 @@ class Run:
     """A plan, and all it takes to run it.
 
     `inherited` is what an earlier process has left of it, None for a new run. `conceded` is what rules that were not
-    given just now give up, for the reader of JSON lines. `observers` are told beside whoever shows the run; `news` is
-    what notifications told before. `cluster_name` is the operator's, and may be empty.
+    given just now give up, for the reader of JSON lines.
     """
 
     plan: RolloutPlan
     targets: Targets
     connections: Connections
     options: RunOptions
-    gates: GatePorts
-    stop: StopMode
-    journal: Path | None
-    notify: NotifyOptions
-    cluster_name: str = ""
-    inherited: Inheritance | None = None
+    settings: RunSettings
     conceded: tuple[str, ...] = ()
-    width: int | None = field(default_factory=width)
-    observers: tuple[Observer, ...] = ()
-    news: News = field(default_factory=News)
+    inherited: Inheritance | None = None
 
     @property
     def hosts(self) -> Mapping[str, Host]:
@@ -79,59 +87,33 @@ class Run:
         return any(left.reason is ExclusionReason.DEFERRED for left in self.plan.excluded)
 
 
-def run_options(
-    selected: int,
-    ssh: SshOptions,
-    lease: LeaseOptions,
-    lock: LockOptions,
-    reboot: RebootOptions = _REBOOT,
-    pods: frozenset[str] = frozenset(),
-    sentinel: str = "",
-) -> RunOptions:
-    """How this process runs; percentages are of the `selected` nodes, `pods` are the UIDs of those on planned ones.
-
-    `sentinel` is the operator's `--detect-command`.
-    """
-    return RunOptions(
-        selected=selected,
-        holder=wiring.lease_holder(),
-        lease_namespace=lease.lease_namespace,
-        lease_seconds=lock.seconds,
-        probe_timeout=ssh.probe_timeout,
-        unlock=lock.force_unlock,
-        reboot_command=reboot.command,
-        wall_command=reboot.wall_command,
-        pods=pods,
-        sentinel=sentinel,
-    )
-
-
 def run_of(
-    process: ProcessOptions,
+    settings: RunSettings,
     gathered: Gathered,
     plan: RolloutPlan,
     selected: int,
-    gates: GatePorts,
     conceded: tuple[str, ...],
     inherited: Inheritance | None = None,
 ) -> Run:
-    """A plan of what was gathered, and all that this process runs it with; `selected` as for `run_options`."""
-    pods = _pods_on(plan, gathered.snapshot.pods)
-    return Run(
-        plan=plan,
-        targets=gathered.targets,
-        connections=gathered.connections,
-        options=run_options(
-            selected, process.ssh, process.lease, process.lock, process.reboot, pods, process.detect.detect_command
-        ),
-        gates=gates,
-        stop=process.stop.stop,
-        journal=process.journal.journal,
-        notify=process.notify,
-        cluster_name=process.naming.cluster_name,
-        inherited=inherited,
-        conceded=conceded,
+    """A plan of what was gathered, and all that this process runs it with; percentages are of the `selected` nodes."""
+    process, targets = settings.process, gathered.targets
+    options = RunOptions(
+        selected=selected,
+        holder=wiring.lease_holder(),
+        lease_namespace=process.lease.lease_namespace,
+        lease_seconds=process.lock.seconds,
+        probe_timeout=process.ssh.probe_timeout,
+        unlock=process.lock.force_unlock,
+        reboot_command=process.reboot.command,
+        wall_command=process.reboot.wall_command,
+        pods=_pods_on(plan, gathered.snapshot.pods),
+        own_node=targets.own_node,
+        operating=settings.operating,
+        stale_lease=settings.stale_lease,
+        sentinel=process.detect.detect_command,
+        process=secrets.token_hex(8),
     )
+    return Run(plan, targets, gathered.connections, options, settings, conceded, inherited)
 
 
 def _pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
@@ -140,32 +122,33 @@ def _pods_on(plan: RolloutPlan, pods: Iterable[Pod]) -> frozenset[str]:
     return frozenset(pod.uid for pod in pods if pod.node in names)
 
 
-def execute(run: Run, *, as_json: bool) -> ExitCode:
+def execute(run: Run) -> ExitCode:
     """Run the plan and tell its end; what the process ends with."""
-    stop = StopRequest(revert=run.stop is StopMode.REVERT)
-    return _exit_code(carry_out(run, stop, as_json=as_json), stop)
+    stop = StopRequest(revert=run.settings.process.stop.stop is StopMode.REVERT)
+    return _exit_code(carry_out(run, stop), stop)
 
 
-def carry_out(run: Run, stop: StopRequest, *, as_json: bool) -> RunResult:
+def carry_out(run: Run, stop: StopRequest) -> RunResult:
     """Run the plan and tell its end; what came of it."""
-    with watched(as_json=as_json, asked_between=run.gates.confirmation is not None, stop=stop) as observer:
+    settings, asked = run.settings, run.settings.gates.confirmation is not None
+    with watched(as_json=settings.as_json, asked_between=asked, stop=stop) as observer:
         anything = run.plan.waves or run.inherited is not None or run.deferred
         with stage("run") as note:
             result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
             note(counts(result))
-    if not as_json and (run.plan.waves or result.not_done or result.left_over):
-        operating = run.options.operating
-        show(f"\n{summary_text(run.plan, result, width=run.width, operating=operating, signs=is_terminal())}")
+    if not settings.as_json and (run.plan.waves or result.not_done or result.left_over):
+        width, operating = settings.width, settings.operating
+        show(f"\n{summary_text(run.plan, result, width=width, operating=operating, signs=is_terminal())}")
     return result
 
 
-def rehearse(run: Run, *, as_json: bool) -> ExitCode:
+def rehearse(run: Run) -> ExitCode:
     """Have the API server judge every write of the plan; nothing is changed. What the process ends with."""
     rehearsed = ask_server(run.connections.api, run.plan)
     not_started = tuple(NotStarted(node.name, "dry run") for node in run.plan.nodes)
     moves = Moves(run.plan.summary.pods_to_move)
     result = RunResult((), not_started=not_started, excluded=run.plan.excluded, moves=moves)
-    if as_json:
+    if run.settings.as_json:
         _write_rehearsal(run, rehearsed, result)
     else:
         show("\n".join(filter(None, (rehearsal_text(rehearsed), rehearsal_ending(result)))))
@@ -190,21 +173,19 @@ def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
-    process = secrets.token_hex(8)
     with (
-        _journalled(run, _all_of(run, Unfailing(observer)), process) as journal,
+        _journalled(run, _all_of(run, Unfailing(observer))) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
         _notified(run, journal, stop) as observers,
     ):
         _notify_conceded(run, observer, journal)
-        ports = Ports(api, shell, clock, observers, run.gates)
-        options = replace(run.options, own_node=run.targets.own_node, process=process)
-        return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
+        ports = Ports(api, shell, clock, observers, run.settings.gates)
+        return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
 
 
 def _all_of(run: Run, shown: Observer) -> Observer:
     """Whoever shows the run, told last: what fails of it fails after the others have heard."""
-    return Observers((*map(Unfailing, (EventLog(), *run.observers)), shown))
+    return Observers((*map(Unfailing, (EventLog(), *run.settings.observers)), shown))
 
 
 def _command(run: Run) -> Command:
@@ -214,9 +195,10 @@ def _command(run: Run) -> Command:
     return "apply" if run.inherited is None else "resume"
 
 
-def _journalled(run: Run, observer: Observer, process: str = "") -> AbstractContextManager[Observer]:
-    name = run.cluster_name
-    return journalled(observer, run.plan, _command(run), run.journal, cluster_name=name, process=process)
+def _journalled(run: Run, observer: Observer) -> AbstractContextManager[Observer]:
+    file, name = run.settings.process.journal.journal, run.settings.cluster_name
+    process = run.options.process
+    return journalled(observer, run.plan, _command(run), file, cluster_name=name, process=process)
 
 
 def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContextManager[Observer]:
@@ -225,10 +207,10 @@ def _notified(run: Run, observer: Observer, stop: StopRequest) -> AbstractContex
         lambda: stop.requested,
         resumed=run.inherited is not None,
         unattended=run.options.operating,
-        news=run.news,
-        cluster=run.cluster_name,
+        news=run.settings.news,
+        cluster=run.settings.cluster_name,
     )
-    return notified(observer, run.notify, subject)
+    return notified(observer, run.settings.process.notify, subject)
 
 
 def _nothing_done(run: Run, observer: Observer, stop: StopRequest) -> RunResult:

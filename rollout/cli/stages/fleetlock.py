@@ -96,7 +96,7 @@ def serve(serving: Serving) -> None:
         listening = serving.listening
         listening.tls()
         with under_way(serving.settings, world) as server:
-            tally.slots, tally.in_hand = server.slots, lambda: server.worker.working
+            tally.slots, tally.unmoved, tally.in_hand = server.slots, server.unmoved, lambda: server.worker.working
             endpoints = http.Endpoints(
                 server.service.pre_reboot,
                 server.service.steady_state,

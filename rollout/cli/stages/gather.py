@@ -1,7 +1,8 @@
 """The first stage of every command: the nodes or the whole cluster, what the hosts say, and what stands unfinished."""
 
+import difflib
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,9 +10,8 @@ from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.ssh import SshOptions
-from rollout.cli.stages.selection import chosen, useless_exclusions
 from rollout.cli.terminal import error_console, say
-from rollout.errors import ApiError
+from rollout.errors import ApiError, InputError
 from rollout.gather.hosts.probe_command import USUAL_PROBE, Probe
 from rollout.model.cluster import ClusterSnapshot, Node, Pod
 from rollout.model.host import Host, HostObservation, ProbeFailure
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _START_PATIENCE = 60.0
+_SUGGESTIONS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ def _own_node(nodes: Sequence[Node], connections: Connections) -> OwnNode | None
         return None
     node = located(own, _pod(own, connections.api), nodes)
     if node is None and own.node:
-        say(f"warning: the node of this pod, {own.node}, is none of this cluster: no node is spared as its own")
+        say(f"warning: the node of this pod, {own.node}, is not in this cluster: no node is spared as its own")
     elif node is None and own.server and own.server in connections.api.server:
         say(
             "warning: which node this pod is on is not known, so its node may be drained under it. Set "
@@ -306,3 +307,61 @@ def _poll(
         for kind, number in failures.items():
             note(f"{number} {kind}")
     return observations
+
+
+def chosen(nodes: Sequence[Node], matching: Sequence[Node], selection: Selection) -> tuple[str, ...]:
+    """Names that the selector (`matching`) and `--node` choose of all `nodes`, in their order, before `--exclude`."""
+    _refuse_missing(nodes, selection.nodes)
+    if not matching:
+        raise _nothing_matches(nodes, selection.selector)
+    requested = set(selection.nodes)
+    names = tuple(node.name for node in matching if not requested or node.name in requested)
+    if not names:
+        raise InputError(
+            f"none of the nodes named by --node has the labels {selection.selector!r}",
+            hint="Drop --node or --selector.",
+        )
+    return names
+
+
+def useless_exclusions(nodes: Sequence[Node], selection: Selection) -> str:
+    """What to warn of where an `--exclude` names no node, as after a slip of the pen; empty where each names one."""
+    useless = [
+        pattern
+        for pattern in selection.exclude
+        if not any(excluded_by_name(node.name, replace(selection, exclude=(pattern,))) for node in nodes)
+    ]
+    return f"--exclude names no node of the cluster: {shortened(useless)}" if useless else ""
+
+
+def _refuse_missing(nodes: Sequence[Node], requested: Iterable[str]) -> None:
+    present = [node.name for node in nodes]
+    missing = [name for name in requested if name not in present]
+    if missing:
+        raise InputError(f"there is no node {shortened(missing)}", hint=_close_names(missing[0], present))
+
+
+def _close_names(name: str, present: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, present, n=_SUGGESTIONS)
+    return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
+
+
+def _nothing_matches(nodes: Sequence[Node], selector: str) -> InputError:
+    if not nodes:
+        return InputError("the cluster has no nodes", hint="Is this the right context? See --kubeconfig and --context.")
+    return InputError(f"no node matches the selector {selector!r}", hint=close_labels(first_label(selector), nodes))
+
+
+def first_label(selector: str) -> str:
+    """The key of its first requirement; empty where it has none."""
+    return next((requirement.key for requirement in parse_selector(selector).requirements), "")
+
+
+def close_labels(key: str, nodes: Sequence[Node]) -> str:
+    """What the nodes have of this label, or labels like it: the end of a warning, or a hint."""
+    values = {node.labels[key] for node in nodes if key in node.labels}
+    if values:
+        return f"On the nodes, {key} is one of: {shortened(sorted(values))}"
+    keys = sorted({label for node in nodes for label in node.labels})
+    close = difflib.get_close_matches(key, keys, n=_SUGGESTIONS, cutoff=0.4)
+    return f"No node has the label {key}; labels are: {', '.join(close) if close else shortened(keys)}"

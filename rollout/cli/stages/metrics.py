@@ -64,6 +64,8 @@ class Meter:
     def measured_pass(self, api: ClusterApi | None = None, namespace: str = "") -> Iterator["MeasuredPass"]:
         """One pass. Its result is the code that it is given, or that of the exit or error that this is left with."""
         measured = MeasuredPass(api, namespace)
+        if self.metrics:
+            self.metrics.begin_pass(wiring.system_clock().now())
         try:
             yield measured
         except BaseException as error:

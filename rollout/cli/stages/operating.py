@@ -5,14 +5,14 @@ It goes on with what a pass before it was interrupted in, and begins anew. What 
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rollout.cli import wiring
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.gates import LocalGateOptions
 from rollout.cli.options.run import LeftoverOptions, ProcessOptions, StopMode
-from rollout.cli.stages import execute, gather, new_run, plan, refusals, remainder
-from rollout.cli.stages.execute import Run
+from rollout.cli.stages import execute, gather, plan, refusals, remainder
+from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections
 from rollout.cli.stages.metrics import MeasuredPass, Meter
 from rollout.cli.stages.notify import News, tell_failed_pass
@@ -23,7 +23,6 @@ from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.stop import StopRequest, TimedStop
 from rollout.execution.gates.gates import Later
 from rollout.execution.gates.policy_gates import closed
-from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import restricted, rules_of
 from rollout.execution.rollout.hand_over import move_elsewhere
@@ -183,7 +182,7 @@ class _Pass:
             # it is not written over: what fails tonight would be tried on others in the next night
             raise BlockedError(
                 f"{memory.problem}: which versions are held is not known, and no pass begins without that",
-                hint="Run that version of rollout, or begin the memory anew: rollout release --all",
+                hint="Run that version of rollout, or reset the memory: rollout release --all",
             )
         if memory.pause is not None and not memory.pause.is_over(self.connections.api.server_time()):
             return f"all nodes are {memory.pause}"
@@ -210,18 +209,8 @@ class _Pass:
         return bool(left) and not self._reason_to_begin_nothing()
 
     def _rest(self, unfinished: Unfinished) -> Run:
-        settings = self.settings
-        gates = self._gates(rules_of(unfinished))
-        run = remainder.planned_rest(
-            unfinished,
-            self.connections,
-            settings.process,
-            gates,
-            settings.leftover,
-            quiet=settings.as_json,
-            unattended=True,
-            width=width(),
-        )
+        settings = self._run_settings(rules_of(unfinished))
+        run = remainder.planned_rest(unfinished, self.connections, settings, self.settings.leftover)
         self.lasting.meter.observe_hosts(run.targets.observations, among_others=True)
         return run
 
@@ -238,9 +227,9 @@ class _Pass:
     def _begun_anew(self) -> RunResult:
         settings = self.settings
         intent = Intent(settings.selection, settings.policy, unattended=True)
-        gathered = new_run.gathered_by(self.connections, intent, settings.process)
+        gathered = plan.gathered_by(self.connections, intent, settings.process)
         self.lasting.meter.observe(gathered.targets.observations, gathered.snapshot.memory)
-        run = new_run.planned_run(intent, gathered, settings.process, self._gates(settings.policy), quiet=True)
+        run = plan.planned_run(intent, gathered, self._run_settings(settings.policy), quiet=True)
         if settings.leftover.require_all:
             refusals.refuse_excluded(run.plan)
         refusals.refuse_blocked(run.plan, only_rivals=settings.leftover.ignore_blockers)
@@ -249,26 +238,30 @@ class _Pass:
                 show(plan.shown(run.plan, gathered.snapshot, width()))
             return self._carried_out(run)
         result = _nothing_to_do(run.plan)
-        execute.notify_end(self._unattended(run), result, self.stop)
+        execute.notify_end(run, result, self.stop)
         return result
 
-    def _gates(self, policy: Policy) -> GatePorts:
-        settings = self.settings
-        playbooks = wiring.node_playbooks(settings.process.playbooks, settings.process.ssh)
-        ports = wiring.gates(policy.gates.alerts, settings.local, settings.prometheus_url, playbooks)
-        return replace(ports, end=self.stop.end)
+    def _run_settings(self, policy: Policy) -> RunSettings:
+        settings, lasting = self.settings, self.lasting
+        alerts, url, end = policy.gates.alerts, settings.prometheus_url, self.stop.end
+        return RunSettings(
+            settings.process,
+            wiring.gates_of(settings.process, alerts, settings.local, url, end),
+            settings.as_json,
+            width(),
+            lasting.meter.observers,
+            lasting.news,
+            operating=True,
+            stale_lease=lasting.watch.stale,
+        )
 
     def _carried_out(self, run: Run) -> RunResult:
         if self.stop.requested:
             raise InterruptedRunError(f"{self.stop.why}, before anything was started")
-        result = execute.carry_out(self._unattended(run), self.stop, as_json=self.settings.as_json)
+        result = execute.carry_out(run, self.stop)
         if result.deferred and self.lasting.is_standing:
             _move_elsewhere(run)
         return result
-
-    def _unattended(self, run: Run) -> Run:
-        options = replace(run.options, operating=True, stale_lease=self.lasting.watch.stale)
-        return replace(run, options=options, observers=self.lasting.meter.observers, news=self.lasting.news)
 
     def _code(self, result: RunResult) -> ExitCode:
         """What was left for another time is no failure: the next pass takes it up."""
@@ -301,7 +294,7 @@ def _left_to_persons(unfinished: Unfinished, nodes: Sequence[Node]) -> str:
         raise BlockedError(heading(unfinished), hint=f"{ways_out(unfinished)}.")
     if unfinished.record.operating or not (unfinished.blocks or _waiting(unfinished, nodes)):
         return ""
-    return f"{heading(unfinished)}; what a person began is left to persons: {ways_out(unfinished)}"
+    return f"{heading(unfinished)}; what a person started is left to people: {ways_out(unfinished)}"
 
 
 def _waiting(unfinished: Unfinished, nodes: Sequence[Node]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def notification_checks(options: NotifyOptions, cluster: str, *, test: bool) -> 
                 CheckName.NOTIFICATIONS, place.name, f"the test did not arrive: {error}", "Check its --notify URL."
             )
         else:
-            said = "took a test" if test else "not tried: --notify-test sends a test"
+            said = "accepted a test" if test else "not tried: --notify-test sends a test"
             yield passed(CheckName.NOTIFICATIONS, place.name, said)
 
 
@@ -55,7 +55,9 @@ def _textfile(file: Path) -> Check:
     """Judged without a trace: the file is replaced as a whole, so another one has to fit into its folder."""
     folder, fix = file.absolute().parent, "Make it writable for this user, or change --metrics-textfile."
     if not folder.is_dir():
-        return warned(CheckName.METRICS, str(file), f"{folder} is no folder", "Make it, or change --metrics-textfile.")
+        return warned(
+            CheckName.METRICS, str(file), f"{folder} is not a folder", "Make it, or change --metrics-textfile."
+        )
     if file.is_dir():
         return warned(CheckName.METRICS, str(file), "a folder has this name", "Change --metrics-textfile.")
     try:

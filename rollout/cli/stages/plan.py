@@ -1,31 +1,44 @@
-"""The second stage: from what was gathered to a plan; or a saved plan, held against what was gathered."""
+"""The second stage: from what was gathered to a plan, and to its run; or a saved plan, held against the cluster."""
 
+import hashlib
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from rollout.adapters.file_owners import current_reader, distrust
+from rollout.adapters.journal import runs_directory
 from rollout.cli import wiring
 from rollout.cli.log import stage
-from rollout.cli.stages.gather import Targets
+from rollout.cli.options.run import ProcessOptions
+from rollout.cli.stages import gather, refusals
+from rollout.cli.stages.gather import Connections, Gathered, Targets, close_labels, first_label
 from rollout.cli.stages.journal import past_runs
-from rollout.cli.stages.own_plans import is_own
-from rollout.cli.stages.selection import useless_control_plane, useless_spreading
-from rollout.cli.terminal import is_terminal, say
+from rollout.cli.terminal import is_terminal, say, show
 from rollout.errors import PlanFileError, StalePlanError
-from rollout.model.cluster import ClusterSnapshot
+from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.gates import AlertPolicy, GatePolicy, WindowPolicy
-from rollout.model.plan import RolloutPlan
+from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
 from rollout.model.policy import Policy, Selection
 from rollout.model.text import counted, printable, shortened
 from rollout.planning.document import LARGEST_DOCUMENT, decode_plan
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.relaxed_rules import relaxed_rules
+from rollout.planning.selector import parse_selector
 from rollout.planning.staleness import Difference, changes
 from rollout.report.sentences import extent
 from rollout.report.tables import plan_text
 
+if TYPE_CHECKING:
+    from rollout.cli.stages.execute import Run, RunSettings
+
 _MOST_CHANGES = 10
+_OWNER_ONLY = 0o600
+# A plan that was saved before these counts as another's: its rules are shown.
+_LATEST = 500
 _DECISIONS = logging.getLogger("rollout.decision")
 
 
@@ -50,7 +63,7 @@ def load_intent(file: Path | None, selection: Selection, policy: Policy) -> Inte
         return Intent(selection, policy)
     document = _read(file)
     saved = decode_plan(document, str(file))
-    return Intent(saved.selection, saved.policy, saved, chosen=saved.policy if is_own(document) else policy)
+    return Intent(saved.selection, saved.policy, saved, chosen=saved.policy if _is_own(document) else policy)
 
 
 def load_plan(path: Path) -> RolloutPlan:
@@ -67,6 +80,55 @@ def _read(path: Path) -> bytes:
             f"cannot read the plan {path}: {error.strerror}",
             hint="Save one with: rollout plan --out FILE. Nodes are chosen with --node NAME.",
         ) from error
+
+
+def note_saved(document: bytes) -> None:
+    """Remember a plan by its digest; where nothing can be written it counts as another's."""
+    with suppress(OSError):
+        path = _saved_list()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(f"{_digest(document)}\n".encode())
+
+
+def _is_own(document: bytes) -> bool:
+    """Whether this very plan was saved here; a list that others may write says nothing."""
+    with suppress(OSError):
+        path = _saved_list()
+        return not distrust(path, current_reader()) and _digest(document) in path.read_text("ascii").split()[-_LATEST:]
+    return False
+
+
+def _digest(document: bytes) -> str:
+    return hashlib.sha256(document).hexdigest()
+
+
+def _saved_list() -> Path:
+    return runs_directory().parent / "saved-plans"
+
+
+def gathered_by(connections: Connections, intent: Intent, process: ProcessOptions) -> Gathered:
+    """All that the plan is made of; refused without the rights, or beside an unfinished rollout."""
+    namespace = process.lease.lease_namespace
+    refusals.refuse_without_rights(connections, intent.policy.drain, namespace, unattended=intent.unattended)
+    snapshot = gather.read_cluster(connections, namespace)
+    refusals.refuse_unfinished(connections, snapshot.nodes, namespace)
+    probe = process.detect.probe(intent.policy.detect)
+    targets = gather.ask_hosts(snapshot.nodes, connections, intent.selection, process.ssh, probe)
+    return Gathered(connections, snapshot, targets)
+
+
+def planned_run(intent: Intent, gathered: Gathered, settings: "RunSettings", *, quiet: bool) -> "Run":
+    """What is to be run, after showing it unless `quiet`."""
+    from rollout.cli.stages.execute import run_of
+
+    decided = decide(intent, gathered.snapshot, gathered.targets)
+    if not quiet:
+        show(shown(decided, gathered.snapshot, settings.width))
+    conceded = warn_of_relaxed_rules(decided.policy, "the saved plan has", intent.chosen) if intent.saved else ()
+    selected = gathered.targets.number_of(decided.selection)
+    return run_of(settings, gathered, decided, selected, conceded)
 
 
 def decide(intent: Intent, snapshot: ClusterSnapshot, targets: Targets) -> RolloutPlan:
@@ -183,3 +245,30 @@ def _idle_of_windows(windows: WindowPolicy) -> Iterator[str]:
         yield "--window-fit"
     if not windows.windows and windows.wait:
         yield "--wait-window"
+
+
+def useless_spreading(nodes: Sequence[Node], label: str) -> str:
+    """What to warn of where no node has the label of `--spread-by`, so that it keeps nothing apart; else empty."""
+    if not label or any(label in node.labels for node in nodes):
+        return ""
+    return f"--spread-by has no effect: {close_labels(label, nodes)}"
+
+
+def useless_control_plane(nodes: Sequence[Node], selector: str) -> Iterator[str]:
+    """A warning where `--control-plane-selector` chooses no node; none where it chooses one, or is not given."""
+    if selector and not any(parse_selector(selector).matches(node.labels) for node in nodes):
+        yield f"--control-plane-selector has no effect: {close_labels(first_label(selector), nodes)}"
+
+
+def warn_of_held(plan: RolloutPlan) -> None:
+    """Say which nodes a plan leaves out for what was seen of their version, one sentence a version."""
+    held = [left for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD]
+    for message in dict.fromkeys(left.message for left in held):
+        nodes = sum(left.message == message for left in held)
+        say(f"warning: {counted(nodes, 'node')} left out: {printable(message)}")
+
+
+def despite_hold(plan: RolloutPlan) -> str:
+    """What a question adds where nodes are taken in spite of their version's hold; empty where none is."""
+    nodes = sum(warning.kind is WarningKind.VERSION_HELD for warning in plan.warnings)
+    return f", {nodes} of them into a version that is held" if nodes else ""

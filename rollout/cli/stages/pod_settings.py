@@ -17,7 +17,7 @@ from rollout.cli.options.gates import GateOptions
 from rollout.cli.options.policy import PolicyOptions
 from rollout.cli.settings.defaults import SETTINGS_FILE, SETTINGS_TEXT, settings_of_other
 from rollout.cli.settings.reserved import HIDDEN, SECRETS
-from rollout.errors import UsageError
+from rollout.errors import InputError, UsageError
 from rollout.model.policy import Policy
 
 _THIS_MACHINES = {
@@ -42,11 +42,15 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 
+# What YAML does not hold, or reads as a line's end: kubectl, kustomize and Helm refuse it, or change it silently.
+_UNCARRIED = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\r(?!\n)")
+
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """The file's text, empty without one, and what the pod's command makes of it."""
+    """The file's text, empty without one, and what the pod's command makes of it; `origin` is the file's name."""
 
+    origin: str
     text: str
     values: Mapping[str, Any]
     policy: Policy
@@ -60,7 +64,7 @@ def read_pod_settings(context: typer.Context, command: str) -> PodSettings:
     _refuse(_unfit(written), origin)
     values = _values(context, command, written, origin)
     policy = group(GateOptions, values).added_to(group(PolicyOptions, values).with_pools(pools.given(context)))
-    return PodSettings(text, values, policy)
+    return PodSettings(origin, text, values, policy)
 
 
 def _values(context: typer.Context, name: str, written: Mapping[str, Any], origin: str) -> Mapping[str, Any]:
@@ -104,6 +108,18 @@ def _refuse(unfit: Iterator[str], origin: str) -> None:
         raise UsageError(
             f"{origin} cannot be a pod's settings: {reasons}",
             hint="Leave it out: have a file for the cluster, or move it into the table of another command.",
+        )
+
+
+def refuse_uncarried(text: str, origin: object, *, tab_first: bool = True) -> None:
+    """`InputError` where a ConfigMap would not have a file byte for byte; kustomize fails at a tab as its first one."""
+    uncarried = _UNCARRIED.search(text) if tab_first else _UNCARRIED.search(text) or re.match("\t", text)
+    if uncarried is not None:
+        before = text[: uncarried.start()]
+        line, column = before.count("\n") + 1, uncarried.start() - before.rfind("\n")
+        raise InputError(
+            f"{origin}:{line}:{column} has the character U+{ord(uncarried[0]):04X}, which the manifests cannot carry",
+            hint="Remove it: an editor may not show it.",
         )
 
 

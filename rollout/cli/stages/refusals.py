@@ -5,11 +5,21 @@ from dataclasses import replace
 
 from rollout.cli.log import stage
 from rollout.cli.stages.gather import Connections, glance_at_lock, with_patience
-from rollout.errors import ApiError, BlockedError, IncompleteError, LockedError, UsageError
+from rollout.errors import (
+    ApiError,
+    ApiUnavailableError,
+    BlockedError,
+    IncompleteError,
+    LockedError,
+    UsageError,
+)
+from rollout.execution.record.memory import why_unwritable
 from rollout.execution.record.record import read_record
 from rollout.execution.record.unfinished import Unfinished, assess, word_of
 from rollout.execution.rollout.ports import Inheritance
+from rollout.gather.cluster.memory import memory_of
 from rollout.gather.cluster.rights import Right, apply_rights, missing_rights
+from rollout.gather.cluster.slots import read_slots, slots_of
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.plan import BlockerKind, ExclusionReason, RolloutPlan
@@ -20,11 +30,11 @@ from rollout.ports import ClusterApi
 from rollout.report.findings import blocker_sentences
 from rollout.report.unfinished import heading, ways_out
 
-_MEND = "`rollout doctor` names the fix of each; --exclude NAME leaves a node out on purpose."
+_MEND = "`rollout doctor` names the fix for each; --exclude NAME leaves a node out on purpose."
 _MEND_FILE = f"{_MEND} Then make a new plan: rollout plan --require-all --out FILE."
 _MEND_RESUME = (
-    "`rollout doctor` names the fix of each. Nodes that failed: --retry-failed. Without --require-all the rest goes on;"
-    " what it leaves is for `rollout apply`."
+    "`rollout doctor` names the fix for each. Nodes that failed: --retry-failed. Without --require-all the rest goes"
+    " on; what it leaves is for `rollout apply`."
 )
 _FORBIDDEN = 403
 
@@ -34,13 +44,27 @@ def refuse_without_rights(
 ) -> None:
     """`ApiError` naming every right that a rollout needs and this user lacks: one missing half-way costs a node.
 
-    Unattended passes need their memory, too: without it a bad version costs a node each night.
+    Unattended passes need their memory, too: without it a bad version costs a node each night. `BlockedError` where
+    they have the right to it, and it cannot be written all the same.
     """
     rights = apply_rights(lease_namespace, disable_eviction=drain.disable_eviction)
     remembers = marks.MEMORY_NAME if unattended else None
     needs = [replace(right, optional=right.optional and right.name != remembers) for right in rights]
     hint = "Get these rights granted: `rollout manifests roles` prints a ClusterRole and Roles with them all."
     refuse_missing_rights(connections.api, needs, hint)
+    if unattended:
+        _refuse_without_memory(connections.api, lease_namespace)
+
+
+def _refuse_without_memory(api: ClusterApi, namespace: str) -> None:
+    if why := with_patience(lambda: why_unwritable(api, namespace)):
+        document = memory_of(namespace)
+        raise BlockedError(
+            f"{document.origin} cannot be written: {why}. What fails could not be remembered, and no pass begins "
+            "without that",
+            hint="One that is immutable, or damaged, is begun anew once it is gone: "
+            f"kubectl -n {namespace} delete configmap {document.name}",
+        )
 
 
 def refuse_missing_rights(api: ClusterApi, needs: Sequence[Right], hint: str) -> None:
@@ -58,11 +82,28 @@ def refuse_missing_rights(api: ClusterApi, needs: Sequence[Right], hint: str) ->
 
 
 def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace: str) -> None:
-    """`LockedError` while another rollout is running or interrupted."""
+    """`LockedError` while another rollout is running or interrupted; `BlockedError` where that cannot be told."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
         word = word_of(unfinished, alive=glance_at_lock(connections, namespace).alive)
         raise LockedError(heading(unfinished, word), hint=f"If no process is working on it: {ways_out(unfinished)}.")
+    _refuse_unknown_slots(connections.api, namespace)
+
+
+def _refuse_unknown_slots(api: ClusterApi, namespace: str) -> None:
+    """Where this user may not see them, and nothing on the nodes speaks of FleetLock, there is none."""
+    try:
+        with_patience(lambda: read_slots(api, namespace))
+    except ApiUnavailableError:
+        raise
+    except ApiError as error:
+        if error.status != _FORBIDDEN:
+            raise BlockedError(
+                f"{error.message}: whether hosts hold slots of FleetLock is not known, and another rollout may be "
+                "under way",
+                hint="Run the version of rollout that wrote it; where no FleetLock server is used any more: "
+                f"kubectl -n {namespace} delete configmap {slots_of(namespace).name}",
+            ) from error
 
 
 def refuse_unknown_rules(unfinished: Unfinished, *, finish_begun: bool) -> None:

@@ -1,13 +1,12 @@
 """What an interrupted rollout has left, from its record to what is run; refused where something stands in its way."""
 
 from rollout.cli import wiring
-from rollout.cli.options.run import LeftoverOptions, ProcessOptions
-from rollout.cli.stages import execute, gather, plan, refusals, remembering
-from rollout.cli.stages.execute import Run
+from rollout.cli.options.run import LeftoverOptions
+from rollout.cli.stages import execute, gather, plan, refusals
+from rollout.cli.stages.execute import Run, RunSettings
 from rollout.cli.stages.gather import Connections, Gathered
 from rollout.cli.stages.journal import past_runs
 from rollout.cli.terminal import is_terminal, say, show, show_lines
-from rollout.execution.gates.ports import GatePorts
 from rollout.execution.record.unfinished import Unfinished
 from rollout.execution.rollout.continuation import Continuation, Situation, continuation, pending_nodes, rules_of
 from rollout.planning.continuation import without_accepted_blockers
@@ -16,35 +15,30 @@ from rollout.report.unfinished import older_failures, resume_text, unknown_rules
 
 
 def planned_rest(
-    unfinished: Unfinished,
-    connections: Connections,
-    process: ProcessOptions,
-    gates: GatePorts,
-    leftover: LeftoverOptions,
-    *,
-    quiet: bool,
-    unattended: bool = False,
-    width: int | None = None,
+    unfinished: Unfinished, connections: Connections, settings: RunSettings, leftover: LeftoverOptions
 ) -> Run:
-    """What is left to run, after showing it in `width` columns; `unattended` where nobody has decided to go on."""
-    rules, retry = rules_of(unfinished), leftover.retry_failed
+    """What is left to run, after showing it."""
+    process, rules, retry = settings.process, rules_of(unfinished), leftover.retry_failed
     snapshot = gather.read_cluster(connections, process.lease.lease_namespace)
-    refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace)
+    # what is begun is finished in any case
+    begins_only = settings.operating and not unfinished.begun
+    refusals.refuse_without_rights(connections, rules.drain, process.lease.lease_namespace, unattended=begins_only)
     pending = pending_nodes(unfinished, retry_failed=retry)
     probe = process.detect.probe(rules.detect)
     targets = gather.ask_named(snapshot.nodes, pending, connections, process.ssh, probe)
     now, past = wiring.system_clock().now(), past_runs(snapshot.identity)
-    situation = Situation(snapshot, targets.hosts, targets.observations, now, past, targets.own_node, unattended)
+    seen, unattended = targets.observations, settings.operating
+    situation = Situation(snapshot, targets.hosts, seen, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
     lock = gather.glance_at_lock(connections, process.lease.lease_namespace)
-    if quiet:
+    if settings.as_json:
         _warn(unfinished, remainder)
     else:
         planned = {node.name for node in remainder.plan.nodes}
         show_lines(resume_text(unfinished, lock, planned, remainder.inherited, retry=retry))
-        show("\n" + plan_text(remainder.plan, zones=plan.zones(snapshot), width=width, signs=is_terminal()))
-    remembering.warn_of_held(remainder.plan)
+        show("\n" + plan_text(remainder.plan, zones=plan.zones(snapshot), width=settings.width, signs=is_terminal()))
+    plan.warn_of_held(remainder.plan)
     conceded = plan.warn_of_relaxed_rules(rules, "the interrupted rollout has")
     if leftover.require_all:
         refusals.refuse_left_behind(remainder.plan, remainder.inherited)
@@ -52,7 +46,7 @@ def planned_rest(
         without_accepted_blockers(remainder.plan, unfinished.record.plan), only_rivals=leftover.ignore_blockers
     )
     gathered = Gathered(connections, snapshot, targets)
-    return execute.run_of(process, gathered, remainder.plan, remainder.selected, gates, conceded, remainder.inherited)
+    return execute.run_of(settings, gathered, remainder.plan, remainder.selected, conceded, remainder.inherited)
 
 
 def _warn(unfinished: Unfinished, remainder: Continuation) -> None:

@@ -5,11 +5,8 @@ from collections.abc import Callable
 from rollout.cli import wiring
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.stages.gather import Connections, read_memory, with_patience
-from rollout.cli.terminal import say
 from rollout.errors import ApiError
 from rollout.model.memory import NO_MEMORY, Memory
-from rollout.model.plan import ExclusionReason, RolloutPlan, WarningKind
-from rollout.model.text import counted, printable
 
 
 def change_memory(
@@ -22,7 +19,7 @@ def change_memory(
     api = wiring.cluster_api(cluster)
     before = with_patience(lambda: read_standing(api, namespace)).memory
     if before.problem and not anew:
-        raise ApiError(before.problem, hint="Begin it anew: rollout release --all")
+        raise ApiError(before.problem, hint="Reset it: rollout release --all")
     return before, with_patience(lambda: change_memory(api, namespace, change, anew=anew))
 
 
@@ -32,17 +29,3 @@ def remembered(connections: Connections, namespace: str) -> Memory:
         return read_memory(connections, namespace)
     except ApiError:
         return NO_MEMORY
-
-
-def warn_of_held(plan: RolloutPlan) -> None:
-    """Say which nodes a plan leaves out for what was seen of their version, one sentence a version."""
-    held = [left for left in plan.excluded if left.reason is ExclusionReason.VERSION_HELD]
-    for message in dict.fromkeys(left.message for left in held):
-        nodes = sum(left.message == message for left in held)
-        say(f"warning: {counted(nodes, 'node')} left out: {printable(message)}")
-
-
-def despite_hold(plan: RolloutPlan) -> str:
-    """What a question adds where nodes are taken in spite of their version's hold; empty where none is."""
-    nodes = sum(warning.kind is WarningKind.VERSION_HELD for warning in plan.warnings)
-    return f", {nodes} of them into a version that is held" if nodes else ""

@@ -39,7 +39,7 @@ def look(cluster: ClusterOptions, namespace: str) -> Seen:
 
     api = wiring.cluster_api(cluster)
     slots = with_patience(lambda: read_slots(api, namespace)).slots
-    nodes = with_patience(lambda: read_nodes(api)) if slots.held else ()
+    nodes = with_patience(lambda: read_nodes(api))
     return Seen(slots, {node.name: node for node in nodes}, _server(api, namespace))
 
 

@@ -61,9 +61,9 @@ class Reporter:
         """What keeps the next wave waiting."""
         self._observer.notify(WaveSettling(self.now, index, waiting_for))
 
-    def step(self, node: str, phase: Phase, detail: str = "") -> None:
+    def step(self, node: str, phase: Phase, detail: str = "", endings: tuple[tuple[str, float], ...] = ()) -> None:
         """A node's progress."""
-        self._observer.notify(NodeStep(self.now, node, phase, detail))
+        self._observer.notify(NodeStep(self.now, node, phase, detail, endings))
 
     def blocked(self, event: PodBlocked) -> None:
         """A pod that may not be evicted now."""

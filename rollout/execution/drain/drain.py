@@ -64,8 +64,11 @@ class _Owners:
         return DrainRules(rules.policy, rules.daemon_sets, rules.selector, self.task.cluster.api.server_time())
 
 
-def drain(task: DrainTask) -> None:
-    """Evict what has to go from the node and wait until it is gone; `DrainError` names what is left."""
+def drain(task: DrainTask) -> tuple[tuple[str, float], ...]:
+    """Evict what has to go from the node and wait until it is gone; `DrainError` names what is left.
+
+    By owner, the most seconds that one of its pods took to end.
+    """
     cluster, wakeup = task.cluster, Wakeup()
     deadline = cluster.deadline(task.policy.timeout)
     evicting = not task.policy.disable_eviction
@@ -74,12 +77,12 @@ def drain(task: DrainTask) -> None:
         owners = _Owners(task, deadline)
         going = must_go(pods.items(), owners.rules_for(pods.items()))
         if not going:
-            return
+            return ()
         namespaces = {pod.namespace for pod in going} if evicting else set()
         with watch_budgets(cluster, version, namespaces, deadline, wakeup.wake) as budgets:
             _refuse_two_budgets(going, budgets)
             try:
-                _empty(task, deadline, pods, owners, budgets, wakeup, version)
+                return _empty(task, deadline, pods, owners, budgets, wakeup, version)
             finally:
                 task.precedence.leave(task.node)
 
@@ -122,7 +125,7 @@ def _empty(
     budgets: BudgetView,
     wakeup: Wakeup,
     version: str,
-) -> None:
+) -> tuple[tuple[str, float], ...]:
     with (
         _events(task) as writer,
         ThreadPoolExecutor(AT_ONCE, thread_name_prefix=f"evict-{task.node}") as pool,
@@ -144,6 +147,7 @@ def _empty(
             waiting.doubt(pods, remaining)
             wakeup.wait(min(_TICK, deadline.remaining))
         held.keep_only(frozenset())
+        return waiting.endings.of_all(task.cluster.clock.monotonic())
 
 
 def _events(task: DrainTask) -> AbstractContextManager[EventWriter]:
@@ -166,6 +170,28 @@ def _left(pods: Sequence[Pod], owners: _Owners) -> tuple[Pod, ...]:
 
 
 @dataclass(slots=True)
+class _Endings:
+    """How long pods take to end. `since` is, by UID, from when on in monotonic seconds, and whose it is."""
+
+    since: dict[str, tuple[float, str]] = field(default_factory=dict)
+    longest: dict[str, float] = field(default_factory=dict)
+
+    def see(self, going: Sequence[Pod], now: float) -> None:
+        """These end now; those that did before are gone."""
+        for pod in going:
+            if pod.owner is not None:
+                self.since.setdefault(pod.uid, (now, f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}"))
+        for uid in self.since.keys() - {pod.uid for pod in going}:
+            since, owner = self.since.pop(uid)
+            self.longest[owner] = max(round(now - since, 1), self.longest.get(owner, 0.0))
+
+    def of_all(self, now: float) -> tuple[tuple[str, float], ...]:
+        """The longest by owner, now that all are gone."""
+        self.see((), now)
+        return tuple(sorted(self.longest.items()))
+
+
+@dataclass(slots=True)
 class _Waiting:
     """What is told, and believed, while pods terminate. `terminating` says since when, by UID, in monotonic seconds."""
 
@@ -176,10 +202,12 @@ class _Waiting:
     reported: str = ""
     reported_at: float = float("-inf")
     quiet: _Quiet = field(default_factory=_Quiet)
+    endings: _Endings = field(default_factory=_Endings)
 
     def tell(self, remaining: Sequence[Pod]) -> None:
         now = self.task.cluster.clock.monotonic()
         going = [pod for pod in remaining if pod.terminating or self.evictor.has_accepted(pod)]
+        self.endings.see([pod for pod in going if self.evictor.has_accepted(pod)], now)
         for pod in going:
             self.terminating.setdefault(pod.uid, now)
         detail = f"{_pods(len(remaining))} left, {len(going)} terminating"

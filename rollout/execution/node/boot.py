@@ -69,5 +69,5 @@ def no_boot(host: NodeHost, last: str, timeout: Duration) -> NodeFailure:
     return NodeFailure(
         Outcome.NOT_BACK,
         f"the host is not back within --reboot-timeout {timeout} ({last})",
-        hint="Look at its console: firmware, boot loader, a disk or a network that is waited for.",
+        hint="Look at its console: firmware, boot loader, a disk or a network that it waits for.",
     )

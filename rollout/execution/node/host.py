@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
+from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND, USUAL_PROBE, Probe
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model.host import Host
 from rollout.model.plan import PlannedNode
-from rollout.ports import Clock, CommandResult, HostShell
+from rollout.ports import Clock, CommandResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class NodeHost:
 
     host: Host
     planned: PlannedNode
-    shell: HostShell
+    shell: RememberingShell
     clock: Clock
     probe_timeout: float = 60.0
     reboot_command: str = REBOOT_COMMAND

@@ -16,14 +16,15 @@ from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import Source, read_targets
+from rollout.model.fleetlock import is_fleetlock_run
 from rollout.model.host import HostFacts
-from rollout.model.node_marks import last_result, misunderstanding
+from rollout.model.node_marks import last_result, misunderstanding, unmoved_before
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Outcome, Phase
 from rollout.model.quantity import Duration
 from rollout.model.replaced import Values, replaced_on, replacing
 from rollout.model.soft_taint import without_soft_taint
-from rollout.planning.announcements import announced, own_names, settled
+from rollout.planning.announcements import announced, own_names, proven
 from rollout.ports import ClusterApi
 
 _ATTEMPTS = 10
@@ -123,7 +124,8 @@ def give_back(task: NodeTask, outcome: Outcome, version: str) -> Node:
         if _given_back_already(task, node):
             return None
         labels, annotations = _for_others(task, node, outcome, version)
-        taken = _TAKEN_AWAY | _result(task, outcome, version) | _fulfilled(node, outcome)
+        unmoved = _unmoved(task, node, outcome, version)
+        taken = _TAKEN_AWAY | _result(task, outcome, version, unmoved) | _fulfilled(node, outcome)
         body = _annotations(_ours(task, node), taken)
         body["metadata"]["annotations"] |= annotations
         body["metadata"]["labels"] = {**labels, **_hook_label(node), **_balancers_label(node), **_deferral(node)}
@@ -146,7 +148,7 @@ def _for_others(task: NodeTask, node: Node, outcome: Outcome, version: str) -> t
     if outcome is not Outcome.SUCCEEDED:
         return replaced_on(node).restoring(node, names)
     labels, annotations = replaced_on(node).restoring(node, names - marks.COMPAT_LASTING)
-    fields = settled(task.courtesy, version)
+    fields = proven(task.courtesy, version)
     return {**labels, **fields.labels}, {**annotations, **fields.annotations}
 
 
@@ -157,7 +159,7 @@ def _given_back_already(task: NodeTask, node: Node) -> bool:
 
 def leave_failed(task: NodeTask, outcome: Outcome, version: str) -> Node:
     """Leave the node cordoned and marked as failed, for somebody to look at."""
-    annotations = {**_result(task, outcome, version), marks.PHASE: Phase.FAILED.value, **_GONE_WITH_ITS_TURN}
+    annotations = {**_result(task, outcome, version, {}), marks.PHASE: Phase.FAILED.value, **_GONE_WITH_ITS_TURN}
 
     def change(node: Node) -> dict[str, Any]:
         body = _annotations(_ours(task, node), annotations)
@@ -191,11 +193,20 @@ def _hook_label(node: Node) -> dict[str, None]:
     return {label: None} if is_ours else {}
 
 
-def _result(task: NodeTask, outcome: Outcome, version: str) -> dict[str, str | None]:
+def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, str]) -> dict[str, str | None]:
     at = task.report.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     took = Duration(round(task.seconds))
-    value = {"outcome": outcome.value, "at": at, "version": version, "run": task.rollout, "took": str(took)}
+    value = {"outcome": outcome.value, "at": at, "version": version, "run": task.rollout, "took": str(took), **more}
     return {marks.LAST_RESULT: msgspec.json.encode(value).decode()}
+
+
+def _unmoved(task: NodeTask, node: Node, outcome: Outcome, version: str) -> dict[str, str]:
+    """How many reboots in a row a host has asked for without another version; what it had staged, nobody has told."""
+    running = task.planned.running_version
+    has_rebooted = outcome in (Outcome.SUCCEEDED, Outcome.ROLLED_BACK)
+    if not (is_fleetlock_run(task.rollout) and has_rebooted and version == running):
+        return {}
+    return {"unmoved": str(1 + unmoved_before(node, running, task.cluster.api.server_time()))}
 
 
 def _annotations(node: Node, annotations: Mapping[str, str | None]) -> dict[str, Any]:

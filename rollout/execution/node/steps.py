@@ -25,7 +25,6 @@ from rollout.execution.node.progress import Progress
 from rollout.execution.node.proof import prove_detected
 from rollout.execution.node.readiness import await_ready
 from rollout.execution.node.reboot import ask_for_reboot, await_boot
-from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.resume import take_up
 from rollout.execution.node.revert import until_given_back
 from rollout.execution.node.transitions import BEFORE_REBOOT, is_final
@@ -38,7 +37,7 @@ from rollout.gather.hosts.signs import annotated
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.detection import DEFAULT_SOURCES, Detection, targets_text
-from rollout.model.host import HostFacts, ProbeFailure
+from rollout.model.host import HostFacts, HostObservation, ProbeFailure
 from rollout.model.pause import why_paused
 from rollout.model.plan import ExclusionReason
 from rollout.model.progress import Findings, NodeResult, Outcome, Phase
@@ -58,19 +57,20 @@ def process_node(context: NodeContext, steps: Mapping[Phase, Step] | None = None
     `steps` are taken in place of those of the same phases: by whoever asks hosts in another way.
     """
     steps = {**_STEPS, **(steps or {})}
-    progress, shell = Progress(), RememberingShell(context.host.shell)
-    context = replace(context, host=replace(context.host, shell=shell))
+    progress = Progress()
     try:
         if context.is_taken_up:
             progress = take_up(context)
         while not is_final(progress.phase):
-            context.report.step(context.name, progress.phase)
+            endings = progress.endings if progress.phase is Phase.DRAINED else ()
+            context.report.step(context.name, progress.phase, endings=endings)
             step = steps[progress.phase]
             progress = step(until_given_back(context, progress.phase), progress)
     except RolloutError as error:
-        return _with_findings(context, _failed(context, progress, error), shell)
+        return _with_findings(context, _failed(context, progress, error))
     context.report.step(context.name, progress.phase)
-    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, context.task.seconds, version=progress.version)
+    seconds = context.task.seconds
+    return NodeResult(context.name, Outcome.SUCCEEDED, Phase.DONE, seconds, progress.note, version=progress.version)
 
 
 def _begin(context: NodeContext, progress: Progress) -> Progress:
@@ -78,10 +78,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     if context.own is not None:
         raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
-    host = context.host
-    observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
-    node = context.cluster.ask(lambda api: read_node(api, context.name))
-    facts = annotated((node,), identified((node,), {node.name: observation}))[node.name]
+    node, facts = _observed(context)
     if isinstance(facts, ProbeFailure):
         message = f"not started: {facts.message}"
         raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
@@ -94,6 +91,14 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     before = claim(context.task, staged_version, facts, detected=targets_text(targets), exclude=exclude)
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
+
+
+def _observed(context: NodeContext) -> tuple[Node, HostObservation]:
+    """The Node, and what its host says now, whichever sources were asked."""
+    host = context.host
+    observation = observe(host.host, host.shell, probe=host.probe, timeout=host.probe_timeout)
+    node = context.cluster.ask(lambda api: read_node(api, context.name))
+    return node, annotated((node,), identified((node,), {node.name: observation}))[node.name]
 
 
 def _check_host(context: NodeContext, facts: HostFacts) -> None:
@@ -134,9 +139,27 @@ def _without_update(facts: HostFacts) -> NodeFailure:
     if silent := facts.detection.unanswered:
         message = f"not started: {'; '.join(sign.detail for sign in silent)}"
         return NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.UNKNOWN_STATUS)
+    return NodeFailure(Outcome.SKIPPED, f"not started: {_gone(facts)}", reason=ExclusionReason.NO_UPDATE)
+
+
+def _gone(facts: HostFacts) -> str:
     by_engine = facts.sources == DEFAULT_SOURCES
-    gone = "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
-    return NodeFailure(Outcome.SKIPPED, f"not started: {gone}", reason=ExclusionReason.NO_UPDATE)
+    return "its staged update is gone" if by_engine else "nothing asks for its reboot any more"
+
+
+def _check_need(context: NodeContext) -> None:
+    """`NodeFailure` where nothing asks for the reboot any more: a drain, or users, may have been waited for for long.
+
+    A host that does not say is left to its reboot, which has checks of its own.
+    """
+    if not context.planned.staged:
+        return
+    _, facts = _observed(context)
+    if not isinstance(facts, HostFacts) or facts.boot_id != context.planned.boot_id:
+        return
+    if not (facts.detection.needs_reboot or facts.detection.unanswered):
+        message = f"given back before its reboot: {_gone(facts)}"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.NO_UPDATE)
 
 
 def _start_drain(context: NodeContext, progress: Progress) -> Progress:
@@ -151,15 +174,16 @@ def _start_drain(context: NodeContext, progress: Progress) -> Progress:
 
 
 def _drain(context: NodeContext, progress: Progress) -> Progress:
-    drain(context.drain)
+    endings = drain(context.drain)
     mark_phase(context.task, Phase.DRAINED)
-    return progress.to(Phase.DRAINED)
+    return replace(progress, endings=endings).to(Phase.DRAINED)
 
 
 def _reboot(context: NodeContext, progress: Progress) -> Progress:
     if not progress.drains:
         delay_reboot(context)
     context.gates.before_reboot(context)
+    _check_need(context)
     try:
         last_look(context.drain)
         mark_phase(context.task, Phase.REBOOTING)
@@ -248,7 +272,7 @@ def _failed(context: NodeContext, progress: Progress, error: RolloutError) -> No
     )
 
 
-def _with_findings(context: NodeContext, result: NodeResult, shell: RememberingShell) -> NodeResult:
+def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
     """The result with what was seen of the node; one that was not touched needs no looking at."""
     if result.outcome in (Outcome.SKIPPED, Outcome.ABORTED):
         return result
@@ -256,7 +280,7 @@ def _with_findings(context: NodeContext, result: NodeResult, shell: RememberingS
     with suppress(ApiError):
         deadline = context.cluster.deadline(min(_LOOK_SECONDS, context.cluster.seconds))
         report = patiently(lambda: read_report(context.cluster.api, context.name), deadline)
-    return replace(result, findings=Findings(shell.error, report.conditions, report.console))
+    return replace(result, findings=Findings(context.host.shell.error, report.conditions, report.console))
 
 
 def _carries_marks(context: NodeContext, progress: Progress, outcome: Outcome) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from rollout.errors import ApiError, FencedError
+from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, FencedError
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -26,6 +26,7 @@ Change = Callable[[Memory], Memory]
 # In seconds: how long a read is good for, and how long a write is tried while a node waits for it.
 _FRESH = 1.0
 _PATIENCE = 30.0
+_DRY = {"dryRun": "All"}
 
 
 def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
@@ -44,11 +45,38 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
     )
 
 
+def why_unwritable(api: ClusterApi, namespace: str) -> str:
+    """Why nothing could be remembered, by the API server's answer to a dry run; empty where it could.
+
+    That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks. `ApiUnavailableError`.
+    """
+    document = memory_of(namespace)
+    try:
+        memory, whole = read_standing(api, namespace)
+        if memory.is_newer:
+            return memory.problem
+        body = written_memory(namespace, memory, whole)
+        # what it holds already, an immutable one takes
+        body["data"][document.key] += "\n"
+        if whole is None:
+            api.create(document.collection, body, _DRY)
+        else:
+            api.replace(document.path, body, _DRY)
+    except ApiUnavailableError:
+        raise
+    except ApiConflictError:
+        return ""
+    except ApiError as error:
+        return error.message
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Of one run: its id, how many failures it allows, and whether its rules take nodes of held versions too.
 
-    `retried` are nodes that are tried again, whatever is held against them.
+    `retried` are nodes that are tried again, whatever is held against them. `needs_memory`: no node is begun whose
+    failure could not be remembered.
     """
 
     run: str
@@ -56,6 +84,7 @@ class Terms:
     limit: int
     include_held: bool
     retried: frozenset[str] = frozenset()
+    needs_memory: bool = False
 
     def is_despite(self, node: str) -> bool:
         """Whether this node is taken although its version is held."""
@@ -76,6 +105,7 @@ class RunMemory:
         self._seen_at = float("-inf")
         self._warned: set[str] = set()
         self._newly_held: dict[str, str] = {}
+        self._unwritable = "" if not terms.needs_memory else None
 
     def why_paused(self) -> str:
         """Why no node may begin now; empty where they may."""
@@ -86,6 +116,8 @@ class RunMemory:
 
     def why_held(self, planned: PlannedNode) -> str:
         """Why this node may not begin for the version that it has staged; empty where it may."""
+        if why := self._why_forgetful():
+            return why
         if self._terms.is_despite(planned.name):
             return ""
         held = why_held(self._now_remembered(), planned.staged_version, self._terms.limit)
@@ -138,6 +170,14 @@ class RunMemory:
         for change in self._pending:
             memory = change(memory)
         return memory
+
+    def _why_forgetful(self) -> str:
+        """Why an unattended run begins no node: the next one would not know of its failure; asked for once."""
+        with self._lock:
+            if self._unwritable is None:
+                why = self._cluster.ask(lambda api: why_unwritable(api, self._terms.namespace))
+                self._unwritable = f"no failure could be remembered: {why}" if why else ""
+            return self._unwritable
 
     def _now_remembered(self) -> Memory:
         with self._lock:

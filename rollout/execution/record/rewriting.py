@@ -32,7 +32,7 @@ def rewrite(
         body = written(changed, whole)
         try:
             if whole is None:
-                api.create(document.path.rpartition("/")[0], body)
+                api.create(document.collection, body)
             else:
                 api.replace(document.path, body)
         except ApiConflictError:

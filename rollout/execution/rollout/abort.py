@@ -23,6 +23,7 @@ from rollout.execution.lock import LeaseLock
 from rollout.execution.node.boot import in_boot_before, look_once
 from rollout.execution.node.host import NodeHost
 from rollout.execution.node.marking import give_back
+from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.node.transitions import BEFORE_REBOOT
@@ -207,7 +208,7 @@ class _Undoing:
     def _answers_in_old_boot(self, task: NodeTask) -> bool:
         if task.name not in self.hosts:
             return False
-        host = NodeHost(self.hosts[task.name], task.planned, self.ports.shell, self.ports.clock)
+        host = NodeHost(self.hosts[task.name], task.planned, RememberingShell(self.ports.shell), self.ports.clock)
         facts = look_once(host)
         return facts is not None and in_boot_before(host, facts)
 

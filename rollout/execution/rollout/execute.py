@@ -22,6 +22,7 @@ from rollout.execution.lock import LeaseLock
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import blamed
 from rollout.execution.node.host import NodeHost
+from rollout.execution.node.remembering_shell import RememberingShell
 from rollout.execution.node.steps import process_node
 from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
@@ -180,7 +181,7 @@ def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance
     policy = plan.policy
     limit = max(1, policy.max_failures.of(options.selected))
     retried = inherited.retried if inherited else frozenset()
-    return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried)
+    return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried, options.operating)
 
 
 def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
@@ -344,7 +345,7 @@ def _context(run: _Run, planned: PlannedNode) -> NodeContext:
         NodeHost(
             host,
             planned,
-            ports.shell,
+            RememberingShell(ports.shell),
             ports.clock,
             options.probe_timeout,
             options.reboot_command,

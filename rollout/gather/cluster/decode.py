@@ -6,6 +6,7 @@ that a snapshot's size goes by what differs.
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from sys import intern
 from typing import Any, TypeVar
 
@@ -189,6 +190,7 @@ def pod(read: wire.WirePod, shared: Shared) -> Pod:
         claims=_claims(spec.volumes or ()),
         placement=ANYWHERE if _stays(owner, mirror=mirror) else shared.placement(spec),
         unready_since="" if ready else _unready_since(status.conditions),
+        start_seconds=_start_seconds(status.conditions) if ready else None,
     )
 
 
@@ -205,6 +207,19 @@ def _is_ready(conditions: Iterable[wire.Condition] | None) -> bool:
 def _unready_since(conditions: Iterable[wire.Condition] | None) -> str:
     condition = _condition(conditions, "Ready") or _condition(conditions, "PodScheduled")
     return (condition.last_transition_time or "") if condition else ""
+
+
+def _start_seconds(conditions: Iterable[wire.Condition] | None) -> int | None:
+    """From the moment at which a ready pod had its node until it was ready, for the last time; None: not known."""
+    scheduled, ready = (_condition(conditions, kind) for kind in ("PodScheduled", "Ready"))
+    if scheduled is None or ready is None:
+        return None
+    try:
+        began, ended = (datetime.fromisoformat(one.last_transition_time or "") for one in (scheduled, ready))
+        seconds = round((ended - began).total_seconds())
+    except (TypeError, ValueError):
+        return None
+    return seconds if seconds >= 0 else None
 
 
 def _phase(word: str | None) -> PodPhase:

@@ -40,6 +40,11 @@ class Document:
         """At which it is read and replaced."""
         return f"/api/v1/namespaces/{self.namespace}/configmaps/{self.name}"
 
+    @property
+    def collection(self) -> str:
+        """At which it is created."""
+        return self.path.rpartition("/")[0]
+
     def read(self, api: ClusterApi) -> tuple[str | None, dict[str, Any] | None]:
         """Its text, and the whole ConfigMap, to be written back; None for what is not there.
 

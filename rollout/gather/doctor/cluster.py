@@ -22,7 +22,9 @@ def server_checks(identity: ClusterIdentity) -> Iterator[Check]:
     release = _RELEASE.match(identity.version)
     subject = identity.version or "unknown"
     if release is None:
-        yield warned(CheckName.SERVER_VERSION, subject, "the version is no Kubernetes release", "See kubectl version.")
+        yield warned(
+            CheckName.SERVER_VERSION, subject, "the version is not a Kubernetes release", "See kubectl version."
+        )
     elif (int(release[1]), int(release[2])) < _OLDEST:
         yield failed(
             CheckName.SERVER_VERSION,

@@ -29,7 +29,7 @@ _ENGINE_FIX = "Try on the host: update_engine_client -status"
 _FIXES = {
     Source.ANNOTATION: f"Set it to true, or remove it: kubectl annotate node {{node}} {marks.REBOOT_NEEDED}-",
     Source.REBOOT_REQUIRED: "Try on the host: ls -l /run/reboot-required",
-    Source.RPM_OSTREE: "Try on the host: rpm-ostree status --json. Where it is none of that kind, drop the source.",
+    Source.RPM_OSTREE: "Try on the host: rpm-ostree status --json. If the host has no rpm-ostree, drop the source.",
     Source.COMMAND: "Run it on the host as the SSH user: it has to end within 15 s, with 0 or 1.",
 }
 

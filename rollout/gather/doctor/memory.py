@@ -7,9 +7,9 @@ from rollout.gather.doctor.checks import Check, CheckName, warned
 from rollout.model.cluster import Node
 from rollout.model.memory import Memory, Pause
 from rollout.model.pause import pause_on
-from rollout.model.text import shell_word
+from rollout.model.text import counted, shell_word
 
-_ANEW = "Begin it anew: rollout release --all."
+_ANEW = "Reset it: rollout release --all."
 
 
 def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
@@ -18,7 +18,7 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
         yield warned(CheckName.MEMORY, subject, memory.problem, _ANEW)
     for version, failed in memory.versions.items():
         if failed.held_since:
-            message = f"held since {failed.held_since}: it failed on {len(failed.nodes)} nodes"
+            message = f"held since {failed.held_since}: it failed on {counted(len(failed.nodes), 'node')}"
             fix = f"Once its cause is known: rollout release {shell_word(version)}."
             yield warned(CheckName.MEMORY, version, message, fix)
 

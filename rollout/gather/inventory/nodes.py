@@ -46,8 +46,8 @@ class Connection:
             ("IdentityAgent", "" if host.identities.agent is None else ssh_path(host.identities.agent or "none")),
             ("IdentitiesOnly", "yes" if host.identities.only else ""),
         )
-        told = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
-        return shlex.join((*told, *(("-F", self.ssh_config) if self.ssh_config else ())))
+        words = [word for name, value in options if value for word in ("-o", f"{name}={value}")]
+        return shlex.join((*words, *(("-F", self.ssh_config) if self.ssh_config else ())))
 
 
 def _listed(files: tuple[str, ...]) -> str:
@@ -159,8 +159,8 @@ def _groups(node: Node, observation: HostObservation | None) -> Iterable[str]:
 
 def _version_of(os_image: str) -> str:
     """The version in what a kubelet reports: `Flatcar Container Linux by Kinvolk 4081.2.0 (Oklo)`."""
-    found = re.search(r"\b\d+\.\d+\.\d+\b", os_image)
-    return found[0] if found else ""
+    version = re.search(r"\b\d+\.\d+\.\d+\b", os_image)
+    return version[0] if version else ""
 
 
 def _group(kind: str, value: str) -> str:

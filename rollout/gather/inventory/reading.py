@@ -132,9 +132,9 @@ class _Builder:
 
 
 def _cannot(host: str, variable: str, variables: Mapping[str, Variable], why: str) -> InventoryError:
-    found = variables[variable]
+    written = variables[variable]
     return InventoryError(
-        f"{found.origin}: host {host}: {variable}={_shown(found.value)}: {why}",
+        f"{written.origin}: host {host}: {variable}={_shown(written.value)}: {why}",
         hint="Reach the host directly (address, port, user, key), or leave it out of this inventory.",
     )
 

@@ -97,14 +97,14 @@ def _parents(groups: Mapping[str, Group]) -> dict[str, set[str]]:
 
 def _ancestry(start: Iterable[str], parents: Mapping[str, set[str]]) -> set[str]:
     """The groups themselves, those above them, and `all`."""
-    found: set[str] = {ALL}
+    ancestors: set[str] = {ALL}
     waiting = list(start)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in ancestors:
+            ancestors.add(name)
             waiting.extend(parents.get(name, ()))
-    return found
+    return ancestors
 
 
 def _ranks(groups: Mapping[str, Group], file: str) -> dict[str, tuple[int, int, str]]:
@@ -145,15 +145,15 @@ def _steps(match: re.Match[str], origin: str) -> list[str]:
     by = int(step or 1)
     if last is None:
         begin, end = (letter for letter in letters if letter)
-        found = [chr(code) for code in range(ord(begin), ord(end) + 1, by or 1)]
+        items = [chr(code) for code in range(ord(begin), ord(end) + 1, by or 1)]
     else:
         width = len(first) if first.startswith("0") and len(first) > 1 else 0
         if width and len(last) != width:
             raise InventoryError(f"{origin}: the ends of {match[0]} are not of one length")
-        found = [str(number).zfill(width) for number in _numbers(int(first or 0), int(last), by)]
-    if not found or by == 0:
+        items = [str(number).zfill(width) for number in _numbers(int(first or 0), int(last), by)]
+    if not items or by == 0:
         raise InventoryError(f"{origin}: {match[0]} is an empty range")
-    return found
+    return items
 
 
 def _numbers(first: int, last: int, by: int) -> range:

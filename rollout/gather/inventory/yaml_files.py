@@ -130,10 +130,10 @@ def _variable_files(tree: Tree, folder: Path, name: str) -> dict[str, Variable]:
         return {}
     places = [path for suffix in _SUFFIXES if (path := folder / f"{name}{suffix}").exists()]
     tree.warnings += [f"{path} is ignored: Ansible takes {places[0]} alone" for path in places[1:]]
-    found: dict[str, Variable] = {}
+    variables: dict[str, Variable] = {}
     for file in (file for place in places[:1] for file in _files_of(place)):
-        found |= _variable_file(tree, file)
-    return found
+        variables |= _variable_file(tree, file)
+    return variables
 
 
 def _files_of(path: Path) -> Iterator[Path]:

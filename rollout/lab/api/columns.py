@@ -60,7 +60,7 @@ class Column:
         """What it shows of an object; a map as its size or its pairs."""
         value = field_of(obj, self.source) if isinstance(self.source, str) else self.source(obj, now)
         if isinstance(value, dict) and value:
-            pairs = ",".join(f"{key}={each}" for key, each in sorted(value.items()))
+            pairs = ",".join(f"{key}={part}" for key, part in sorted(value.items()))
             return pairs if isinstance(self.absent, str) else len(value)
         if isinstance(self.absent, str):
             return str(value) if value or value == 0 else self.absent
@@ -89,7 +89,7 @@ def _of(have: str, want: str) -> Cell:
 
 
 def _listed(path: str, attribute: str) -> Cell:
-    return lambda obj, _now: ",".join(str(each.get(attribute)) for each in _entries(obj, path))
+    return lambda obj, _now: ",".join(str(entry.get(attribute)) for entry in _entries(obj, path))
 
 
 def _entries(obj: Json, path: str) -> list[Json]:
@@ -99,7 +99,11 @@ def _entries(obj: Json, path: str) -> list[Json]:
 
 def _node_status(node: Json, _now: datetime) -> str:
     conditions = _entries(node, "status.conditions")
-    words = ["Ready" if each["status"] == "True" else "NotReady" for each in conditions if each["type"] == "Ready"]
+    words = [
+        "Ready" if condition["status"] == "True" else "NotReady"
+        for condition in conditions
+        if condition["type"] == "Ready"
+    ]
     cordoned = ["SchedulingDisabled"] if field_of(node, "spec.unschedulable") else []
     return ",".join([*(words or ["Unknown"]), *cordoned])
 
@@ -111,11 +115,13 @@ def _node_roles(node: Json, _now: datetime) -> str:
 
 def _node_address(kind: str) -> Cell:
     addresses = "status.addresses"
-    return lambda node, _now: next((each["address"] for each in _entries(node, addresses) if each["type"] == kind), "")
+    return lambda node, _now: next(
+        (address["address"] for address in _entries(node, addresses) if address["type"] == kind), ""
+    )
 
 
 def _job_status(job: Json, _now: datetime) -> str:
-    held = {each["type"] for each in _entries(job, "status.conditions") if each["status"] == "True"}
+    held = {condition["type"] for condition in _entries(job, "status.conditions") if condition["status"] == "True"}
     ended = next((word for word in ("Complete", "Failed", "Suspended") if word in held), "")
     return ended or ("Terminating" if job["metadata"].get("deletionTimestamp") else "Running")
 
@@ -137,7 +143,7 @@ def _event_object(event: Json, _now: datetime) -> str:
 
 
 def _ports(service: Json, _now: datetime) -> str:
-    return ",".join(f"{each['port']}/{each.get('protocol', 'TCP')}" for each in _entries(service, "spec.ports"))
+    return ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in _entries(service, "spec.ports"))
 
 
 _NAME = Column("Name", "metadata.name")

@@ -111,7 +111,7 @@ def _config_causes(config: Json) -> Iterator[Cause]:
         if key in others:
             yield invalid_value(f"data[{key}]", f'"{key}"', "duplicate of key present in binaryData")
     size = sum(len((text or "").encode()) for text in texts.values())
-    size += sum(len(each or "") * 3 // 4 for each in others.values())
+    size += sum(len(other or "") * 3 // 4 for other in others.values())
     if size > _MOST_CONFIG:
         yield _too_long("[]", _MOST_CONFIG)
 

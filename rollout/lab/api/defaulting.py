@@ -109,9 +109,9 @@ def ensure_namespaces(store: ObjectStore) -> None:
 def without_nulls(value: Any) -> Any:
     """The value without the fields that are null: a typed server drops them."""
     if isinstance(value, dict):
-        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+        return {key: without_nulls(field) for key, field in value.items() if field is not None}
     if isinstance(value, list):
-        return [without_nulls(each) for each in value]
+        return [without_nulls(entry) for entry in value]
     return value
 
 
@@ -181,7 +181,7 @@ def pod_spec(spec: Json) -> Json:
     defaulted = {**_POD_SPEC, **spec}
     for containers in ("containers", "initContainers"):
         if spec.get(containers):
-            defaulted[containers] = [_container(each) for each in spec[containers]]
+            defaulted[containers] = [_container(container) for container in spec[containers]]
     return defaulted
 
 
@@ -193,14 +193,17 @@ def _container(container: Json) -> Json:
 
 
 def _tolerations(tolerations: list[Json]) -> list[Json]:
-    return [*tolerations, *(each for each in _DEFAULT_TOLERATIONS if not _tolerated(each, tolerations))]
+    return [
+        *tolerations,
+        *(toleration for toleration in _DEFAULT_TOLERATIONS if not _tolerated(toleration, tolerations)),
+    ]
 
 
 def _tolerated(default: Json, tolerations: list[Json]) -> bool:
     """Whether the pod says itself how long it stays on such a node."""
     return any(
-        each.get("key") in {None, "", default["key"]} and each.get("effect") in {None, "", "NoExecute"}
-        for each in tolerations
+        toleration.get("key") in {None, "", default["key"]} and toleration.get("effect") in {None, "", "NoExecute"}
+        for toleration in tolerations
     )
 
 
@@ -208,13 +211,13 @@ def _null_times(status: Json, names: tuple[str, ...]) -> None:
     """Times of conditions are written out even where they are not set."""
     if status.get("conditions"):
         blank = dict.fromkeys(names)
-        status["conditions"] = [{**blank, **each} for each in status["conditions"]]
+        status["conditions"] = [{**blank, **condition} for condition in status["conditions"]]
 
 
 def quality_class(spec: Json) -> str:
     """Guaranteed, Burstable or BestEffort, by the containers' requests and limits of CPU and memory."""
-    resources = [each.get("resources") or {} for each in spec.get("containers") or ()]
-    named = [(each.get("requests") or {}, each.get("limits") or {}) for each in resources]
+    resources = [container.get("resources") or {} for container in spec.get("containers") or ()]
+    named = [(resource.get("requests") or {}, resource.get("limits") or {}) for resource in resources]
     if not any(requests or limits for requests, limits in named):
         return "BestEffort"
     guaranteed = all(

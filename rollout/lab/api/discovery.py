@@ -33,7 +33,7 @@ def _groups() -> dict[str, str]:
 
 
 def _in_group(group: str) -> list[Resource]:
-    return sorted((each for each in SERVED if each.group == group), key=lambda each: each.plural)
+    return sorted((resource for resource in SERVED if resource.group == group), key=lambda resource: resource.plural)
 
 
 def api_groups() -> Json:
@@ -54,11 +54,11 @@ def api_group(name: str) -> Json | None:
 
 def resource_list(group: str, version: str) -> Json | None:
     """`/api/v1`, `/apis/GROUP/VERSION`; None where there is no such version."""
-    found = [each for each in _in_group(group) if each.version == version]
-    if not found:
+    served = [resource for resource in _in_group(group) if resource.version == version]
+    if not served:
         return None
     versioned = {"apiVersion": "v1"} if group else {}
-    listed = [entry for resource in found for entry in _entries(resource)]
+    listed = [entry for resource in served for entry in _entries(resource)]
     named = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", **versioned, "groupVersion": named, "resources": listed}
 
@@ -124,7 +124,7 @@ def _aggregated_resource(resource: Resource) -> Json:
         **_names(resource),
     }
     if resource.subresources:
-        entry["subresources"] = [_aggregated_subresource(each) for each in resource.subresources]
+        entry["subresources"] = [_aggregated_subresource(subresource) for subresource in resource.subresources]
     return entry
 
 
@@ -142,10 +142,10 @@ def openapi_index() -> Json:
 
 def openapi_document(group: str, version: str) -> Json | None:
     """The least that makes clients leave the validation of fields to the server: no schemas."""
-    found = [each for each in _in_group(group) if each.version == version]
-    if not found:
+    served = [resource for resource in _in_group(group) if resource.version == version]
+    if not served:
         return None
-    paths = {_openapi_path(resource): _openapi_patch(resource) for resource in found if "patch" in resource.verbs}
+    paths = {_openapi_path(resource): _openapi_patch(resource) for resource in served if "patch" in resource.verbs}
     return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]}, "paths": paths}
 
 

@@ -118,10 +118,10 @@ class Endpoints:
         return self._verbs[target.verb](call, resource)
 
     def _subresource(self, call: Call, resource: Resource, name: str) -> Answer | Streaming:
-        found = resource.subresource(name)
-        if found is None:
+        subresource = resource.subresource(name)
+        if subresource is None:
             raise unknown_path()
-        if call.target.verb not in found.verbs:
+        if call.target.verb not in subresource.verbs:
             raise method_not_allowed()
         special = self._subresources.get(name)
         return special(call, resource) if special else self._verbs[call.target.verb](call, resource)

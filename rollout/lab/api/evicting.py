@@ -97,7 +97,7 @@ def _unguarded(pod: Json) -> bool:
 def is_ready(pod: Json) -> bool:
     """Whether the pod's Ready condition is True."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions)
+    return any(condition["type"] == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def _unhealthy_may_go(budget: Json) -> bool:
@@ -126,9 +126,9 @@ def _check_budget(budget: Json) -> None:
 
 def _why_exhausted(name: str, status: Json) -> str:
     failed = (
-        each
-        for each in status.get("conditions") or ()
-        if each["type"] == "DisruptionAllowed" and each.get("reason") == "SyncFailed"
+        condition
+        for condition in status.get("conditions") or ()
+        if condition["type"] == "DisruptionAllowed" and condition.get("reason") == "SyncFailed"
     )
     condition = next(failed, None)
     if condition is not None:
@@ -169,5 +169,5 @@ def _disruption_target(pod: Json, now: str) -> Json:
         "lastTransitionTime": now,
     }
     conditions = (pod["status"].get("conditions")) or ()
-    others = [each for each in conditions if each["type"] != "DisruptionTarget"]
+    others = [condition for condition in conditions if condition["type"] != "DisruptionTarget"]
     return {**pod, "status": {**pod["status"], "conditions": [*others, condition]}}

@@ -161,7 +161,7 @@ def _start(store: ObjectStore, query: Mapping[str, str]) -> _Start:
         message = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
         raise _bad_match(Cause("FieldValueForbidden", message, field="resourceVersionMatch"))
     if match not in _MATCHES:
-        supported = ", ".join(f'"{each}"' for each in _MATCHES)
+        supported = ", ".join(f'"{media_type}"' for media_type in _MATCHES)
         message = f'Unsupported value: "{match}": supported values: {supported}'
         raise _bad_match(Cause("FieldValueNotSupported", message, field="resourceVersionMatch"))
     if asked > store.revision:

@@ -143,7 +143,7 @@ class _Strategic:
     def _merge_field(self, merged: Json, key: str, value: Any, path: str) -> None:
         if key.startswith(_DELETE_FROM):
             name = key.removeprefix(_DELETE_FROM)
-            merged[name] = [each for each in merged.get(name) or () if each not in value]
+            merged[name] = [element for element in merged.get(name) or () if element not in value]
         elif key.startswith("$"):
             # The order of elements is a wish about presentation; the other directives were read before.
             return
@@ -160,28 +160,28 @@ class _Strategic:
     def _merged_list(self, current: list[Any], patch: list[Any], path: str) -> list[Any]:
         key = self._merge_keys[path]
         if not key:
-            return [*current, *(each for each in patch if each not in current)]
-        if any(each.get(_DIRECTIVE) == "replace" for each in patch):
-            return [each for each in patch if _DIRECTIVE not in each]
-        elements = {each.get(key): each for each in current}
+            return [*current, *(element for element in patch if element not in current)]
+        if any(element.get(_DIRECTIVE) == "replace" for element in patch):
+            return [element for element in patch if _DIRECTIVE not in element]
+        elements = {element.get(key): element for element in current}
         fresh: dict[Any, Json] = {}
-        for each in patch:
-            self._merge_element(elements, fresh, each, key, path)
+        for element in patch:
+            self._merge_element(elements, fresh, element, key, path)
         # A real server puts the elements that a patch adds before those that were there.
         return [*fresh.values(), *elements.values()]
 
     def _merge_element(
-        self, elements: dict[Any, Json], fresh: dict[Any, Json], each: Json, key: str, path: str
+        self, elements: dict[Any, Json], fresh: dict[Any, Json], element: Json, key: str, path: str
     ) -> None:
-        if key not in each:
-            raise bad_request(f"map: {each} does not contain declared merge key: {key}")
-        identity = each[key]
-        if each.get(_DIRECTIVE) == "delete":
+        if key not in element:
+            raise bad_request(f"map: {element} does not contain declared merge key: {key}")
+        identity = element[key]
+        if element.get(_DIRECTIVE) == "delete":
             elements.pop(identity, None)
         elif identity in elements:
-            elements[identity] = self.merged(elements[identity], each, path)
+            elements[identity] = self.merged(elements[identity], element, path)
         else:
-            fresh[identity] = self.merged({}, each, path)
+            fresh[identity] = self.merged({}, element, path)
 
 
 def _retained(current: Json, patch: Json) -> Json:

@@ -16,7 +16,7 @@ def _containers(pod: Json, kind: str = "containerStatuses") -> list[Json]:
 
 def ready(pod: Json, _now: datetime) -> str:
     """Ready containers of all containers."""
-    count = sum(1 for each in _containers(pod) if each.get("ready") and "running" in (each.get("state") or {}))
+    count = sum(1 for status in _containers(pod) if status.get("ready") and "running" in (status.get("state") or {}))
     return f"{count}/{len(pod['spec'].get('containers') or ())}"
 
 
@@ -41,8 +41,8 @@ def pod_status(pod: Json) -> str:
 def _init_status(pod: Json) -> str:
     """`Init:1/2`, `Init:Error`; empty once all init containers are done."""
     statuses = _containers(pod, "initContainerStatuses")
-    for done, each in enumerate(statuses):
-        state = each.get("state") or {}
+    for done, status in enumerate(statuses):
+        state = status.get("state") or {}
         terminated = state.get("terminated")
         if terminated is not None and terminated.get("exitCode") == 0:
             continue
@@ -57,13 +57,13 @@ def _init_status(pod: Json) -> str:
 
 def _container_status(pod: Json, reason: str) -> str:
     running = False
-    for each in reversed(_containers(pod)):
-        state = each.get("state") or {}
-        told = (state.get("waiting") or {}).get("reason") or ""
-        if not told and "terminated" in state:
-            told = _termination(state["terminated"])
-        running = running or (bool(each.get("ready")) and "running" in state)
-        reason = told or reason
+    for status in reversed(_containers(pod)):
+        state = status.get("state") or {}
+        cause = (state.get("waiting") or {}).get("reason") or ""
+        if not cause and "terminated" in state:
+            cause = _termination(state["terminated"])
+        running = running or (bool(status.get("ready")) and "running" in state)
+        reason = cause or reason
     if reason == "Completed" and running:
         return "Running" if _condition_ready(pod) else "NotReady"
     return reason
@@ -79,26 +79,28 @@ def _termination(terminated: Json) -> str:
 
 def _condition_ready(pod: Json) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each.get("status") == "True" for each in conditions)
+    return any(condition["type"] == "Ready" and condition.get("status") == "True" for condition in conditions)
 
 
 def restarts(pod: Json, now: datetime) -> str:
     """How often its containers were restarted, and when last."""
-    total = sum(each.get("restartCount", 0) for each in _containers(pod))
+    total = sum(status.get("restartCount", 0) for status in _containers(pod))
     finished = max(_last_ends(pod), default="")
     return f"{total} ({age(finished, now)} ago)" if total and finished else str(total)
 
 
 def _last_ends(pod: Json) -> Iterator[str]:
-    for each in _containers(pod):
-        terminated = (each.get("lastState") or {}).get("terminated") or {}
+    for status in _containers(pod):
+        terminated = (status.get("lastState") or {}).get("terminated") or {}
         if terminated.get("finishedAt"):
             yield terminated["finishedAt"]
 
 
 def gates(pod: Json, _now: datetime) -> str:
     """Passed readiness gates of all of them."""
-    names = [each["conditionType"] for each in pod["spec"].get("readinessGates") or ()]
-    conditions = {each["type"]: each.get("status") for each in (pod.get("status") or {}).get("conditions") or ()}
+    names = [gate["conditionType"] for gate in pod["spec"].get("readinessGates") or ()]
+    conditions = {
+        condition["type"]: condition.get("status") for condition in (pod.get("status") or {}).get("conditions") or ()
+    }
     passed = sum(1 for name in names if conditions.get(name) == "True")
     return f"{passed}/{len(names)}" if names else ""

@@ -97,19 +97,19 @@ def decode_object(payload: bytes) -> Json:
 
 def decode_message(payload: bytes, message: Message) -> Json:
     """The known fields of one message; the others are skipped."""
-    found: Json = {}
+    fields: Json = {}
     for number, raw in _fields(payload):
         field = message.get(number)
         if field is None:
             continue
         value = field.read(raw)
         if field.mapped:
-            found.setdefault(field.name, {})[value.get("key", "")] = value.get("value", "")
+            fields.setdefault(field.name, {})[value.get("key", "")] = value.get("value", "")
         elif field.repeated:
-            found.setdefault(field.name, []).append(value)
+            fields.setdefault(field.name, []).append(value)
         elif value not in ("", {}):
-            found[field.name] = value
-    return found
+            fields[field.name] = value
+    return fields
 
 
 def _fields(payload: bytes) -> Iterator[tuple[int, int | bytes]]:

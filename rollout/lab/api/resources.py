@@ -51,7 +51,7 @@ class Resource:
 
     def subresource(self, name: str) -> Subresource | None:
         """The subresource of that name, if this resource has it."""
-        return next((each for each in self.subresources if each.name == name), None)
+        return next((resource for resource in self.subresources if resource.name == name), None)
 
 
 _SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")

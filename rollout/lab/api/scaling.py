@@ -40,6 +40,8 @@ def _selector_text(selector: Json | None) -> str:
     chosen = selector or {}
     terms = [*(chosen.get("matchLabels") or {}).items()]
     terms += [
-        (each["key"], value) for each in chosen.get("matchExpressions") or () for value in each.get("values") or ()
+        (expression["key"], value)
+        for expression in chosen.get("matchExpressions") or ()
+        for value in expression.get("values") or ()
     ]
     return ",".join(f"{key}={value}" for key, value in terms)

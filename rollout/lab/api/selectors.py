@@ -35,7 +35,7 @@ def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
         return False
     wanted: Json = selector.get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        holds(each, labels) for each in selector.get("matchExpressions") or ()
+        holds(expression, labels) for expression in selector.get("matchExpressions") or ()
     )
 
 
@@ -84,11 +84,11 @@ class _LabelParser:
         self._at = 0
 
     def requirements(self) -> LabelSelector:
-        found = [self._requirement()]
+        requirements = [self._requirement()]
         while self._peek():
             self._expect({","}, "',' or 'end of string'")
-            found.append(self._requirement())
-        return tuple(found)
+            requirements.append(self._requirement())
+        return tuple(requirements)
 
     def _requirement(self) -> Json:
         if self._peek() == "!":
@@ -204,10 +204,10 @@ def parse_fields(text: str, resource: Resource) -> FieldSelector:
 
 
 def _field_term(term: str, resource: Resource) -> FieldTerm:
-    found = _TERM.match(term)
-    if found is None:
+    match = _TERM.match(term)
+    if match is None:
         raise bad_request(f"invalid selector: '{term}'; can't understand '{term}'")
-    path, sign, value = (part.strip() for part in found.groups())
+    path, sign, value = (part.strip() for part in match.groups())
     if path not in _FIELDS.get(resource, ()) and not _common_field(path, resource):
         raise bad_request(_unsupported(path, resource))
     return FieldTerm(path, value, negated=sign == "!=")

@@ -208,8 +208,8 @@ def invalid(resource: Resource, name: str, causes: Iterable[Cause]) -> StatusErr
     listed = list(causes)
     details: Json = _details(name, resource.group, resource.kind)
     details["causes"] = [cause.as_json() for cause in listed]
-    told = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
-    text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    sentences = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
+    text = sentences[0] if len(sentences) == 1 else f"[{', '.join(sentences)}]"
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     return StatusError(_UNPROCESSABLE, "Invalid", f'{qualified} "{name}" is invalid: {text}', details=details)
 

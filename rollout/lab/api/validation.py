@@ -103,7 +103,7 @@ def _taint_causes(node: Json) -> Iterator[Cause]:
         if not effect:
             yield Cause("FieldValueRequired", "Required value", field=f"{field}.effect")
         elif effect not in _EFFECTS:
-            supported = ", ".join(f'"{each}"' for each in sorted(_EFFECTS))
+            supported = ", ".join(f'"{effect}"' for effect in sorted(_EFFECTS))
             message = f'Unsupported value: "{effect}": supported values: {supported}'
             yield Cause("FieldValueNotSupported", message, field=f"{field}.effect")
 
@@ -123,5 +123,5 @@ def _frozen(pod: Json) -> Json:
     """The part of a pod's spec that no update may change."""
     spec = {key: value for key, value in pod["spec"].items() if key not in _MUTABLE_POD_FIELDS}
     for containers in ("containers", "initContainers"):
-        spec[containers] = [{**each, "image": ""} for each in spec.get(containers) or ()]
+        spec[containers] = [{**container, "image": ""} for container in spec.get(containers) or ()]
     return spec

@@ -92,8 +92,8 @@ class _Reader:
 
     # Lists.
 
-    def commands(self, *, some: bool = False) -> Node:
-        """Commands up to what can begin none; `some` is whether there must be one."""
+    def commands(self, *, required: bool = False) -> Node:
+        """Commands up to what can begin none; `required`: there must be one."""
         nodes = list[Node]()
         while True:
             self._skip(_BLANK_LINES)
@@ -105,7 +105,7 @@ class _Reader:
             nodes.append(running.background(node) if background else node)
             if not background and not self._take(";", but=(";;",)) and not self._take("\n"):
                 break
-        if some and not nodes:
+        if required and not nodes:
             raise self.error()
         return running.sequence(nodes)
 
@@ -144,7 +144,7 @@ class _Reader:
             "{": self._group,
         }
         if self._take("("):
-            body = self.commands(some=True)
+            body = self.commands(required=True)
             self._expect(")")
             return self._redirected(running.subshell(body))
         if keyword in compounds:
@@ -161,23 +161,23 @@ class _Reader:
         branches, otherwise = list[tuple[Node, Node]](), None
         word = "if"
         while word in ("if", "elif"):
-            condition = self.commands(some=True)
+            condition = self.commands(required=True)
             self._expect("then")
-            branches.append((condition, self.commands(some=True)))
+            branches.append((condition, self.commands(required=True)))
             word = self._expect("elif", "else", "fi")
         if word == "else":
-            otherwise = self.commands(some=True)
+            otherwise = self.commands(required=True)
             self._expect("fi")
         return running.branches(branches, otherwise)
 
     def _loop(self) -> Node:
         until = self.script.startswith("until", self.at - 5)
-        condition = self.commands(some=True)
+        condition = self.commands(required=True)
         return running.loop(condition, self._body(), until=until)
 
     def _body(self) -> Node:
         self._expect("do")
-        body = self.commands(some=True)
+        body = self.commands(required=True)
         self._expect("done")
         return body
 
@@ -193,7 +193,7 @@ class _Reader:
             words = self._words()
         self._skip()
         self._take(";")
-        return running.each(name[0], words, self._body())
+        return running.for_each(name[0], words, self._body())
 
     def _case(self) -> Node:
         self._skip()
@@ -211,7 +211,7 @@ class _Reader:
         return running.case(subject, choices)
 
     def _group(self) -> Node:
-        body = self.commands(some=True)
+        body = self.commands(required=True)
         self._expect("}")
         return body
 

@@ -57,9 +57,9 @@ class Input:
     @classmethod
     def of(cls, text: str) -> "Input":
         """An input whose text is known."""
-        made = cls()
-        made._text = text
-        return made
+        known = cls()
+        known._text = text
+        return known
 
     async def rest(self) -> str:
         """All that has not been read yet."""

@@ -144,7 +144,7 @@ def loop(condition: Node, body: Node, *, until: bool) -> Node:
     return run
 
 
-def each(name: str, words: "tuple[Word, ...] | None", body: Node) -> Node:
+def for_each(name: str, words: "tuple[Word, ...] | None", body: Node) -> Node:
     """`for`, over words or over the arguments."""
 
     async def run(shell: "Shell") -> int:

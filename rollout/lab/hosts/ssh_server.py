@@ -7,7 +7,7 @@ and a fresh server when it has booted. Not the SSH library that the product uses
 import asyncio
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import asyncssh
@@ -17,7 +17,7 @@ from rollout.lab.hosts.commands.table import HOST_PROGRAMS
 from rollout.lab.hosts.faults import HostKeyFault, SshFault
 from rollout.lab.hosts.machine import Machine, Power
 from rollout.lab.hosts.places import open_socket
-from rollout.lab.hosts.process import Input, Process, Streams
+from rollout.lab.hosts.process import Input, Process, Sink, Streams
 from rollout.lab.hosts.shell import Shell
 from rollout.lab.listener import Listener
 
@@ -30,6 +30,27 @@ _PATH: Final = "/usr/bin:/usr/sbin:/opt/bin"
 def new_host_key() -> asyncssh.SSHKey:
     """A key of the kind that is cheap to make and to use."""
     return asyncssh.generate_private_key("ssh-ed25519")
+
+
+class _Pipe:
+    """What a command writes in one go is sent at once, as sshd finds it in the pipe: packets are what SSH costs."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._parts: list[str] = []
+
+    def write(self, text: str) -> None:
+        """Send it once the loop has its turn, with what else is there by then."""
+        if not self._parts:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._parts.append(text)
+
+    def flush(self) -> None:
+        """Send what is there; nobody may be listening any more."""
+        text, self._parts = "".join(self._parts), []
+        if text:
+            with suppress(OSError):
+                self._sink.write(text)
 
 
 class HostServer:
@@ -136,9 +157,13 @@ class HostServer:
             with self._logged_in(process):
                 process.exit(await self._interact(process))
         else:
-            stdin = Input(process.stdin.read)
+            out, err = _Pipe(process.stdout), _Pipe(process.stderr)
+            shell = self._shell(process, Streams(Input(process.stdin.read), out, err))
             with self._logged_in(process):
-                process.exit(await self._shell(process, stdin).run(process.command))
+                status = await shell.run(process.command)
+            out.flush()
+            err.flush()
+            process.exit(status)
 
     @contextmanager
     def _logged_in(self, process: "asyncssh.SSHServerProcess[str]") -> Iterator[None]:
@@ -154,7 +179,7 @@ class HostServer:
 
     async def _interact(self, process: "asyncssh.SSHServerProcess[str]") -> int:
         """A login without a command: line by line, with a prompt where there is a terminal."""
-        shell = self._shell(process, Input())
+        shell = self._shell(process, Streams(Input(), process.stdout, process.stderr))
         prompt = f"{USER}@{self.machine.name} ~ $ " if process.term_type else ""
         process.stdout.write(f"{self.machine.os_image}\n" if prompt else "")
         process.stdout.write(prompt)
@@ -165,11 +190,10 @@ class HostServer:
             process.stdout.write(prompt)
         return shell.status
 
-    def _shell(self, process: "asyncssh.SSHServerProcess[str]", stdin: Input) -> Shell:
+    def _shell(self, process: "asyncssh.SSHServerProcess[str]", streams: Streams) -> Shell:
         variables = {"HOME": f"/home/{USER}", "USER": USER, "LOGNAME": USER, "PATH": _PATH, "SHELL": "/bin/bash"}
         if process.term_type:
             variables["SSH_TTY"] = f"/dev/{_terminal(process)}"
-        streams = Streams(stdin, process.stdout, process.stderr)
         return Shell(Process(self.machine, USER, ("bash",), streams, variables, HOST_PROGRAMS))
 
     # The server itself.

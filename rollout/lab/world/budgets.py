@@ -130,12 +130,12 @@ class DisruptionController:
     def _scale_of(self, pod: Json, owner: Json, known: dict[str, int]) -> int:
         resource = _SCALED.get(owner["kind"])
         namespace = pod["metadata"].get("namespace", "")
-        found = self._cluster.store.get(resource, owner["name"], namespace) if resource else None
-        if found is None or found["metadata"]["uid"] != owner["uid"]:
+        scaled = self._cluster.store.get(resource, owner["name"], namespace) if resource else None
+        if scaled is None or scaled["metadata"]["uid"] != owner["uid"]:
             raise UnscalableError(_why_unscalable(pod, owner))
-        above = controller_of(found)
+        above = controller_of(scaled)
         if above is None or above["kind"] != "Deployment":
-            return int(spec_of(found).get("replicas", 1))
+            return int(spec_of(scaled).get("replicas", 1))
         # Two ReplicaSets of one Deployment count once, with the Deployment's scale.
         deployment = self._cluster.store.get(DEPLOYMENTS, above["name"], namespace)
         if deployment is None or above["uid"] in known:

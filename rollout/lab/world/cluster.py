@@ -51,5 +51,5 @@ class Cluster:
     def current(self, resource: Resource, obj: Json) -> Json | None:
         """The object as it stands now, unless it is gone or another one took its name."""
         metadata = obj["metadata"]
-        found = self.store.get(resource, metadata["name"], metadata.get("namespace", ""))
-        return found if found is not None and uid(found) == uid(obj) else None
+        standing = self.store.get(resource, metadata["name"], metadata.get("namespace", ""))
+        return standing if standing is not None and uid(standing) == uid(obj) else None

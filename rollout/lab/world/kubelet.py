@@ -1,6 +1,7 @@
 """One node's kubelet: it runs the pods bound to its node, as long as its host is up."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -185,9 +186,9 @@ class Kubelet:
         timings = self._cluster.timings
         wanted = setting(pod, "startup-seconds")
         seconds = float(wanted) if wanted else self._between(timings.startup_min, timings.startup_max)
-        self._after(seconds, self._start, key(pod), uid(pod))
+        self._after(seconds, self._start, key(pod), uid(pod), seconds)
 
-    def _start(self, where: Key, pod_uid: str) -> None:
+    def _start(self, where: Key, pod_uid: str, seconds: float) -> None:
         pod = self._own(where, pod_uid)
         self._starting.discard(pod_uid)
         if pod is None or is_deleting(pod) or is_finished(pod):
@@ -203,6 +204,7 @@ class Kubelet:
                 pod_ip=host_ip if spec_of(pod).get("hostNetwork") else self._next_address(),
                 ready=setting(pod, "ready") != _NEVER,
                 restarts=restarts,
+                starting=timedelta(seconds=seconds),
             )
         )
         self._plan_completion(pod)
@@ -278,8 +280,8 @@ class Kubelet:
             self._put_pod(pod_status.with_readiness(pod, self._cluster.now(), ready=True))
 
     def _own(self, where: Key, pod_uid: str) -> Json | None:
-        found = self._cluster.store.get(PODS, where[1], where[0])
-        return found if found is not None and uid(found) == pod_uid else None
+        pod = self._cluster.store.get(PODS, where[1], where[0])
+        return pod if pod is not None and uid(pod) == pod_uid else None
 
     def _put_pod(self, pod: Json) -> None:
         self._cluster.store.put(PODS, pod)

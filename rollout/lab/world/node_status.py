@@ -21,7 +21,7 @@ def new_node(host: HostState, setting: NodeSetting) -> Json:
     """The Node that a kubelet registers for the first time."""
     spec: Json = {"providerID": f"lab://{host.machine_id}"}
     if setting.taints:
-        spec["taints"] = [dict(each) for each in setting.taints]
+        spec["taints"] = [dict(taint) for taint in setting.taints]
     if setting.unschedulable:
         spec["unschedulable"] = True
     labels = {
@@ -83,7 +83,7 @@ def reported(node: Json, now: datetime, *, ready: bool) -> Json:
 
 def silenced(node: Json, now: datetime) -> Json:
     """The Node as the lifecycle controller leaves it when its kubelet is no longer heard of."""
-    known = {each["type"]: each for each in status_of(node).get("conditions") or ()}
+    known = {condition["type"]: condition for condition in status_of(node).get("conditions") or ()}
     for kind in _CONDITIONS:
         new = {
             "type": kind,

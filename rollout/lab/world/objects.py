@@ -80,7 +80,7 @@ def node_name(pod: Json) -> str:
 def controller_of(obj: Json) -> Json | None:
     """The owner reference that says controller=true."""
     references = obj["metadata"].get("ownerReferences") or ()
-    return next((each for each in references if each.get("controller")), None)
+    return next((reference for reference in references if reference.get("controller")), None)
 
 
 def is_daemon(pod: Json) -> bool:
@@ -91,13 +91,13 @@ def is_daemon(pod: Json) -> bool:
 
 def condition(obj: Json, kind: str) -> Json | None:
     """One of its conditions."""
-    return next((each for each in status_of(obj).get("conditions") or () if each["type"] == kind), None)
+    return next((condition for condition in status_of(obj).get("conditions") or () if condition["type"] == kind), None)
 
 
 def is_true(obj: Json, kind: str) -> bool:
     """Whether a condition is there and True."""
-    found = condition(obj, kind)
-    return found is not None and found["status"] == "True"
+    standing = condition(obj, kind)
+    return standing is not None and standing["status"] == "True"
 
 
 def is_ready(obj: Json) -> bool:
@@ -136,4 +136,4 @@ def with_condition(obj: Json, new: Json, now: datetime) -> Json:
     others = status_of(obj).get("conditions") or []
     if old is None:
         return with_status(obj, conditions=[*others, full])
-    return with_status(obj, conditions=[full if each is old else each for each in others])
+    return with_status(obj, conditions=[full if other is old else other for other in others])

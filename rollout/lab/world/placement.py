@@ -122,12 +122,12 @@ def _refused_by_pods(demand: Demand, room: NodeRoom) -> str | None:
         return None
     if not all(any_term_holds(terms, room.name, room.labels) for terms in constraints.volume_terms):
         return "node(s) had volume node affinity conflict"
-    if any(room.labels.get(each) in values for each, values in constraints.forbidden.items()):
+    if any(room.labels.get(label) in values for label, values in constraints.forbidden.items()):
         return "node(s) didn't match pod anti-affinity rules"
-    if not all(_draws(room.labels.get(each), values) for each, values in constraints.drawn):
+    if not all(_draws(room.labels.get(label), values) for label, values in constraints.drawn):
         return "node(s) didn't match pod affinity rules"
-    crowded = any(room.labels.get(each) in values for each, values in constraints.crowded.items())
-    if crowded or any(each not in room.labels for each in constraints.needed_keys):
+    crowded = any(room.labels.get(label) in values for label, values in constraints.crowded.items())
+    if crowded or any(key not in room.labels for key in constraints.needed_keys):
         return "node(s) didn't match pod topology spread constraints"
     return None
 
@@ -176,7 +176,7 @@ def term_selector(term: Json, pod: Json) -> Json | None:
 def strict_spreads(pod: Json) -> list[Json]:
     """The topology spread constraints that must hold."""
     constraints = pod["spec"].get("topologySpreadConstraints") or ()
-    return [each for each in constraints if each.get("whenUnsatisfiable") == "DoNotSchedule"]
+    return [constraint for constraint in constraints if constraint.get("whenUnsatisfiable") == "DoNotSchedule"]
 
 
 def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[str]:
@@ -184,7 +184,7 @@ def term_namespaces(term: Json, pod: Json, namespaces: Iterable[Json]) -> list[s
     chosen, named = term.get("namespaceSelector"), list(term.get("namespaces") or ())
     if chosen is None:
         return named or [pod["metadata"].get("namespace", "")]
-    return named + [each["metadata"]["name"] for each in namespaces if matches(chosen, labels_of(each))]
+    return named + [namespace["metadata"]["name"] for namespace in namespaces if matches(chosen, labels_of(namespace))]
 
 
 def crowded_values(

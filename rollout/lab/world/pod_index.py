@@ -48,12 +48,12 @@ class PodIndex:
         if selector is None:
             return []
         labels: Json = selector.get("matchLabels") or {}
-        narrowed = [self._labelled.get((namespace, *each), {}) for each in labels.items()]
+        narrowed = [self._labelled.get((namespace, *pair), {}) for pair in labels.items()]
         candidates = min(narrowed, key=len) if narrowed else self._spaces.get(namespace, {})
         return [pod for pod in self._read(candidates) if matches(selector, labels_of(pod))]
 
     def _read(self, keys: Iterable[Key]) -> list[Json]:
-        return [self._pods[each] for each in keys]
+        return [self._pods[key] for key in keys]
 
     def _file(self, where: Key, pod: Json) -> None:
         self._spaces.setdefault(where[0], {})[where] = None
@@ -71,15 +71,15 @@ class PodIndex:
 
 
 def _drop(index: dict[_Entry, dict[Key, None]], entry: _Entry, where: Key) -> None:
-    found = index.get(entry)
-    if found is not None:
-        found.pop(where, None)
-        if not found:
+    places = index.get(entry)
+    if places is not None:
+        places.pop(where, None)
+        if not places:
             del index[entry]
 
 
 def _owner_uids(pod: Json) -> list[str]:
-    return [each["uid"] for each in pod["metadata"].get("ownerReferences") or ()]
+    return [reference["uid"] for reference in pod["metadata"].get("ownerReferences") or ()]
 
 
 def _filed_alike(one: Json, other: Json, kind: ChangeType) -> bool:

@@ -1,6 +1,6 @@
 """What a kubelet writes into a pod's status, as pure functions."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from rollout.lab.api.store import Json, timestamp
@@ -10,25 +10,30 @@ from rollout.lab.world.objects import condition, is_ready, spec_of, status_of, w
 _KILLED = 137
 
 
-def started(pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, restarts: int) -> Json:
-    """The pod with its containers running, for the first time or again."""
+def started(
+    pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool, restarts: int, starting: timedelta
+) -> Json:
+    """The pod with its containers running, for the first time or again.
+
+    It had its node at least as long ago as its start took: in a world that is made at rest no time has passed.
+    """
     container_id = f"containerd://{pod['metadata']['uid'].replace('-', '')}{restarts:08x}{0:024x}"
     running = {"running": {"startedAt": timestamp(now)}}
     known = status_of(pod).get("containerStatuses")
-    before = {each["name"]: each["state"] for each in known or ()}
+    before = {status["name"]: status["state"] for status in known or ()}
     containers = [
         {
-            "name": each["name"],
-            "image": each.get("image", ""),
-            "imageID": f"{each.get('image', '')}@sha256:lab",
+            "name": container["name"],
+            "image": container.get("image", ""),
+            "imageID": f"{container.get('image', '')}@sha256:lab",
             "containerID": container_id,
             "ready": ready,
             "started": True,
             "restartCount": restarts,
             "state": running,
-            "lastState": before.get(each["name"], {}) if restarts else {},
+            "lastState": before.get(container["name"], {}) if restarts else {},
         }
-        for each in spec_of(pod).get("containers") or ()
+        for container in spec_of(pod).get("containers") or ()
     ]
     running_pod = with_status(
         pod,
@@ -40,14 +45,25 @@ def started(pod: Json, now: datetime, *, host_ip: str, pod_ip: str, ready: bool,
         startTime=status_of(pod).get("startTime") or timestamp(now),
         containerStatuses=containers,
     )
-    return with_readiness(running_pod, now, ready=ready)
+    return with_readiness(_bound_before(running_pod, timestamp(now - starting)), now, ready=ready)
+
+
+def _bound_before(pod: Json, latest: str) -> Json:
+    """The pod with a node since then, or longer."""
+    conditions = [
+        {**each, "lastTransitionTime": min(each["lastTransitionTime"], latest)}
+        if each["type"] == "PodScheduled" and each.get("lastTransitionTime")
+        else each
+        for each in status_of(pod).get("conditions") or ()
+    ]
+    return with_status(pod, conditions=conditions)
 
 
 def with_readiness(pod: Json, now: datetime, *, ready: bool) -> Json:
     """The pod with the conditions of a running one that is ready, or not yet."""
     explained: Json = {}
     if not ready:
-        names = " ".join(each["name"] for each in spec_of(pod).get("containers") or ())
+        names = " ".join(container["name"] for container in spec_of(pod).get("containers") or ())
         explained = {
             "reason": "ContainersNotReady",
             "message": f"containers with unready status: [{names}]",
@@ -94,12 +110,12 @@ def finished(pod: Json, now: datetime, *, code: int, reason: str) -> Json:
 def restarts_of(pod: Json) -> int:
     """How often its containers were started again."""
     statuses = status_of(pod).get("containerStatuses") or ()
-    return max((int(each["restartCount"]) for each in statuses), default=0)
+    return max((int(status["restartCount"]) for status in statuses), default=0)
 
 
 def _each_container(pod: Json, **fields: Any) -> list[Json]:
-    return [{**each, **fields} for each in status_of(pod).get("containerStatuses") or ()]
+    return [{**status, **fields} for status in status_of(pod).get("containerStatuses") or ()]
 
 
-def _without_time(found: Json) -> Json:
-    return {name: value for name, value in found.items() if name != "lastTransitionTime"}
+def _without_time(condition: Json) -> Json:
+    return {name: value for name, value in condition.items() if name != "lastTransitionTime"}

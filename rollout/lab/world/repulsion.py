@@ -33,11 +33,11 @@ class Repulsion:
     def drop(self, where: Key) -> None:
         """Forget a pod that left its place."""
         for shelf in self._filed.pop(where, ()):
-            found = self._shelves.get(shelf)
-            if found is None:
+            terms = self._shelves.get(shelf)
+            if terms is None:
                 continue
-            found.pop(where, None)
-            if not found:
+            terms.pop(where, None)
+            if not terms:
                 del self._shelves[shelf]
 
     def against(self, pod: Json) -> Iterator[tuple[Key, str]]:

@@ -171,7 +171,7 @@ class Scheduler:
         forbidden: dict[str, set[str]] = {}
         for topology, value in self._repelled(pod):
             forbidden.setdefault(topology, set()).add(value)
-        crowded = {each["topologyKey"]: self._crowded(pod, each) for each in strict_spreads(pod)}
+        crowded = {constraint["topologyKey"]: self._crowded(pod, constraint) for constraint in strict_spreads(pod)}
         volumes = volume_terms(self._cluster.store, pod)
         drawn = tuple(self._drawn(pod))
         if not forbidden and not crowded and not volumes and not drawn:
@@ -182,11 +182,11 @@ class Scheduler:
     def _drawn(self, pod: Json) -> Iterator[tuple[str, frozenset[str] | None]]:
         """For each term of pod affinity the values that satisfy it: any, for the first of pods that want each other."""
         terms = affinity_terms(pod)
-        found = [(term["topologyKey"], list(self._meant(term, pod))) for term in terms]
-        first = not any(rooms for _, rooms in found) and all(
-            matches(term_selector(each, pod), labels_of(pod)) for each in terms
+        meant = [(term["topologyKey"], list(self._meant(term, pod))) for term in terms]
+        first = not any(rooms for _, rooms in meant) and all(
+            matches(term_selector(term, pod), labels_of(pod)) for term in terms
         )
-        for topology, rooms in found:
+        for topology, rooms in meant:
             values = frozenset(room.labels[topology] for room in rooms if topology in room.labels)
             yield topology, None if first else values
 

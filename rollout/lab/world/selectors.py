@@ -33,4 +33,4 @@ def _term_holds(term: Json, node_name: str, labels: Mapping[str, str]) -> bool:
     if not expressions and not fields:
         return False
     name = {"metadata.name": node_name}
-    return all(holds(each, labels) for each in expressions) and all(holds(each, name) for each in fields)
+    return all(holds(expression, labels) for expression in expressions) and all(holds(field, name) for field in fields)

@@ -14,7 +14,6 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     status_report: float = 300
     node_monitor: float = 5
     node_grace: float = 40
-    node_startup_grace: float = 60
     kubelet_start: float = 1
     kubelet_ready: float = 5
     startup_min: float = 2

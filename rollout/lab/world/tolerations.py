@@ -29,7 +29,7 @@ def untolerated(
     """The first taint with one of the effects that the pod does not tolerate."""
     tolerations = pod_spec.get("tolerations") or ()
     for taint in taints:
-        if taint["effect"] in effects and not any(tolerates(each, taint) for each in tolerations):
+        if taint["effect"] in effects and not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
     return None
 
@@ -38,7 +38,7 @@ def soft_taints(pod_spec: Json, taints: Iterable[Taint]) -> int:
     """How many taints speak against a node without keeping the pod from it."""
     tolerations = pod_spec.get("tolerations") or ()
     soft = (taint for taint in taints if taint["effect"] == "PreferNoSchedule")
-    return sum(not any(tolerates(each, taint) for each in tolerations) for taint in soft)
+    return sum(not any(tolerates(toleration, taint) for toleration in tolerations) for taint in soft)
 
 
 def seconds_on(pod_spec: Json, taint: Taint, default: int) -> float | None:
@@ -46,23 +46,23 @@ def seconds_on(pod_spec: Json, taint: Taint, default: int) -> float | None:
 
     `default` is for pods that came without the tolerations which an API server adds at admission.
     """
-    fitting = [each for each in pod_spec.get("tolerations") or () if tolerates(each, taint)]
+    fitting = [toleration for toleration in pod_spec.get("tolerations") or () if tolerates(toleration, taint)]
     if not fitting:
         return default if taint["key"] in {NOT_READY, UNREACHABLE} else 0
-    limits = [each["tolerationSeconds"] for each in fitting if each.get("tolerationSeconds") is not None]
+    limits = [entry["tolerationSeconds"] for entry in fitting if entry.get("tolerationSeconds") is not None]
     return max(0, min(limits)) if limits else None
 
 
 def with_taint(taints: list[Json], taint: Json) -> list[Json]:
     """The taints with this one in them; one that stands already keeps its time."""
-    if any(_same(each, taint) for each in taints):
+    if any(_same(entry, taint) for entry in taints):
         return taints
     return [*taints, taint]
 
 
 def without_taint(taints: list[Json], key: str) -> list[Json]:
     """The taints without those of a key."""
-    return [each for each in taints if each["key"] != key]
+    return [taint for taint in taints if taint["key"] != key]
 
 
 def _same(one: Taint, other: Taint) -> bool:

@@ -64,11 +64,11 @@ class AttachController:
         if node is None:
             return
         volumes = [
-            f"kubernetes.io/csi/{_DRIVER}^{each['spec']['source']['persistentVolumeName']}"
-            for each in self._cluster.store.items(VOLUMEATTACHMENTS)
-            if each["spec"]["nodeName"] == name
+            f"kubernetes.io/csi/{_DRIVER}^{item['spec']['source']['persistentVolumeName']}"
+            for item in self._cluster.store.items(VOLUMEATTACHMENTS)
+            if item["spec"]["nodeName"] == name
         ]
-        attached = [{"name": each, "devicePath": ""} for each in volumes]
+        attached = [{"name": volume, "devicePath": ""} for volume in volumes]
         self._cluster.store.put(NODES, with_status(node, volumesAttached=attached, volumesInUse=volumes))
 
 

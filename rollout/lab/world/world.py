@@ -88,7 +88,7 @@ class World:
             self._daemon_sets,
             Jobs(self.cluster),
         )
-        self._controllers = {each.resource.kind: each for each in controllers}
+        self._controllers = {controller.resource.kind: controller for controller in controllers}
         self._take_in(store)
         store.subscribe(lambda change: self.agenda.do(self._observe, change))
         self._began = False

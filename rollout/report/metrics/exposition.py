@@ -52,6 +52,11 @@ class Metrics(Collector):
         with self._changing() as state:
             state.held_versions = frozenset(versions)
 
+    def begin_pass(self, at: datetime) -> None:
+        """A pass begins: for whoever scrapes it while it hangs. It is no news to be delivered by itself."""
+        with self._lock:
+            self._state.pass_began = at
+
     def skip_pass(self) -> None:
         """The pass that is under way is to do nothing, which is no success of it either."""
         self._is_skipped = True

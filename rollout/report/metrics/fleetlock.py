@@ -14,6 +14,7 @@ REQUESTS = ("node_rollout_fleetlock_requests", "Answers to hosts, by request and
 HELD = ("node_rollout_fleetlock_slots_held", "Slots that are held, by group and state, as seen last.")
 DRAINS = ("node_rollout_fleetlock_nodes_in_hand", "Nodes that this server takes through their reboots now.")
 UNASKED = ("node_rollout_fleetlock_unasked_reboots", "Reboots that no host had asked for, as many as are remembered.")
+UNMOVED = ("node_rollout_fleetlock_nodes_unmoved", "Nodes that their last reboot has left on the version from before.")
 
 
 class FleetLockMetrics(Collector):
@@ -25,6 +26,7 @@ class FleetLockMetrics(Collector):
         self._answers: Counter[tuple[str, str]] = Counter()
         self.slots: Callable[[], Slots] = Slots
         self.in_hand: Callable[[], int] = int
+        self.unmoved: Callable[[], int] = int
 
     def count(self, request: str, kind: str) -> None:
         """One answer."""
@@ -51,6 +53,7 @@ class FleetLockMetrics(Collector):
         yield held
         yield self._plain(DRAINS, self.in_hand())
         yield self._plain(UNASKED, len(slots.unasked))
+        yield self._plain(UNMOVED, self.unmoved())
 
     def _plain(self, family: tuple[str, str], value: float) -> Metric:
         metric = GaugeMetricFamily(*family, labels=("cluster",))

@@ -97,6 +97,7 @@ class MetricsState:
     drains: dict[str, Histogram] = field(default_factory=dict)
     reboots: dict[str, Histogram] = field(default_factory=dict)
     failures: Counter[Labels] = field(default_factory=Counter)
+    pass_began: datetime | None = None
     passes: Counter[PassResult] = field(default_factory=Counter)
     last_pass: tuple[PassResult, datetime] | None = None
     last_success: float | None = None
@@ -127,6 +128,7 @@ class MetricsState:
     def end_pass(self, result: PassResult, at: datetime) -> None:
         """A pass has ended, however: nothing is under way."""
         self.running = False
+        self.pass_began = None
         self.held.clear()
         self.passes[result] += 1
         self.last_pass = (result, at)
@@ -194,6 +196,7 @@ class MetricsState:
         yield of.REBOOT_REQUIRED, {(node,): required for node, required in sorted(self.reboot_required.items())}
         yield of.VERSION_HELD, {(version,): 1 for version in sorted(self.held_versions or ())}
         yield of.RUNNING, {(): self.running}
+        yield of.PASS_START, {(): self.pass_began.timestamp() if self.pass_began else 0}
         yield of.PASSES, {(result,): self.passes[result] for result in PassResult}
         last, at = self.last_pass or (None, None)
         yield of.LAST_PASS, {(): at.timestamp()} if at else {}

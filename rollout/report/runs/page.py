@@ -6,8 +6,8 @@ from rollout.report.rule_words import written_rules
 from rollout.report.runs import tables
 from rollout.report.runs.chart import Bar, Timeline, timeline
 from rollout.report.runs.model import Ending, Part, RunReport
+from rollout.report.runs.rendering import rendered
 from rollout.report.runs.tables import PART_NAMES, Table
-from rollout.report.runs.templates import rendered
 
 _NODE_PARTS = (Part.PREPARE, Part.DRAIN, Part.REBOOT, Part.READY, Part.GIVE_BACK)
 _MOST_FAILURES = 20

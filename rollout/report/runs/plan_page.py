@@ -7,13 +7,14 @@ from rollout.model.plan import RolloutPlan, Wave
 from rollout.model.text import elapsed
 from rollout.report.findings import lists_of_findings
 from rollout.report.rules import rules
-from rollout.report.runs.chart import Bar, Chart, Row, Section, Tick, round_step
+from rollout.report.runs.chart import MOST_ROWS, Bar, Chart, Row, Section, Tick, round_step
 from rollout.report.runs.model import Part
+from rollout.report.runs.rendering import rendered
 from rollout.report.runs.tables import PART_NAMES, Table, share
-from rollout.report.runs.templates import rendered
 from rollout.report.tables import blocked_text, left_out_rows, plan_sum, wave_rows
 
 _SOAK = "soak"
+_ROWS = 30
 
 
 def plan_page(plan: RolloutPlan, *, zones: Mapping[str, str], now: datetime) -> str:
@@ -54,18 +55,29 @@ def _table(title: str, rows: tuple[Sequence[str], Sequence[Sequence[str]]]) -> T
 
 def _forecast(plan: RolloutPlan) -> Chart:
     whole = max(plan.estimate.seconds, sum(wave.estimate.seconds for wave in plan.waves))
+    # of many waves a row would show a sliver: so many side by side share one
+    size = 1 if len(plan.waves) <= MOST_ROWS else -(-len(plan.waves) // _ROWS)
     rows, begin = [], 0
-    for wave in plan.waves:
-        rows.append(_row(wave, begin, whole))
-        begin += wave.estimate.seconds
+    for first in range(0, len(plan.waves), size):
+        waves = plan.waves[first : first + size]
+        rows.append(_row(waves, begin, whole))
+        begin += _seconds(waves)
     step = round_step(whole)
     ticks = (Tick(round(share(at, whole), 2), elapsed(at)) for at in range(0, whole - step // 2, step))
     return Chart("Waves", f"about {elapsed(whole)}", tuple(ticks), (), (), (Section("", tuple(rows)),))
 
 
-def _row(wave: Wave, begin: int, whole: int) -> Row:
-    label = f"{'Part' if wave.rolling else 'Wave'} {wave.index} ({len(wave.nodes)})"
-    return Row(label, "", elapsed(wave.estimate.seconds), tuple(_bars(wave, begin, whole)))
+def _row(waves: Sequence[Wave], begin: int, whole: int) -> Row:
+    word = "Part" if waves[0].rolling else "Wave"
+    starts = (begin + _seconds(waves[:at]) for at in range(len(waves)))
+    bars = [bar for wave, start in zip(waves, starts, strict=True) for bar in _bars(wave, start, whole)]
+    which = f"{word} {waves[0].index}" if len(waves) == 1 else f"{word}s {waves[0].index} to {waves[-1].index}"
+    label = f"{which} ({sum(len(wave.nodes) for wave in waves)})"
+    return Row(label, "", elapsed(_seconds(waves)), tuple(bars))
+
+
+def _seconds(waves: Sequence[Wave]) -> int:
+    return sum(wave.estimate.seconds for wave in waves)
 
 
 def _bars(wave: Wave, begin: int, whole: int) -> Iterator[Bar]:

@@ -106,7 +106,7 @@ def part_table(report: RunReport) -> Table:
     )
     note = "Where nodes did several things at once, each has its share of that time."
     headings = ("Part", "Of the run", "Share", "Median of a node", "Longest", "What it is")
-    return Table("Where did the time go", headings, rows, note)
+    return Table("Where the time went", headings, rows, note)
 
 
 def share(seconds: float, whole: float) -> float:
@@ -128,7 +128,7 @@ def forecast_table(report: RunReport) -> Table:
     )
     basis = f"The forecast: {'; '.join(foreseen.basis)}. " if foreseen.basis else ""
     note = f"{basis}The time leaves out interruptions and closed windows."
-    return Table("Forecast and result", ("", "Foreseen", "Came of it"), rows, note)
+    return Table("Forecast and result", ("", "Foreseen", "Result"), rows, note)
 
 
 def _if(number: float, text: str) -> str:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import median
 
 from rollout.errors import UsageError
-from rollout.planning.windows import Window
+from rollout.planning.windows import Window, join
 from rollout.report.runs.model import PART_OF, NodeReport, Part, PartReport, Stretch
 
 # A window lasts a week at most; what is longer than any rollout has clocks that lie.
@@ -84,17 +84,6 @@ def openings_in(windows: object, whole: Stretch) -> tuple[Stretch, ...] | None:
     if not parsed or whole.end - whole.begin > _LONGEST:
         return None
     first, last = (whole.begin - _BEFORE).date(), (whole.end + timedelta(days=1)).date()
-    openings = sorted(opening for window in parsed for opening in window.openings(first, last))
+    openings = join(opening for window in parsed for opening in window.openings(first, last))
     clipped = (Stretch(max(item.begin, whole.begin), min(item.end, whole.end)) for item in openings)
-    return tuple(_joined(stretch for stretch in clipped if stretch.begin < stretch.end))
-
-
-def _joined(stretches: Iterable[Stretch]) -> Sequence[Stretch]:
-    """Those that touch made one; they come in their order."""
-    joined: list[Stretch] = []
-    for stretch in stretches:
-        if joined and stretch.begin <= joined[-1].end:
-            joined[-1] = Stretch(joined[-1].begin, max(joined[-1].end, stretch.end))
-        else:
-            joined.append(stretch)
-    return joined
+    return tuple(stretch for stretch in clipped if stretch.begin < stretch.end)

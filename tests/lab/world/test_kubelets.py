@@ -41,6 +41,21 @@ def test_a_node_registers_with_what_its_host_is() -> None:
     assert "taints" not in node["spec"]
 
 
+def test_pods_tell_how_long_they_took_to_start_also_of_a_world_made_at_rest() -> None:
+    sim = Simulation(2)
+    sim.deployment("web", 1, annotations={LAB + "startup-seconds": "90"})
+    sim.begin()
+    before = sim.pods("web")[0]
+    sim.evict(before["metadata"]["name"])
+    sim.advance(120)
+    for pod in (before, sim.ready_pods("web")[0]):
+        scheduled, ready = (condition(pod, kind) for kind in ("PodScheduled", "Ready"))
+        assert scheduled is not None
+        assert ready is not None
+        began, ended = (datetime.fromisoformat(each["lastTransitionTime"]) for each in (scheduled, ready))
+        assert (ended - began).total_seconds() == pytest.approx(90, abs=1)
+
+
 def test_only_leases_beat_and_conditions_are_reported_rarely() -> None:
     sim = Simulation(12)
     changes: list[Change] = []

@@ -134,11 +134,11 @@ async def uptime(process: Process) -> int:
 
 async def which(process: Process) -> int:
     """`which names`."""
-    found = [program_path(process, name) for name in process.arguments]
-    for path in found:
+    paths = [program_path(process, name) for name in process.arguments]
+    for path in paths:
         if path is not None:
             process.print(path)
-    return int(None in found)
+    return int(None in paths)
 
 
 async def touch(process: Process) -> int:

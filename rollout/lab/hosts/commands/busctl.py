@@ -27,10 +27,10 @@ async def busctl(process: Process) -> int:
 
 
 def _call_engine(process: Process, method: str) -> int:
-    found = access(process)
-    if found is Access.NO_ENGINE:
+    granted = access(process)
+    if granted is Access.NO_ENGINE:
         return _failed(process, "The name com.coreos.update1 was not provided by any .service files")
-    if found is Access.DENIED:
+    if granted is Access.DENIED:
         return _failed(process, "Access denied")
     engine = process.machine.engine
     match method:

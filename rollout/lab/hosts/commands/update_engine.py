@@ -29,9 +29,9 @@ async def update_engine_client(process: Process) -> int:
 async def _connect(process: Process) -> bool | None:
     """Whether calls are allowed; None, after as long as the real client tries, where nobody answers."""
     for attempt in range(1, _ATTEMPTS + 1):
-        found = access(process)
-        if found is not Access.NO_ENGINE:
-            return found is Access.GRANTED
+        granted = access(process)
+        if granted is not Access.NO_ENGINE:
+            return granted is Access.GRANTED
         if attempt < _ATTEMPTS:
             _log(process, "E", f"Failed to get dbus proxy, will retry (attempt {attempt}/{_ATTEMPTS})")
             await process.sleep(process.machine.timings.bus_retry)

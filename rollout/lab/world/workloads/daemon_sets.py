@@ -23,7 +23,10 @@ _PRESSURES = ("disk-pressure", "memory-pressure", "pid-pressure")
 _TOLERATIONS: tuple[Json, ...] = (
     {"key": NOT_READY, "operator": "Exists", "effect": "NoExecute"},
     {"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute"},
-    *({"key": f"node.kubernetes.io/{each}", "operator": "Exists", "effect": "NoSchedule"} for each in _PRESSURES),
+    *(
+        {"key": f"node.kubernetes.io/{pressure}", "operator": "Exists", "effect": "NoSchedule"}
+        for pressure in _PRESSURES
+    ),
     {"key": UNSCHEDULABLE, "operator": "Exists", "effect": "NoSchedule"},
 )
 
@@ -75,10 +78,10 @@ class DaemonSets(WorkloadController):
 
     def _by_node(self, obj: Json) -> dict[str, list[Json]]:
         """The DaemonSet's pods by the node they run on or are meant for."""
-        found: dict[str, list[Json]] = {}
+        pods: dict[str, list[Json]] = {}
         for pod in self._pods(obj):
-            found.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
-        return found
+            pods.setdefault(node_name(pod) or pinned_node(pod) or "", []).append(pod)
+        return pods
 
     def _see_to(self, obj: Json, spec: Json, node: Json, pods: list[Json]) -> None:
         if not pods and _should_run(spec, node):

@@ -46,9 +46,9 @@ class Deployments(WorkloadController):
         newest, wanted = self._newest(obj), _replicas(obj)
         self._scale(newest, wanted)
         left = max(0, wanted - int(status_of(newest).get("availableReplicas", 0)))
-        for each in self._owned(obj):
-            if key(each) != key(newest):
-                self._scale(each, min(left, _replicas(each)))
+        for replica_set in self._owned(obj):
+            if key(replica_set) != key(newest):
+                self._scale(replica_set, min(left, _replicas(replica_set)))
 
     @override
     def _status(self, obj: Json) -> Json:
@@ -66,18 +66,18 @@ class Deployments(WorkloadController):
 
     def _owned(self, obj: Json) -> list[Json]:
         keys = self._sets.get(obj["metadata"]["uid"], {})
-        found = [self._cluster.store.get(REPLICASETS, name, namespace) for namespace, name in keys]
-        return [each for each in found if each is not None]
+        replica_sets = [self._cluster.store.get(REPLICASETS, name, namespace) for namespace, name in keys]
+        return [replica_set for replica_set in replica_sets if replica_set is not None]
 
     def _newest(self, obj: Json) -> Json:
         """The ReplicaSet of the present template; made where there is none."""
         digest = template_hash(spec_of(obj)["template"])
         name, namespace = f"{obj['metadata']['name']}-{digest}", obj["metadata"].get("namespace", "")
-        found = self._cluster.store.get(REPLICASETS, name, namespace)
-        if found is not None:
-            return found
-        made = _replica_set(obj, name, digest, revision=len(self._owned(obj)) + 1)
-        return self._cluster.store.create(REPLICASETS, made)
+        standing = self._cluster.store.get(REPLICASETS, name, namespace)
+        if standing is not None:
+            return standing
+        replica_set = _replica_set(obj, name, digest, revision=len(self._owned(obj)) + 1)
+        return self._cluster.store.create(REPLICASETS, replica_set)
 
     def _scale(self, replica_set: Json, replicas: int) -> None:
         if _replicas(replica_set) != replicas:
@@ -112,7 +112,7 @@ def _replicas(obj: Json) -> int:
 
 
 def _total(replica_sets: list[Json], count: str) -> int:
-    return sum(int(status_of(each).get(count, 0)) for each in replica_sets)
+    return sum(int(status_of(replica_set).get(count, 0)) for replica_set in replica_sets)
 
 
 def _availability(wanted: int, available: int) -> Json:

@@ -47,8 +47,8 @@ class GarbageCollector:
     def content_removed(self, change: Change) -> None:
         """Something in a namespace is gone: the last one lets a deleted namespace go."""
         namespace = change.obj["metadata"].get("namespace", "")
-        found = self._cluster.store.get(NAMESPACES, namespace) if namespace else None
-        if found is not None and is_deleting(found):
+        standing = self._cluster.store.get(NAMESPACES, namespace) if namespace else None
+        if standing is not None and is_deleting(standing):
             self._cluster.agenda.soon(self._empty, namespace)
 
     def _collect(self, owner_uid: str) -> None:
@@ -68,13 +68,15 @@ class GarbageCollector:
             self._orphan(uid(obj))
         else:
             self._collect(uid(obj))
-        left = [each for each in finalizers if each not in (_ORPHAN, _FOREGROUND)]
+        left = [finalizer for finalizer in finalizers if finalizer not in (_ORPHAN, _FOREGROUND)]
         settle(self._cluster.store, resource, {**obj, "metadata": {**obj["metadata"], "finalizers": left}})
 
     def _orphan(self, owner_uid: str) -> None:
         owned = [(PODS, pod) for pod in self._cluster.pods.owned_by(owner_uid)]
         for resource, obj in [*owned, *self._dependents(owner_uid)]:
-            references = [each for each in obj["metadata"]["ownerReferences"] if each["uid"] != owner_uid]
+            references = [
+                reference for reference in obj["metadata"]["ownerReferences"] if reference["uid"] != owner_uid
+            ]
             orphaned = {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}}
             self._cluster.store.put(resource, orphaned)
 
@@ -83,20 +85,22 @@ class GarbageCollector:
             (resource, obj)
             for resource in _DEPENDENTS
             for obj in self._cluster.store.items(resource)
-            if any(each["uid"] == owner_uid for each in obj["metadata"].get("ownerReferences") or ())
+            if any(reference["uid"] == owner_uid for reference in obj["metadata"].get("ownerReferences") or ())
         ]
 
     def _empty(self, namespace: str) -> None:
-        found = self._cluster.store.get(NAMESPACES, namespace)
-        if found is None or not is_deleting(found):
+        standing = self._cluster.store.get(NAMESPACES, namespace)
+        if standing is None or not is_deleting(standing):
             return
         content = self._content(namespace)
         for resource, obj in content:
             self._remove(resource, obj)
         if not self._content(namespace):
-            finalizers = [each for each in spec_of(found).get("finalizers") or () if each != "kubernetes"]
-            spec = {**spec_of(found), "finalizers": finalizers}
-            settle(self._cluster.store, NAMESPACES, {**found, "spec": spec})
+            finalizers = [
+                finalizer for finalizer in spec_of(standing).get("finalizers") or () if finalizer != "kubernetes"
+            ]
+            spec = {**spec_of(standing), "finalizers": finalizers}
+            settle(self._cluster.store, NAMESPACES, {**standing, "spec": spec})
 
     def _remove(self, resource: Resource, obj: Json) -> None:
         if is_deleting(obj):

@@ -80,7 +80,7 @@ def pod_from(
 
 def completed_spec(spec: Json) -> Json:
     """A pod spec with the defaults and the tolerations that admission adds."""
-    containers = [{**_CONTAINER_DEFAULTS, **each} for each in spec.get("containers") or ()]
+    containers = [{**_CONTAINER_DEFAULTS, **container} for container in spec.get("containers") or ()]
     tolerations = list(spec.get("tolerations") or ())
     tolerations += [_default_toleration(key) for key in (NOT_READY, UNREACHABLE) if _lacks(tolerations, key)]
     return {**_SPEC_DEFAULTS, **spec, "containers": containers, "tolerations": tolerations}
@@ -88,12 +88,13 @@ def completed_spec(spec: Json) -> Json:
 
 def quality(spec: Json) -> str:
     """The pod's quality-of-service class."""
-    resources = [each.get("resources") or {} for each in spec["containers"]]
-    if not any(each.get("requests") or each.get("limits") for each in resources):
+    resources = [container.get("resources") or {} for container in spec["containers"]]
+    if not any(resource.get("requests") or resource.get("limits") for resource in resources):
         return "BestEffort"
     guaranteed = all(
-        {"cpu", "memory"} <= set(each.get("limits") or ()) and each.get("requests") in (None, each["limits"])
-        for each in resources
+        {"cpu", "memory"} <= set(resource.get("limits") or ())
+        and resource.get("requests") in (None, resource["limits"])
+        for resource in resources
     )
     return "Guaranteed" if guaranteed else "Burstable"
 
@@ -106,5 +107,6 @@ def _default_toleration(key: str) -> Json:
 def _lacks(tolerations: list[Json], key: str) -> bool:
     """Whether no toleration speaks of this NoExecute taint."""
     return not any(
-        each.get("key") in (None, "", key) and each.get("effect") in (None, "", "NoExecute") for each in tolerations
+        toleration.get("key") in (None, "", key) and toleration.get("effect") in (None, "", "NoExecute")
+        for toleration in tolerations
     )

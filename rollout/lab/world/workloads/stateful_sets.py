@@ -28,7 +28,7 @@ class StatefulSets(WorkloadController):
             settled = self._fill(obj, ordinal, pods.get(ordinal))
             if in_order and not settled:
                 return
-        self._shrink([pods[each] for each in sorted(pods, reverse=True) if each >= wanted], in_order=in_order)
+        self._shrink([pods[pod] for pod in sorted(pods, reverse=True) if pod >= wanted], in_order=in_order)
 
     @override
     def _status(self, obj: Json) -> Json:

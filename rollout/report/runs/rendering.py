@@ -19,7 +19,7 @@ from rollout.report.runs.tables import clock
 
 def rendered(template: str, title: str, **content: Any) -> str:
     """The page that a template makes of this."""
-    loader = PackageLoader(__name__, "")
+    loader = PackageLoader("rollout.report.runs", "templates")
     style = loader.get_source(environment := _environment(loader), "page.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     page = environment.get_template(template)

@@ -12,7 +12,7 @@ _SECONDS = 60.0
 _REFUSALS = (401, 403)
 
 
-class Settling:
+class Recovery:
     """Hears of exchanges that failed; judges refusals by how long ago the last one did. For many threads."""
 
     def __init__(self) -> None:

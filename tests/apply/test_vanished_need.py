@@ -1,0 +1,111 @@
+"""What asked for a reboot is gone before the reboot: no host is rebooted for nothing, and its node is given back."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rollout.lab.api.resources import NODES
+from rollout.lab.hosts.faults import HostFaults
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_detect import COMMAND, OWN, nodes
+
+Start = Callable[[str, int], Lab]
+GONE = "given back before its reboot: {}"
+NOTHING = GONE.format("nothing asks for its reboot any more")
+
+
+def no_annotation(lab: Lab, node: str) -> None:
+    stored = lab.store.get(NODES, node)
+    assert stored is not None
+    annotations = {name: value for name, value in stored["metadata"]["annotations"].items() if name != OWN}
+    lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], "annotations": annotations}})
+
+
+def no_file(name: str) -> Callable[[Lab, str], None]:
+    def remove(lab: Lab, node: str) -> None:
+        del lab.machines[node].files[name]
+
+    return remove
+
+
+def nothing_staged(lab: Lab, node: str) -> None:
+    """As `update_engine_client -reset_status` and `rpm-ostree cleanup -p` leave it."""
+    lab.machines[node].engine.reset()
+    lab.machines[node].engine.staged = None
+
+
+NEEDS = {
+    "update-engine": ("cp-1", (), nothing_staged, GONE.format("its staged update is gone")),
+    "annotation": ("worker-3", (), no_annotation, NOTHING),
+    "reboot-required": ("worker-4", (), no_file("/run/reboot-required"), NOTHING),
+    "rpm-ostree": ("worker-6", (), nothing_staged, NOTHING),
+    "command": ("worker-8", COMMAND, no_file("/run/needs-restart"), NOTHING),
+}
+
+
+def lines_of(lab: Lab, home: Path, flags: tuple[str, ...], meanwhile: Callable[[], None]) -> list[dict[str, object]]:
+    """An apply's lines; what happens meanwhile does so once its node is about to be drained."""
+    arguments = ("apply", "--yes", "-o", "json", "--health-checks", "1", "--reboot-delay", "1s", *flags)
+    process = command(lab, home, *arguments)
+    lines = []
+    with process:
+        assert process.stdout is not None
+        for written in process.stdout:
+            lines.append(json.loads(written))
+            if lines[-1]["type"] == "step" and lines[-1]["phase"] == "draining" and not lines[-1]["detail"]:
+                lab.call(meanwhile)
+        assert process.stderr is not None
+        lines.append({"type": "code", "code": process.wait(), "said": process.stderr.read()})
+    return lines
+
+
+@pytest.mark.parametrize("source", NEEDS)
+def test_a_host_is_not_rebooted_where_nothing_asks_for_it_any_more(source: str, started: Start, tmp_path: Path) -> None:
+    lab, (node, flags, vanish, why) = started("sources", 12), NEEDS[source]
+    lines = lines_of(lab, tmp_path, ("--detect", source, *flags, *nodes(node)), lambda: vanish(lab, node))
+    (end,) = [line for line in lines if line["type"] == "node_finished"]
+    assert (end["outcome"], end["message"], end["left_cordoned"]) == ("skipped", why, False)
+    assert lines[-1]["code"] == 0, lines[-1]
+    (summary,) = [line for line in lines if line["type"] == "summary"]
+    assert (summary["skipped"], summary["left_out"]) == ([node], {"no-update": 1})
+    score = lab.scoreboard()
+    assert (score.reboots[node], score.cordons_left, score.annotations_left) == (0, (), {})
+
+
+def test_one_source_that_still_asks_is_enough(started: Start, tmp_path: Path) -> None:
+    lab, gone = started("sources", 12), no_file("/run/needs-restart")
+    lab.call(lambda: lab.machines["worker-8"].files.update({"/run/reboot-required": ""}))
+    flags = ("--detect", "reboot-required,command", *COMMAND, *nodes("worker-8"))
+    lines = lines_of(lab, tmp_path, flags, lambda: gone(lab, "worker-8"))
+    assert lines[-1]["code"] == 0, lines[-1]
+    assert lab.scoreboard().reboots["worker-8"] == 1
+
+
+def test_a_host_that_cannot_tell_is_rebooted_as_it_was_planned(started: Start, tmp_path: Path) -> None:
+    """Its bus denies the question: that is no word that nothing waits."""
+    lab = started("default", 4)
+
+    def deny() -> None:
+        lab.machines["worker-1"].inflict(HostFaults(client_missing=True))
+
+    lines = lines_of(lab, tmp_path, nodes("worker-1"), deny)
+    assert lines[-1]["code"] == 0, lines[-1]
+    assert lab.scoreboard().reboots["worker-1"] == 1
+
+
+def test_a_host_that_says_something_else_each_time_is_begun_by_its_last_word(
+    started: Start, rollout: Rollout, tmp_path: Path
+) -> None:
+    """Half of its sources have nothing to say when it is planned, and the other half when it is begun."""
+    lab, saved = started("sources", 12), str(tmp_path / "some.plan")
+    flags = ("--detect", "reboot-required,command", *COMMAND, *nodes("worker-8"))
+    assert rollout(lab, "plan", *flags, "--out", saved).code == 0
+    files = lab.machines["worker-8"].files
+    lab.call(lambda: files.pop("/run/needs-restart"))
+    lab.call(lambda: files.update({"/run/reboot-required": ""}))
+    ended = rollout(lab, "apply", saved, *COMMAND, "-o", "json")
+    assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
+    assert lab.scoreboard().clean

@@ -1,0 +1,209 @@
+"""Whole rollouts through the real program in a fleet of its users' size, of which a few nodes wait."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.hostplan import scale
+from rollout.lab.hosts.engine import UpdateEngine
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import HostOverride, Selection, Update, UpdateState, load_scenario
+from tests.cli.screens import shown
+from tests.ended import assert_well_said, end_of, start_cold
+from tests.waiting import wait_until
+from tests.warm import PROGRAM
+
+HOSTS = 600
+# MB of one process; 100 were measured, of which 50 are its imports.
+MOST_MEMORY = 200
+POOLS = """
+max-unavailable = 9
+health-checks = 1
+
+[[pool]]
+name = "canary"
+selector = "kubernetes.io/hostname in (worker-1, worker-2)"
+max-unavailable = 1
+
+[[pool]]
+name = "web"
+selector = "topology.kubernetes.io/zone=eu-1a,!node-role.kubernetes.io/control-plane"
+after = ["canary"]
+max-unavailable = "2%"
+
+[[pool]]
+name = "batch"
+selector = "topology.kubernetes.io/zone in (eu-1b, eu-1c),!node-role.kubernetes.io/control-plane"
+after = ["canary"]
+max-unavailable = 6
+spread-by = "topology.kubernetes.io/zone"
+
+[[pool]]
+name = "rest"
+selector = "kubernetes.io/os=linux"
+after = ["web", "batch"]
+max-unavailable = 1
+strategy = "rolling"
+reboot-idle = true
+"""
+WAITING = range(30, 46)
+# As a kubelet ends a pod that takes longer than its grace, and as a node does that dies; both as in test_killed.py.
+ENDS = [(signal.SIGTERM, 1.5), (signal.SIGKILL, 0.0)]
+ALL = os.environ.get("OPERATE_BOUNDARIES") == "all"
+LIMITS = {"canary": 1, "web": 3, "batch": 6, "rest": 1}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Nothing is staged in it yet."""
+    scenario = scale(load_scenario("default"), HOSTS)
+    idle = HostOverride(select=Selection(), update=Update(state=UpdateState.IDLE, to=None))
+    scenario = msgspec.structs.replace(scenario, hosts=(*scenario.hosts, idle))
+    with Lab.start(scenario, directory=tmp_path_factory.mktemp("lab"), speed=10) as lab:
+        yield lab
+
+
+def stage(lab: Lab, numbers: Sequence[int], version: str) -> dict[str, int]:
+    """These workers wait for a reboot; how often each host was rebooted before."""
+
+    def write() -> None:
+        for number in numbers:
+            lab.machines[f"worker-{number}"].engine = UpdateEngine.with_staged(version, checked=int(time.time()))
+
+    lab.call(write)
+    return dict(lab.scoreboard().reboots)
+
+
+def rebooted_since(lab: Lab, before: Mapping[str, int]) -> dict[str, int]:
+    now = lab.scoreboard().reboots
+    return {name: times - before[name] for name, times in now.items() if times > before[name]}
+
+
+def assert_nothing_left(lab: Lab) -> None:
+    score = lab.scoreboard()
+    assert (score.cordons_left, score.annotations_left) == ((), {})
+    assert (score.taints_left, score.exclusions_left) == ((), ())
+    assert (score.killed, score.budgets_broken, score.rebooted_undrained) == ((), (), ())
+    assert lab.call(lambda: lab.store.get(CONFIGMAPS, "node-rollout", "kube-system")) is None
+
+
+def most_at_once(lines: Sequence[Mapping[str, str]], nodes: Mapping[str, str]) -> dict[str, int]:
+    """How many nodes of each pool, and of all, were under way together."""
+    under_way, most = set[str](), Counter[str]()
+    for line in lines:
+        if line["type"] == "step" and line["node"] in nodes:
+            under_way.add(line["node"])
+        if line["type"] == "node_finished":
+            under_way.discard(line["node"])
+        now = Counter(nodes[node] for node in under_way) + Counter({"all": len(under_way)})
+        most |= now
+    return dict(most)
+
+
+@pytest.mark.timeout(400)
+def test_pools_from_plan_to_summary(lab: Lab, tmp_path: Path) -> None:
+    settings, saved = tmp_path / "pools.toml", tmp_path / "my.plan"
+    settings.write_text(POOLS)
+    before = stage(lab, range(1, 25), "4300.0.0")
+    screen = shown(tmp_path, lab.environment, ["plan", "-c", str(settings), "--out", str(saved)], 80)
+    assert screen.code == 0, screen.text
+    assert max(map(len, screen.lines)) <= 80
+    assert len(screen.lines) < 100
+    assert "27 nodes in " in " ".join(screen.text.split())
+
+    as_json = end_of(start_cold(tmp_path, lab.environment, ["show", str(saved), "-o", "json"]))
+    plan = json.loads(as_json.stdout)
+    pools = {node["name"]: node["pool"] for wave in plan["waves"] for node in wave["nodes"]}
+    assert Counter(pools.values()) == {"canary": 2, "web": 7, "batch": 15, "rest": 3}
+    waves = [Counter(node["pool"] for node in wave["nodes"]) for wave in plan["waves"]]
+    assert waves[:2] == [{"canary": 1}, {"canary": 1}]
+    assert any(set(wave) == {"web", "batch"} for wave in waves), waves
+    assert all(count <= LIMITS[pool] for wave in waves[:-1] for pool, count in wave.items()), waves
+
+    ended = end_of(start_cold(tmp_path, lab.environment, ["apply", str(saved), "-o", "json"]), 300)
+    assert ended.code == 0, ended.stderr
+    assert rebooted_since(lab, before) == dict.fromkeys(pools, 1)
+    most = most_at_once(ended.lines, pools)
+    assert most.pop("all") <= 9
+    assert all(count <= LIMITS[pool] for pool, count in most.items()), most
+    assert lab.scoreboard().most_unavailable <= 9
+    assert_nothing_left(lab)
+    rows = json.loads(
+        end_of(start_cold(tmp_path, lab.environment, ["status", "-o", "json", "-c", str(settings)])).stdout
+    )
+    assert {row["node"]: row["pool"] for row in rows if row["node"] in pools} == pools
+
+
+def one_pass(lab: Lab, scratch: Path) -> subprocess.Popen[str]:
+    """As in its pod: nothing but a scratch folder is to be written, and what it says is always taken."""
+    environment = {**lab.environment, "TMPDIR": str(scratch), "XDG_STATE_HOME": str(scratch / "state")}
+    rules = ("--max-unavailable", "8", "--health-checks", "1", "--lease-duration", "2s", "--control-plane", "exclude")
+    with (scratch / "said").open("a") as said:
+        return subprocess.Popen(
+            [*PROGRAM, "operate", "--once", "--active-deadline", "6h", "-o", "json", *rules],
+            env={"PATH": os.environ["PATH"], "HOME": "/proc", **environment},
+            cwd="/proc",
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            text=True,
+        )
+
+
+@contextmanager
+def measured(process: subprocess.Popen[str]) -> Iterator[list[int]]:
+    """The most memory that it has had so far, again and again, in MB."""
+    peaks, over = [0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.1):
+            with suppress(OSError):
+                status = Path(f"/proc/{process.pid}/status").read_text()
+                peaks.extend(int(peak) >> 10 for peak in re.findall(r"VmHWM:\s+(\d+)", status))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield peaks
+    finally:
+        over.set()
+        looking.join()
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("number", "grace"), ENDS if ALL else ENDS[:1])
+def test_what_a_killed_pass_leaves_the_next_one_finishes(
+    lab: Lab, tmp_path: Path, number: signal.Signals, grace: float
+) -> None:
+    before, said = stage(lab, WAITING, f"4400.0.{int(number)}"), tmp_path / "said"
+    with one_pass(lab, tmp_path) as first, measured(first) as peaks:
+        wait_until(lambda: bool(rebooted_since(lab, before)) or first.poll() is not None, 120)
+        first.send_signal(number)
+        with suppress(subprocess.TimeoutExpired):
+            first.wait(grace)
+        first.kill()
+    assert first.returncode == -signal.SIGKILL, said.read_text()
+    assert max(peaks) < MOST_MEMORY
+    assert 0 < len(rebooted_since(lab, before)) < len(WAITING)
+    assert lab.scoreboard().cordons_left
+
+    with one_pass(lab, tmp_path) as second, measured(second) as peaks:
+        second.wait(200)
+    assert_well_said(said.read_text())
+    assert second.returncode == 0, said.read_text()[-5000:]
+    assert max(peaks) < MOST_MEMORY
+    assert rebooted_since(lab, before) == {f"worker-{worker}": 1 for worker in WAITING}
+    assert lab.scoreboard().most_unavailable <= 9
+    assert_nothing_left(lab)

@@ -1,0 +1,115 @@
+"""What the pods' own starts make of estimates: drains, the time until all is well, and when the next may begin."""
+
+from dataclasses import replace
+
+from rollout.model.cluster import Budget, Pod
+from rollout.model.placement import Placement, PodTerm
+from rollout.model.plan import RolloutPlan
+from rollout.model.policy import DrainPolicy, Policy, Strategy
+from rollout.model.quantity import Count, Duration
+from rollout.planning.estimates import Past
+from rollout.planning.plan import build_plan
+from tests.planning.builders import budget, inputs, node, pod
+from tests.planning.test_places import HOSTNAME, app
+
+# Nothing of these runs is like what the pods tell: pods end in 5 s, hosts boot in 27.
+PAST = Past(drains=(5,) * 3, reboots=(27,) * 3, settles=(2, 40), endings=(5,) * 3)
+
+
+def planned(
+    pods: list[Pod], *budgets: Budget, nodes: int = 3, at_once: int = 1, rolling: bool = False, past: Past = PAST
+) -> RolloutPlan:
+    """The plan for the nodes that have pods; the last node takes what leaves them, and has no turn."""
+    policy = Policy(
+        max_unavailable=Count(at_once),
+        strategy=Strategy.ROLLING if rolling else Strategy.WAVES,
+        drain=DrainPolicy(timeout=Duration(3600)),
+        prefer_no_schedule_taint=True,
+    )
+    machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in range(1, nodes + 1)]
+    made = inputs(machines, pods=pods, budgets=budgets, policy=policy)
+    return build_plan(replace(made, past=past, selected=tuple(machine.name for machine in machines[:-1])))
+
+
+def started(name: str, on: str, seconds: int, **more: object) -> Pod:
+    return pod(name, on, start_seconds=seconds, grace_period=60, **{"app": name, **more})  # type: ignore[arg-type]
+
+
+def test_the_next_waits_for_a_replacement_that_starts_slowly_and_behind_the_last_nobody_waits() -> None:
+    plan = planned([started("web", "w-1", 100), started("shop", "w-2", 100)])
+    # evicted and started at once: ready after 100 s, of which drain and reboot take 5 and 27
+    assert [wave.estimate.settle for wave in plan.waves] == [100 - 5 - 27, 0]
+    assert plan.estimate.seconds == 100 + 5 + 27
+
+
+def test_what_starts_quickly_settles_no_sooner_than_any_wave_did() -> None:
+    assert planned([started("web", "w-1", 3), started("shop", "w-2", 3)]).waves[0].estimate.settle == 2
+
+
+def test_where_no_pod_tells_waves_settle_as_long_as_they_did_on_average() -> None:
+    plan = planned([pod("web", "w-1"), pod("shop", "w-2", app="shop")])
+    assert plan.waves[0].estimate.settle == 21
+    assert "a wave settles in 21s, the mean of 2 in the local journals" in plan.estimate.basis
+
+
+def test_pods_that_a_stateful_set_starts_one_after_another_are_ready_one_after_another() -> None:
+    pods = [started(f"db-{number}", f"w-{number % 2 + 1}", 60, app="db", owner="StatefulSet") for number in range(6)]
+    assert planned(pods).waves[0].estimate.settle == 5 + 3 * 60 - 5 - 27
+
+
+def test_a_deployment_gives_a_permit_back_while_the_old_pod_still_ends() -> None:
+    """One pod at a time, each ending for 60 s: its replacement is ready after 3, and then the other may go."""
+    slow = replace(PAST, drains=(60,) * 3, endings=(60,) * 3)
+    pods = [started(f"web-{number}", f"w-{number}", 3, app="web") for number in (1, 2)]
+    together = planned(pods, budget("web", allowed=1, expected=2), at_once=2, past=slow)
+    assert [wave.estimate.drain for wave in together.waves] == [60 + 3]
+
+
+def test_a_stateful_set_gives_it_back_once_the_new_pod_is_ready_under_the_old_name() -> None:
+    pods = [started(f"db-{number}", f"w-{number}", 3, app="db", owner="StatefulSet") for number in (1, 2)]
+    together = planned(pods, budget("db", allowed=1, expected=2), at_once=2)
+    assert [wave.estimate.drain for wave in together.waves] == [5 + 3 + 5]
+
+
+def test_a_pod_without_a_place_starts_once_its_node_is_back() -> None:
+    apart = Placement(repulsions=(PodTerm(HOSTNAME, app("db")),))
+    pods = [started(f"db-{number}", f"w-{number}", 50, app="db", placement=apart) for number in (1, 2, 3)]
+    plan = planned(pods)
+    assert [wave.estimate.settle for wave in plan.waves] == [50, 0]
+
+
+def test_a_node_begins_while_permits_of_one_that_is_back_are_still_out() -> None:
+    """One at a time of a budget, each turn 205 s; who is back holds no place, and still its permit."""
+    pods = [started(f"db-{number}", f"w-{number}", 200, app="db", owner="StatefulSet") for number in (1, 2, 3)]
+    plan = planned(pods, budget("db", allowed=1, expected=3), nodes=4, at_once=2, rolling=True)
+    # evicted at 0, 205 and 410, then 5 s to end and 27 to boot
+    assert plan.estimate.seconds == 410 + 5 + 27
+
+
+def test_pods_that_have_come_by_its_turn_are_waited_for_as_they_end() -> None:
+    """The pod goes to the second node, which is the only other one, and back."""
+    slow = replace(PAST, drains=(60,) * 3, endings=(60,) * 3)
+    plan = build_plan(replace(inputs([node("w-1"), node("w-2")], pods=[started("web", "w-1", 3)]), past=slow))
+    assert [(wave.nodes[0].evict, wave.nodes[0].arrivals) for wave in plan.waves] == [(1, 0), (0, 1)]
+    assert [wave.estimate.drain for wave in plan.waves] == [60, 60]
+
+
+def test_without_any_past_slow_starts_count_and_quick_ones_are_assumed_to_be_slower() -> None:
+    quick, slow = (planned([started("web", "w-1", seconds)], nodes=2, past=Past()) for seconds in (3, 400))
+    assert quick.waves[0].estimate.settle == 30
+    # the pod is assumed to end in 65 s; drain and reboot are over after 65 + 180
+    assert slow.waves[0].estimate.settle == 65 + 400 - 65 - 180
+
+
+def test_one_that_was_unready_later_does_not_make_its_owner_slow() -> None:
+    pods = [started(f"web-{number}", "w-1", seconds, app="web") for number, seconds in enumerate((4, 90, 86400))]
+    plan = planned([*pods, started("shop", "w-2", 4)])
+    assert max(wave.estimate.settle for wave in plan.waves) <= 4
+
+
+def test_pods_end_as_those_of_their_owner_did_whatever_others_took() -> None:
+    told = {"ReplicaSet/shop/web": (2, 2, 3), "StatefulSet/shop/db": (50, 55), "ReplicaSet/shop/gone": (1,)}
+    past = replace(PAST, owners=told)
+    web, db, new = (started("web", "w-1", 3), started("db", "w-1", 3, owner="StatefulSet"), started("new", "w-1", 3))
+    drains = [planned(pods, nodes=2, past=past).waves[0].estimate.drain for pods in ([web], [web, db], [web, new])]
+    assert drains == [2, 50, 5]

@@ -1,0 +1,202 @@
+"""Clocks that are a day off, jump, or differ between replicas: no slot is freed, kept or granted by what time it is.
+
+A server waits by its machine's monotonic clock, and remembers by the API server's. Windows alone open and close by the
+server's own time of day.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from signal import SIGKILL
+
+import msgspec
+import pytest
+
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import Scenario, load_scenario
+from tests.apply.conftest import is_ending
+from tests.ended import Ended, HeardProcess
+from tests.server.conftest import (
+    CALM,
+    Client,
+    Serve,
+    Serving,
+    holder_of,
+    is_cordoned,
+    marks_of,
+    slots_of,
+    victim,
+    workers,
+)
+from tests.server.test_replicas import end_stubborn
+from tests.waiting import wait_until
+
+Start = Callable[[Scenario | str, int], Lab]
+Rollout = Callable[..., Ended]
+HOUR, DAY = 3600, 86400
+# The real program on a machine whose time of day is off by as many seconds as a file says, from one moment to the next.
+STEPPED = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+from rollout.adapters import clock
+
+ahead = Path(sys.argv.pop(1))
+
+class Stepped(clock.SystemClock):
+    def now(self):
+        return super().now() + timedelta(seconds=float(ahead.read_text()))
+
+clock.SystemClock = Stepped
+from rollout.cli.entry import main
+main()
+"""
+
+
+class Machine(Serving):
+    """A server whose machine's time of day may be set."""
+
+    file: Path
+
+    def set(self, seconds: float) -> None:
+        self.file.write_text(str(seconds))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
+    running: list[Machine] = []
+
+    def begin(lab: Lab, ahead: float, *arguments: str) -> Machine:
+        file = tmp_path / f"ahead-{len(running)}"
+        file.write_text(str(ahead))
+        words = ("-c", STEPPED, str(file), "fleetlock", "--listen", "127.0.0.1:0", *CALM, *arguments)
+        process = HeardProcess(
+            [sys.executable, *words],
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **lab.environment},
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(Machine(process))
+        running[-1].file = file
+        return running[-1]
+
+    yield begin
+    for serving in running:
+        serving.end(SIGKILL)
+
+
+def off_by(ahead: float) -> Scenario:
+    return msgspec.structs.replace(load_scenario("default"), clock_ahead=ahead)
+
+
+def step(lab: Lab, seconds: float) -> None:
+    """The API server's clock, and the hosts', from one moment to the next."""
+    lab.call(lambda: lab.machines["worker-1"].clock.skip(seconds))
+
+
+@pytest.mark.parametrize("ahead", [-DAY, DAY])
+def test_a_hosts_life_and_its_slots_time_do_not_go_by_the_time_of_day(
+    ahead: int, started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    lab = started(off_by(ahead), 5)
+    server = serve(lab, "--slot-timeout", "6s", "--max-unavailable", "2", "--max-failures", "3")
+    first, other = [Client(lab, name) for name in workers(lab)[:2]]
+    first.await_grant(server)
+    first.reboot()
+    first.await_release(server)
+    assert not is_cordoned(lab, first.node)
+
+    other.await_grant(server)
+    began = time.monotonic()
+    wait_until(lambda: not slots_of(lab))
+    assert time.monotonic() - began > 4, "the host had its time"
+    assert json.loads(marks_of(lab, other.node)["last-result"])["outcome"] == "not-rebooted"
+    # it rests by the clock that all servers share
+    assert other.ask(server).kind == "failed_recently"
+    assert rollout(lab, "fleetlock", "status").code == 0
+
+
+@pytest.mark.parametrize("seconds", [-DAY, DAY])
+def test_an_api_server_whose_clock_jumps_frees_no_slot_and_begins_none(
+    seconds: int, started: Start, serve: Serve
+) -> None:
+    """The Lease, the slots and their times stand there; all of them were written before the jump."""
+    lab = started("default", 5)
+    servers = [serve(lab, "--slot-timeout", "30s", "--max-unavailable", "2") for _ in range(2)]
+    client, other = [Client(lab, name) for name in workers(lab)[:2]]
+    client.await_grant(servers[0])
+    holder, run = holder_of(lab), marks_of(lab, client.node)["run"]
+    step(lab, seconds)
+    end = time.monotonic() + 8
+    while time.monotonic() < end:
+        assert [slot["run"] for slot in slots_of(lab)] == [run]
+        assert (holder_of(lab), is_cordoned(lab, client.node)) == (holder, True)
+        assert {other.ask(server).kind for server in servers} == {"failed_lock_semaphore_full"}
+        time.sleep(0.5)
+    assert [client.ask(server).kind for server in servers] == ["granted", "granted"]
+    step(lab, -seconds)
+    client.reboot()
+    client.await_release(servers[1])
+    other.await_grant(servers[0])
+    score = lab.scoreboard()
+    assert (score.rebooted_undrained, score.most_unavailable <= 2) == ((), True)
+
+
+def test_replicas_whose_clocks_are_days_apart_take_over_from_each_other(
+    started: Start, machine: Callable[..., Machine]
+) -> None:
+    lab = started("drain-hangs", 5)
+    client = Client(lab, victim(lab))
+    early, late = machine(lab, -DAY), machine(lab, DAY)
+    client.ask(early)
+    wait_until(lambda: marks_of(lab, client.node).get("phase") == "draining")
+    holder, run = holder_of(lab), marks_of(lab, client.node)["run"]
+    leading, other = (early, late) if holder.endswith(f"/{early.process.pid}") else (late, early)
+    # to the other the Lease looks as if it had been renewed days ago, or would be in days; it is alive
+    end = time.monotonic() + 7
+    while time.monotonic() < end:
+        assert holder_of(lab) == holder
+        time.sleep(0.2)
+    leading.end(SIGKILL)
+    killed = time.monotonic()
+    wait_until(lambda: holder_of(lab) != holder)
+    assert time.monotonic() - killed > 1, "the dead one's time had to pass"
+    wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")))
+    end_stubborn(lab)
+    client.await_grant(other)
+    assert marks_of(lab, client.node)["run"] == run
+    client.reboot()
+    client.await_release(other)
+    assert (is_cordoned(lab, client.node), lab.scoreboard().rebooted_undrained) == (False, ())
+
+
+def test_a_servers_own_clock_steps_while_it_holds_a_slot(started: Start, machine: Callable[..., Machine]) -> None:
+    """Its slots' time, its lock and its grant stand; the window, which is of its own time of day, follows the step."""
+    lab = started("default", 5)
+    begin = datetime.now(UTC).astimezone() - timedelta(minutes=30)
+    flags = ("--window", f"{begin:%H:%M} 2h", "--slot-timeout", "60s", "--slots", "2", "--max-unavailable", "2")
+    server = machine(lab, 0, *flags)
+    client, other = [Client(lab, name) for name in workers(lab)[:2]]
+    client.await_grant(server)
+    run = marks_of(lab, client.node)["run"]
+    for seconds in (6 * HOUR, -6 * HOUR, 400 * DAY + 6 * HOUR):
+        server.set(seconds)
+        end = time.monotonic() + 3
+        while time.monotonic() < end:
+            assert other.ask(server).kind == "outside_window"
+            assert [slot["run"] for slot in slots_of(lab)] == [run]
+            time.sleep(0.3)
+        assert client.ask(server).kind == "granted", "its node was drained within the window"
+    client.reboot()
+    client.await_release(server)
+    assert other.ask(server).kind == "outside_window"
+    server.set(0)
+    other.await_grant(server)
+    assert lab.scoreboard().rebooted_undrained == ()

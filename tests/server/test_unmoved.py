@@ -1,0 +1,73 @@
+"""Hosts that come back on the version from before: told wherever reboots are, and made to rest where they go on."""
+
+import json
+import re
+from collections.abc import Callable
+
+from rollout.lab.lab import Lab
+from rollout.lab.scenario import load_scenario
+from tests.ended import Ended
+from tests.inbox import received
+from tests.server.conftest import Client, Serve, Serving, is_cordoned, marks_of, slots_of, workers
+from tests.waiting import wait_until
+
+Start = Callable[..., Lab]
+Rollout = Callable[..., Ended]
+SAME = "as before: no update has taken, or none was staged"
+
+
+def rebooted(server: Serving, client: Client) -> dict[str, str]:
+    """Once through, and what is left on the Node of it."""
+    client.await_grant(server)
+    client.reboot()
+    client.await_release(server)
+    wait_until(lambda: not slots_of(client.lab))
+    result: dict[str, str] = json.loads(marks_of(client.lab, client.node)["last-result"])
+    return result
+
+
+def test_a_host_that_falls_back_again_and_again_rests(started: Start, serve: Serve, rollout: Rollout) -> None:
+    lab = started(load_scenario("idle"), 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    for times in ("1", "2"):
+        result = rebooted(server, client)
+        assert (result["outcome"], result["unmoved"]) == ("succeeded", times)
+    # the count stands on the Node: another server goes on with it
+    server.end()
+    server = serve(lab, "--max-failures", "2")
+    result = rebooted(server, client)
+    assert (result["outcome"], result["unmoved"]) == ("rolled-back", "3")
+    assert not is_cordoned(lab, client.node)
+    denied = client.ask(server)
+    assert (denied.kind, denied.status) == ("failed_recently", 423)
+    assert f"rollout release --node {client.node}" in denied.value
+    assert sum(lab.scoreboard().reboots.values()) == 3
+    assert Client(lab, workers(lab)[1]).ask(server).kind == "waiting_for_drain", "the others may go on"
+
+    assert rollout(lab, "release", "--node", client.node).code == 0
+    wait_until(lambda: client.ask(server).kind != "failed_recently")
+
+
+def test_a_version_that_has_not_moved_is_told_wherever_reboots_are(
+    started: Start, serve: Serve, rollout: Rollout
+) -> None:
+    lab = started(load_scenario("idle"), 4)
+    with received() as inbox:
+        server, client = serve(lab, "--notify", inbox.url), Client(lab, workers(lab)[0])
+        result = rebooted(server, client)
+        inbox.wait_for("finished")
+    assert server.has_said(f"now on {result['version']}: runs {result['version']} {SAME}")
+    assert f"{client.node} runs {result['version']} {SAME}" in inbox.one("finished")["body"]
+    assert SAME in rollout(lab, "history", result["run"]).stdout
+    assert f"On {result['version']} as before its reboot: {client.node}" in rollout(lab, "fleetlock", "status").stdout
+    shown = json.loads(rollout(lab, "fleetlock", "status", "-o", "json").stdout)["unmoved"]
+    assert [(entry["node"], entry["reboots"]) for entry in shown] == [(client.node, 1)]
+    metric = re.compile(r"^node_rollout_fleetlock_nodes_unmoved\{.*\} 1\.0$", re.MULTILINE)
+    wait_until(lambda: metric.search(server.get("/metrics")[1]))
+
+
+def test_a_version_that_moves_begins_the_count_anew(started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    server, client = serve(lab), Client(lab, workers(lab)[0])
+    assert "unmoved" not in rebooted(server, client)
+    assert rebooted(server, client)["unmoved"] == "1"
