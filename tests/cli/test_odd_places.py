@@ -166,5 +166,5 @@ def test_ctrl_c_at_the_question_says_that_nothing_was_changed(lab: Lab, tmp_path
 
 def test_a_limit_on_open_files_that_may_be_raised_is(lab: Lab, tmp_path: Path) -> None:
     """As login shells have it, of a few hundred: hosts of a large fleet would be taken for unreachable."""
-    ended = shell(f"ulimit -Sn 10 && {ROLLOUT} status -o json", tmp_path, lab)
+    ended = shell(f"ulimit -Sn 8 && {ROLLOUT} status -o json", tmp_path, lab)
     assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr
