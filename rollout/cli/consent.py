@@ -38,9 +38,15 @@ def place(server: str, context: str) -> str:
 
 def ask(question: str) -> None:
     """`DeclinedError` for any answer but yes."""
-    sys.stderr.write(f"{fitted(f'{printable(question)}? {_ANSWER}').replace(_ANSWER, 'Type yes:')} ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip() != "yes":
+    try:
+        sys.stderr.write(f"{fitted(f'{printable(question)}? {_ANSWER}').replace(_ANSWER, 'Type yes:')} ")
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        # on a line of its own, for the question's is not ended
+        sys.stderr.write("\nrollout: interrupted: nothing was changed\n")
+        raise
+    if answer.strip() != "yes":
         raise DeclinedError("not confirmed: nothing was changed")
 
 

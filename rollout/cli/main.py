@@ -17,7 +17,7 @@ from rollout.cli import completion, failures
 from rollout.cli.invocation import invoke
 from rollout.cli.loading import CONTEXT, CommandList, Commands, Source
 from rollout.cli.settings.variables import unknown_variables
-from rollout.cli.streams import forget_impossible_sizes, prepare_streams
+from rollout.cli.streams import forget_impossible_sizes, prepare_streams, raise_limit_of_files
 from rollout.cli.terminal import say
 
 # Last, where a terminal of 24 lines still shows it.
@@ -119,6 +119,7 @@ def main() -> None:
     """The console entry point."""
     prepare_streams()
     forget_impossible_sizes()
+    raise_limit_of_files()
     completion.be_silent()
     if os.getpid() == _FIRST_PROCESS:
         # the kernel keeps from it what it does not handle: without this a container ignores SIGTERM but during a run

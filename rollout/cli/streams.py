@@ -3,8 +3,10 @@
 import codecs
 import os
 import re
+import resource
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 
 _IN_PLAIN = "rollout.in-plain"
 # each as wide as what it stands for, so that tables stay straight
@@ -13,6 +15,7 @@ _SPINNER = frozenset(map(chr, range(0x2800, 0x2900)))
 # of a terminal that says no size: 0 stands there in containers, and rich would print tables into no columns at all
 _SIZES = ("COLUMNS", "LINES")
 _SIZE = re.compile(r"[1-9][0-9]{0,3}")
+_OPEN_FILES = 4096
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
@@ -45,6 +48,15 @@ def forget_impossible_sizes() -> None:
     for name in _SIZES:
         if not _SIZE.fullmatch(os.environ.get(name, "")):
             os.environ.pop(name, None)
+
+
+def raise_limit_of_files() -> None:
+    """As many open files as a fleet takes, where the limit that is in force is lower than the one that may be set."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def flush_or_discard() -> None:

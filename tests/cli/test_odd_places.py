@@ -143,3 +143,28 @@ def test_files_for_the_ssh_client_may_be_anywhere(lab: Lab, tmp_path: Path) -> N
     variables = {f"ROLLOUT_{name}": str(folder / file) for name, file in files.items()}
     ended = shell(f"{ROLLOUT} status --executor ansible -o json", tmp_path, lab, **variables)
     assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr
+
+
+def test_ctrl_c_at_the_question_says_that_nothing_was_changed(lab: Lab, tmp_path: Path) -> None:
+    """On a line of its own, as is the shell's next prompt."""
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm", **lab.environment}
+    command = ["script", "-qec", f"{ROLLOUT} apply", "/dev/null"]
+    process = subprocess.Popen(
+        command, env=environment, cwd=Path.cwd(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        shown = b""
+        while b"Type yes:" not in shown:
+            shown += process.stdout.read(4096) or pytest.fail(shown.decode())
+        process.stdin.write(b"\x03")
+        shown = process.stdout.read()
+    assert process.wait(timeout=60) == ExitCode.INTERRUPTED
+    assert b"\r\nrollout: interrupted: nothing was changed\r\n" in shown
+
+
+def test_a_limit_on_open_files_that_may_be_raised_is(lab: Lab, tmp_path: Path) -> None:
+    """As login shells have it, of a few hundred: hosts of a large fleet would be taken for unreachable."""
+    ended = shell(f"ulimit -Sn 8 && {ROLLOUT} status -o json", tmp_path, lab)
+    assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr
