@@ -5,7 +5,7 @@ when its pod is evicted, or gone, beside the rest of the drain and the reboot: m
 One that starts slowly, waits for its turn, or has no place before the node is back, is not: what follows waits.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -33,12 +33,18 @@ class Emptied:
     """When a node is empty, and when all that left it is ready but what starts when it is back.
 
     `late` is that: its budget, its owner where that brings pods back in order, both empty otherwise, and how long it
-    takes to start, in seconds.
+    takes to start, in seconds. `starts` is when those of the others begin to start whose owner brings them back in
+    order, by UID.
     """
 
     empty: int
     ready: int
     late: tuple[tuple[str, str, int], ...] = ()
+    starts: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def at_home(self, back: int) -> set[str]:
+        """The UIDs of those that are not on their way yet when the node is back: mostly it takes them up again."""
+        return {uid for uid, begin in self.starts.items() if begin >= back}
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ class Flow:
 
     def drain(self, departure: Departure, begin: int, most: int) -> Emptied:
         """Empty a node from then on; a drain takes so many seconds `most`."""
-        empty, ready, late, blocked = begin, begin, list[tuple[str, str, int]](), set[str]()
+        empty, ready, late, starts, blocked = begin, begin, list[tuple[str, str, int]](), dict[str, int](), set[str]()
         for pod in self._in_order(departure):
             key, grace = next(guards(pod, self.index), ""), self.rules.grace_of(pod.grace_period)
             uid, kind = (pod.owner.uid, pod.owner.kind) if pod.owner else ("", "")
@@ -69,8 +75,10 @@ class Flow:
                 late.append((key, uid if is_ordered(kind) else "", start))
                 continue
             begins = evicted if self.pace.starts_at_once(uid, kind) else evicted + ending
-            ready = max(ready, self._start(key, uid if is_ordered(kind) else "", begins, start))
-        return Emptied(min(empty, begin + most), ready, tuple(late))
+            started = self._start(key, uid if is_ordered(kind) else "", begins, start)
+            starts |= {pod.uid: started - start} if is_ordered(kind) else {}
+            ready = max(ready, started)
+        return Emptied(min(empty, begin + most), ready, tuple(late), starts)
 
     def back(self, emptied: Emptied, at: int) -> int:
         """The node is back then: what had no place starts. When all that left it is ready."""

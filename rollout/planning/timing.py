@@ -4,7 +4,7 @@ What past runs tell is played pod by pod. As long as all is assumed, it is recko
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rollout.model.cluster import Node, Pod
 from rollout.model.plan import Estimate, Rolling, Wave
@@ -44,7 +44,11 @@ def _is_known(pod: Pod, pace: Pace) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What estimates go by; `departures` are what leaves each of the `nodes` when its turn has come."""
+    """What estimates go by, wave after wave; `departures` are what leaves each of the `nodes` when its turn has come.
+
+    Of those that came from other nodes, `at_home` are, by UID, pods that are likely to have stayed there after all:
+    they began to start once their own node was back.
+    """
 
     policy: Policy
     pools: Pools
@@ -53,6 +57,7 @@ class Timing:
     index: BudgetIndex
     nodes: Mapping[str, Node]
     departures: Mapping[str, Departure]
+    at_home: set[str] = field(default_factory=set[str])
 
     @property
     def wait(self) -> int:
@@ -65,7 +70,10 @@ class Timing:
 
     def departure(self, name: str) -> Departure:
         """What leaves a node."""
-        return self.departures.get(name, NO_DEPARTURE)
+        departure = self.departures.get(name, NO_DEPARTURE)
+        if self.at_home.isdisjoint(pod.uid for pod in departure.pods):
+            return departure
+        return replace(departure, pods=[pod for pod in departure.pods if pod.uid not in self.at_home])
 
     def slowest(self, names: Sequence[str]) -> int:
         """How many seconds the last pod of these nodes takes to end."""
@@ -86,12 +94,15 @@ class Timing:
 
     def _played(self, placed: Placed, most: Mapping[str, int], slowest: int) -> tuple[Mapping[str, int], int]:
         """When each node is empty, and when all that left them is ready: who has the fewest pods goes first."""
-        flow, empty, ready = self.flow(), dict[str, int](), 0
+        flow, empty, ready, at_home = self.flow(), dict[str, int](), 0, set[str]()
         delay = round(self.policy.courtesy.reboot_delay)
         for piece in sorted(placed.pieces, key=lambda piece: (piece.pods, piece.name)):
             emptied = flow.drain(self.departure(piece.name), 0, most[piece.name])
             empty[piece.name] = drain = max(slowest, emptied.empty)
-            ready = max(ready, flow.back(emptied, drain + delay + self.pace.reboot(drain + delay, len(most))))
+            back = drain + delay + self.pace.reboot(drain + delay, len(most))
+            ready, at_home = max(ready, flow.back(emptied, back)), at_home | emptied.at_home(back)
+        if placed.rolling is None:
+            self.at_home.update(at_home)
         return empty, ready
 
     def rolling(self, wave: Wave, placed: Placed, before: int, *, is_last: bool) -> Wave:
@@ -100,6 +111,7 @@ class Timing:
         if self.pace.is_known:
             turns, alone = _Turns(self, most), {name: _Turns(self, most).begin(name, 0) for name in placed.names}
             begins, whole = schedule(rules, slow_first(alone), turns.begin)
+            self.at_home.update(turns.timing.at_home)
             whole = max(turns.back.values()) if is_last else whole
         else:
             alone = {piece.name: self._alone(replace(placed, pieces=(piece,))) for piece in placed.pieces}
@@ -132,22 +144,26 @@ class Timing:
 
 
 class _Turns:
-    """Nodes that follow one another, played as each begins; `back` is when each is back, in the same seconds."""
+    """Nodes that follow one another, played as each begins; `back` is when each is back, in the same seconds.
+
+    `timing` is its own, as its pods go: nodes are also played alone, which says nothing of the others.
+    """
 
     def __init__(self, timing: Timing, most: Mapping[str, int]) -> None:
-        self._timing, self._most = timing, most
+        self.timing, self._most = replace(timing, at_home=set(timing.at_home)), most
         self._flow = timing.flow()
         self.back = dict[str, int]()
 
     def begin(self, name: str, now: int) -> int:
         """One begins; how long it is away: until it is back, and all that left it is ready."""
-        timing, departure = self._timing, self._timing.departure(name)
+        timing, departure = self.timing, self.timing.departure(name)
         policy, begins = timing.policy, now + timing.wait
         emptied = self._flow.drain(departure, begins, self._most[name])
         empty, delay = max(emptied.empty, begins + timing.slowest((name,))), round(policy.courtesy.reboot_delay)
         back = empty + delay + timing.pace.reboot(empty + delay - now, 1)
         # A host may boot more slowly than most.
         self.back[name] = back = max(back, now + round(past_run(timing.nodes[name]) or 0))
+        timing.at_home.update(emptied.at_home(back))
         settle = timing.pace.settle(departure.pods) if departure.pods else 0
         return max(back + settle, self._flow.back(emptied, back)) + round(policy.gates.soak) - now
 

@@ -113,3 +113,16 @@ def test_pods_end_as_those_of_their_owner_did_whatever_others_took() -> None:
     web, db, new = (started("web", "w-1", 3), started("db", "w-1", 3, owner="StatefulSet"), started("new", "w-1", 3))
     drains = [planned(pods, nodes=2, past=past).waves[0].estimate.drain for pods in ([web], [web, db], [web, new])]
     assert drains == [2, 50, 5]
+
+
+def test_what_begins_to_start_once_its_node_is_back_stays_there_and_is_not_drained_again() -> None:
+    """Two of db may be away: db-0 starts after 5 s elsewhere, db-1 after it, when the first node is back since long."""
+    pods = [
+        started(f"db-{number}", "w-1" if number < 2 else "w-2", 60, app="db", owner="StatefulSet")
+        for number in range(5)
+    ]
+    policy = Policy(max_unavailable=Count(1), drain=DrainPolicy(timeout=Duration(3600)))
+    machines = [node(name, labels={HOSTNAME: name}) for name in ("w-1", "w-2")]
+    made = inputs(machines, pods=pods, budgets=[budget("db", allowed=2, expected=5)], policy=policy)
+    # four pods leave the second node: two at once, then one whenever one is ready again
+    assert [wave.estimate.drain for wave in build_plan(replace(made, past=PAST)).waves] == [5, 65 + 60 + 5]
