@@ -8,13 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rollout.cli.options.cluster import ClusterOptions
-from rollout.cli.options.gates import LocalGateOptions
-from rollout.cli.options.notify import NotifyOptions
-from rollout.cli.options.run import ProcessOptions
-from rollout.cli.options.ssh import Executor, PlaybookOptions, SshOptions
+from rollout.cli.options.ssh import Executor, SshOptions
 from rollout.cli.terminal import say
-from rollout.model.gates import AlertPolicy
 from rollout.model.host import DEFAULT_SSH_PORT, DEFAULT_SSH_USER, Host
 from rollout.ports import Clock, ClusterApi, HostExecutor
 
@@ -25,22 +20,28 @@ if TYPE_CHECKING:
     from rollout.adapters.metrics_server import MetricsServer
     from rollout.adapters.notify.destination import Destination
     from rollout.adapters.pushgateway import Pushgateway
+    from rollout.cli.options.cluster import ClusterOptions
+    from rollout.cli.options.gates import LocalGateOptions
+    from rollout.cli.options.notify import NotifyOptions
+    from rollout.cli.options.run import ProcessOptions
+    from rollout.cli.options.ssh import PlaybookOptions
     from rollout.execution.base.deadline import Deadline
     from rollout.execution.gates.playbooks import NodePlaybooks
     from rollout.execution.gates.ports import AlertSource, GatePorts
     from rollout.gather.inventory.reading import Inventory, SshDefaults
+    from rollout.model.gates import AlertPolicy
     from rollout.model.own_node import OwnPod
     from rollout.report.metrics.exposition import Metrics
 
 
-def cluster_api(options: ClusterOptions) -> ClusterApi:
+def cluster_api(options: "ClusterOptions") -> ClusterApi:
     """The API server of the chosen kubeconfig and context."""
     from rollout.adapters.kube.api import connect
 
     return connect(options.kubeconfig, options.context)
 
 
-def context_of(options: ClusterOptions) -> str:
+def context_of(options: "ClusterOptions") -> str:
     """The context of the kubeconfig that is used; empty where there is no kubeconfig, as in a pod."""
     from rollout.adapters.kube.kubeconfig import find_login
     from rollout.errors import KubeconfigError
@@ -53,7 +54,7 @@ def context_of(options: ClusterOptions) -> str:
         return ""
 
 
-def server_of(options: ClusterOptions) -> tuple[str, str]:
+def server_of(options: "ClusterOptions") -> tuple[str, str]:
     """The context of the kubeconfig that is used, and its server's address; `KubeconfigError` where there is none."""
     from rollout.adapters.kube.kubeconfig import find_server
 
@@ -141,8 +142,8 @@ def unlock(shell: HostExecutor, hosts: Mapping[str, Host]) -> None:
 
 
 def gates(
-    alerts: AlertPolicy,
-    local: LocalGateOptions,
+    alerts: "AlertPolicy",
+    local: "LocalGateOptions",
     prometheus_url: str,
     playbooks: "NodePlaybooks | None",
     end: "Deadline | None" = None,
@@ -165,9 +166,9 @@ def gates(
 
 
 def gates_of(
-    process: ProcessOptions,
-    alerts: AlertPolicy,
-    local: LocalGateOptions,
+    process: "ProcessOptions",
+    alerts: "AlertPolicy",
+    local: "LocalGateOptions",
     prometheus_url: str,
     end: "Deadline | None" = None,
 ) -> "GatePorts":
@@ -175,7 +176,7 @@ def gates_of(
     return gates(alerts, local, prometheus_url, node_playbooks(process.playbooks, process.ssh), end)
 
 
-def _alert_source(alerts: AlertPolicy, own_url: str) -> "AlertSource":
+def _alert_source(alerts: "AlertPolicy", own_url: str) -> "AlertSource":
     from rollout.adapters.prometheus import TOKEN_VARIABLE, PrometheusAlerts, token_for
 
     return PrometheusAlerts(
@@ -187,7 +188,7 @@ def _alert_source(alerts: AlertPolicy, own_url: str) -> "AlertSource":
     )
 
 
-def node_playbooks(options: PlaybookOptions, ssh: SshOptions) -> "NodePlaybooks | None":
+def node_playbooks(options: "PlaybookOptions", ssh: SshOptions) -> "NodePlaybooks | None":
     """The operator's playbooks around each reboot, which are Ansible's whatever the executor is."""
     from rollout.execution.gates.playbooks import Occasion
 
@@ -239,7 +240,7 @@ def exposition(*collectors: "Collector") -> Callable[[], bytes]:
     return lambda: generate_latest(registry)
 
 
-def notify_destinations(options: NotifyOptions) -> "tuple[Destination, ...]":
+def notify_destinations(options: "NotifyOptions") -> "tuple[Destination, ...]":
     """Where notifications go; none, and nothing is loaded, where nobody wants any."""
     if not options.urls:
         return ()

@@ -53,13 +53,13 @@ def abort(
     from rollout.report.unfinished import abort_text
 
     connections = gather.connect(cluster, Selection(), ssh)
-    unfinished = gather.find_unfinished(connections, lease.lease_namespace, deferred=True)
-    if unfinished is None and not gather.has_slots(connections, lease.lease_namespace):
+    unfinished = gather.find_unfinished(connections.api, lease.lease_namespace, deferred=True)
+    if unfinished is None and not gather.has_slots(connections.api, lease.lease_namespace):
         show("null" if general.as_json else "Nothing to undo: this cluster has no record of a rollout.")
         return
     consent.refuse_if_nobody_can_be_asked(given=yes, as_json=general.as_json)
     if not general.as_json:
-        lock_now = gather.glance_at_lock(connections, lease.lease_namespace)
+        lock_now = gather.glance_at_lock(connections.api, lease.lease_namespace)
         show(wrapped(abort_text(unfinished, lock_now, wait=wait), general.width))
     if not yes:
         where = consent.place(connections.api.server, wiring.context_of(cluster))

@@ -200,10 +200,10 @@ def _lock(connections: "Connections", namespace: str) -> "Check":
 
     subject = f"{namespace}/{marks.LEASE_NAME}"
     try:
-        unfinished = gather.find_unfinished(connections, namespace)
-        lock = gather.glance_at_lock(connections, namespace)
+        unfinished = gather.find_unfinished(connections.api, namespace)
+        lock = gather.glance_at_lock(connections.api, namespace)
         holder = lock.holder
-        is_alive = bool(holder) and not lock.has_ended and gather.is_holder_alive(connections, namespace)
+        is_alive = bool(holder) and not lock.has_ended and gather.is_holder_alive(connections.api, namespace)
     except ApiError as error:
         return unseen_lock_check(subject, error.message, error.hint)
     if unfinished is None:

@@ -42,7 +42,7 @@ def resume(
 
     playbooks = wiring.node_playbooks(process.playbooks, process.ssh)
     connections = gather.connect(cluster, Selection(), process.ssh)
-    unfinished = gather.find_unfinished(connections, process.lease.lease_namespace)
+    unfinished = gather.find_unfinished(connections.api, process.lease.lease_namespace)
     retry, finish = leftover.retry_failed, leftover.finish_begun
     if unfinished is None or is_nothing_left(unfinished, retry_failed=retry, finish_begun=finish):
         _tell_nothing(unfinished, as_json=general.as_json)

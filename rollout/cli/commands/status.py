@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rollout.model.memory import Memory
     from rollout.model.policy import Pool
     from rollout.planning.status import NodeStatus
+    from rollout.ports import ClusterApi
 
 RunOption = Annotated[bool, Flag(OWN, "Show the running or interrupted rollout, instead of the nodes.")]
 WatchOption = Annotated[
@@ -56,18 +57,20 @@ def status(  # noqa: PLR0917 - typer's parameters; each is a group of options
       rollout status --watch
       kubectl describe $(rollout status --pending -o name)
     """
-    from rollout.cli.stages.gather import ask_hosts, connect, read_nodes
+    from rollout.cli.stages.gather import ask_hosts, connect, connect_cluster, read_nodes
     from rollout.cli.stages.remembering import remembered
     from rollout.cli.terminal import say
+    from rollout.planning.selector import parse_selector
 
+    parse_selector(selection.selection.selector)
     own_rules, probe = pools.given(call), command.probe(parsed_sources(detect))
-    connections = connect(cluster, selection.selection, ssh)
     if watch:
-        _watch_run(connections, lease.lease_namespace, general)
+        _watch_run(connect_cluster(cluster), lease.lease_namespace, general)
         return
     if run:
-        _show_run(connections, lease.lease_namespace, general)
+        _show_run(connect_cluster(cluster), lease.lease_namespace, general)
         return
+    connections = connect(cluster, selection.selection, ssh)
     nodes = read_nodes(connections)
     targets = ask_hosts(nodes, connections, selection.selection, ssh, probe)
     memory, now = remembered(connections, lease.lease_namespace), connections.api.server_time()
@@ -134,7 +137,7 @@ def _show_nodes(
         say(f"warning: of {counted(unknown, 'node')} it is not known whether a reboot is pending: rollout status")
 
 
-def _show_run(connections: "Connections", namespace: str, general: ListingOptions) -> None:
+def _show_run(api: "ClusterApi", namespace: str, general: ListingOptions) -> None:
     """The run with its nodes: at once as one look at the lock tells, then whether its process lives."""
     from rollout.cli.stages.gather import find_unfinished, glance_at_lock, is_holder_alive
     from rollout.cli.terminal import show, show_bytes, show_names
@@ -142,29 +145,29 @@ def _show_run(connections: "Connections", namespace: str, general: ListingOption
     from rollout.report.columns import wrapped
     from rollout.report.unfinished import confirmed_text, run_document, run_text, under_way
 
-    unfinished, lock = find_unfinished(connections, namespace), glance_at_lock(connections, namespace)
+    unfinished, lock = find_unfinished(api, namespace), glance_at_lock(api, namespace)
     if general.as_names:
         show_names(under_way(unfinished) if unfinished else ())
         return
     if not general.is_document:
         show(wrapped(run_text(unfinished, lock), general.width))
     watched = unfinished is not None and bool(lock.holder) and not lock.has_ended
-    alive = watched and is_holder_alive(connections, namespace)
+    alive = watched and is_holder_alive(api, namespace)
     if general.is_document:
         show_bytes(general.document(json_document(run_document(unfinished, alive=alive))))
     elif watched:
-        now = unfinished if alive else find_unfinished(connections, namespace)
+        now = unfinished if alive else find_unfinished(api, namespace)
         if text := confirmed_text(now, lock, alive=alive):
             show(wrapped(text, general.width))
 
 
-def _watch_run(connections: "Connections", namespace: str, general: ListingOptions) -> None:
+def _watch_run(api: "ClusterApi", namespace: str, general: ListingOptions) -> None:
     from rollout.cli.stages.watch import watch_run
     from rollout.errors import UsageError
 
     if general.output in (OutputFormat.YAML, OutputFormat.NAME):
         raise UsageError("--watch prints text, or JSON lines", hint="Drop -o, or use: -o json")
-    watch_run(connections, namespace, general)
+    watch_run(api, namespace, general)
 
 
 def _rollout_beside(
@@ -184,5 +187,5 @@ def _rollout_beside(
     with suppress(ApiError):
         unfinished = assess(read_record(connections.api, namespace), nodes)
         if unfinished is not None:
-            word = word_of(unfinished, alive=glance_at_lock(connections, namespace).alive)
+            word = word_of(unfinished, alive=glance_at_lock(connections.api, namespace).alive)
     return (heading(unfinished, word), under_way(unfinished)) if unfinished is not None else ("", {})

@@ -72,10 +72,15 @@ class Gathered:
 def connect(cluster: ClusterOptions, selection: Selection, ssh: SshOptions) -> Connections:
     """Make the adapters; what is wrong with the options is found before anything is asked."""
     parse_selector(selection.selector)
+    return Connections(connect_cluster(cluster), wiring.host_shell(ssh))
+
+
+def connect_cluster(cluster: ClusterOptions) -> ClusterApi:
+    """The cluster alone: what no host is asked for is there sooner."""
     with stage("connect") as note:
-        connections = Connections(wiring.cluster_api(cluster), wiring.host_shell(ssh))
-        note(connections.api.server)
-    return connections
+        api = wiring.cluster_api(cluster)
+        note(api.server)
+    return api
 
 
 def gather(
@@ -121,11 +126,11 @@ def read_nodes(connections: Connections) -> tuple[Node, ...]:
     return nodes
 
 
-def find_unfinished(connections: Connections, namespace: str, *, deferred: bool = False) -> "Unfinished | None":
+def find_unfinished(api: ClusterApi, namespace: str, *, deferred: bool = False) -> "Unfinished | None":
     """What an interrupted rollout has left, or None; with the marks of nodes that were `deferred`, if wanted."""
     from rollout.execution.record.unfinished import look
 
-    return with_patience(lambda: look(connections.api, namespace, deferred=deferred))
+    return with_patience(lambda: look(api, namespace, deferred=deferred))
 
 
 def find_unfinished_among(connections: Connections, nodes: Sequence[Node], namespace: str) -> "Unfinished | None":
@@ -136,37 +141,37 @@ def find_unfinished_among(connections: Connections, nodes: Sequence[Node], names
     return assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
 
 
-def has_slots(connections: Connections, namespace: str) -> bool:
+def has_slots(api: ClusterApi, namespace: str) -> bool:
     """Whether a host holds a slot of FleetLock; not where this user may not see it."""
     from rollout.gather.cluster.slots import read_slots
 
     try:
-        return bool(with_patience(lambda: read_slots(connections.api, namespace)).slots.held)
+        return bool(with_patience(lambda: read_slots(api, namespace)).slots.held)
     except ApiError:
         return False
 
 
-def is_holder_alive(connections: Connections, namespace: str) -> bool:
+def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
     """Whether a process holds the lock, and renews it while we look on."""
     from rollout.execution.rollout import lock_holder
 
-    return lock_holder.is_holder_alive(lambda: read_lock(connections, namespace), wiring.system_clock(), say)
+    return lock_holder.is_holder_alive(lambda: read_lock(api, namespace), wiring.system_clock(), say)
 
 
-def glance_at_lock(connections: Connections, namespace: str) -> "Glance":
+def glance_at_lock(api: ClusterApi, namespace: str) -> "Glance":
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
     from rollout.cli.stages.journal import has_ended_here
     from rollout.execution.rollout.lock_holder import glance
 
-    lease = read_lock(connections, namespace)
-    return glance(lease, connections.api.server_time(), has_ended=has_ended_here(lease))
+    lease = read_lock(api, namespace)
+    return glance(lease, api.server_time(), has_ended=has_ended_here(lease))
 
 
-def read_lock(connections: Connections, namespace: str) -> "StandingLease":
+def read_lock(api: ClusterApi, namespace: str) -> "StandingLease":
     """The lock as it stands."""
     from rollout.execution.lock import read_lease
 
-    return with_patience(lambda: read_lease(connections.api, namespace))
+    return with_patience(lambda: read_lease(api, namespace))
 
 
 def with_patience(action: Callable[[], T]) -> T:

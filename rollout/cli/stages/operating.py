@@ -172,7 +172,7 @@ class _Pass:
         return self.lasting.watch.holder if state in (Holder.ALIVE, Holder.UNKNOWN) else ""
 
     def _look(self) -> Holder:
-        return self.lasting.watch.look(gather.read_lock(self.connections, self.settings.namespace))
+        return self.lasting.watch.look(gather.read_lock(self.connections.api, self.settings.namespace))
 
     def _reason_to_begin_nothing(self) -> str:
         """Why this pass begins no node; empty where it may. Whatever keeps a whole pass back has its place here."""

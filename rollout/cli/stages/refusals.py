@@ -85,7 +85,7 @@ def refuse_unfinished(connections: Connections, nodes: Sequence[Node], namespace
     """`LockedError` while another rollout is running or interrupted; `BlockedError` where that cannot be told."""
     unfinished = assess(with_patience(lambda: read_record(connections.api, namespace)), nodes)
     if unfinished is not None and unfinished.blocks:
-        word = word_of(unfinished, alive=glance_at_lock(connections, namespace).alive)
+        word = word_of(unfinished, alive=glance_at_lock(connections.api, namespace).alive)
         raise LockedError(heading(unfinished, word), hint=f"If no process is working on it: {ways_out(unfinished)}.")
     _refuse_unknown_slots(connections.api, namespace)
 

@@ -31,7 +31,7 @@ def planned_rest(
     situation = Situation(snapshot, targets.hosts, seen, now, past, targets.own_node, unattended)
     skip, held = leftover.skip_blocked, leftover.include_held
     remainder = continuation(unfinished, situation, retry_failed=retry, skip_blocked=skip, include_held=held)
-    lock = gather.glance_at_lock(connections, process.lease.lease_namespace)
+    lock = gather.glance_at_lock(connections.api, process.lease.lease_namespace)
     if settings.as_json:
         _warn(unfinished, remainder)
     else:

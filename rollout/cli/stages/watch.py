@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rollout.cli import wiring
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.signals import interrupted_by_signals
-from rollout.cli.stages.gather import Connections, with_patience
+from rollout.cli.stages.gather import with_patience
 from rollout.cli.stages.journal import has_ended_here
 from rollout.cli.terminal import is_forced, show
 from rollout.execution.base.stop import StopRequest
@@ -16,7 +16,7 @@ from rollout.execution.lock import read_lease
 from rollout.execution.rollout.watch import Standing, Watched, watch
 from rollout.model.progress import Notice, RunFinished, RunResult
 from rollout.model.text import printable
-from rollout.ports import Observer
+from rollout.ports import ClusterApi, Observer
 from rollout.report.json_lines import JsonLines
 from rollout.report.live import LiveProgress
 from rollout.report.plain import PlainLines
@@ -30,12 +30,12 @@ class _Screen:
     lines: Sequence[str] = field(default_factory=tuple)
 
 
-def watch_run(connections: Connections, namespace: str, general: GeneralOptions) -> None:
+def watch_run(api: ClusterApi, namespace: str, general: GeneralOptions) -> None:
     """Tell of the rollout until it has ended, or until it is interrupted, which the rollout is not."""
     # a server that is not there, or a user who may not see the lock, is told of before a board is drawn
-    with_patience(lambda: read_lease(connections.api, namespace))
+    with_patience(lambda: read_lease(api, namespace))
     clock, screen = wiring.system_clock(), _Screen()
-    with interrupted_by_signals(StopRequest()), _shown(connections, screen, as_json=general.as_json) as observer:
+    with interrupted_by_signals(StopRequest()), _shown(api, screen, as_json=general.as_json) as observer:
 
         def standing(now: Standing) -> None:
             screen.lines = footer(now)
@@ -44,7 +44,7 @@ def watch_run(connections: Connections, namespace: str, general: GeneralOptions)
 
         # whoever looks at a terminal waits for what comes; a script wants to know that there is none
         waits = isinstance(observer, LiveProgress)
-        watched = watch(connections.api, clock, namespace, observer, standing, has_gone=has_ended_here, waits=waits)
+        watched = watch(api, clock, namespace, observer, standing, has_gone=has_ended_here, waits=waits)
     _show_end(watched, general)
 
 
@@ -57,7 +57,7 @@ def _show_end(watched: Watched, general: GeneralOptions) -> None:
 
 
 @contextmanager
-def _shown(connections: Connections, screen: _Screen, *, as_json: bool) -> Iterator[Observer]:
+def _shown(api: ClusterApi, screen: _Screen, *, as_json: bool) -> Iterator[Observer]:
     """Whoever shows it: on standard output, for it is what was asked for."""
     from rich.console import Console
 
@@ -68,7 +68,7 @@ def _shown(connections: Connections, screen: _Screen, *, as_json: bool) -> Itera
         lines.begin(clock.now())
         yield lines
     elif console.is_terminal and not console.is_dumb_terminal:
-        server_time = connections.api.server_time
+        server_time = api.server_time
         with LiveProgress(
             console,
             age=lambda at: max(0.0, ((server_time() or clock.now()) - at).total_seconds()),
