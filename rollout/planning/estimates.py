@@ -139,9 +139,12 @@ class Pace:
         return max(whole - drain, whole // 2)
 
     def settle(self, pods: Iterable[Pod]) -> int:
-        """How long it takes at least until these moved pods are well again, once their nodes are back."""
+        """How long it takes at least until these moved pods are well again, once their nodes are back.
+
+        Where their starts are known, that is what any wave took: more was the starting of what moved then.
+        """
         if self.tells_starts(pod.owner.uid for pod in pods if pod.owner):
-            return round(min(self.past.settles, default=0))
+            return min(round(min(self.past.settles, default=0)), _START_SECONDS)
         return self._usual_settle
 
     @property

@@ -5,7 +5,8 @@ when its pod is evicted, or gone, beside the rest of the drain and the reboot: m
 One that starts slowly, waits for its turn, or has no place before the node is back, is not: what follows waits.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -33,8 +34,7 @@ class Emptied:
     """When a node is empty, and when all that left it is ready but what starts when it is back.
 
     `late` is that: its budget, its owner where that brings pods back in order, both empty otherwise, and how long it
-    takes to start, in seconds. `starts` is when those of the others begin to start whose owner brings them back in
-    order, by UID.
+    takes to start, in seconds. `starts` is when the others begin to start, by UID.
     """
 
     empty: int
@@ -43,7 +43,7 @@ class Emptied:
     starts: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def at_home(self, back: int) -> set[str]:
-        """The UIDs of those that are not on their way yet when the node is back: mostly it takes them up again."""
+        """The UIDs of those that have no new node yet when one is back: an empty one without a taint draws them."""
         return {uid for uid, begin in self.starts.items() if begin >= back}
 
 
@@ -64,27 +64,28 @@ class Flow:
     def drain(self, departure: Departure, begin: int, most: int) -> Emptied:
         """Empty a node from then on; a drain takes so many seconds `most`."""
         empty, ready, late, starts, blocked = begin, begin, list[tuple[str, str, int]](), dict[str, int](), set[str]()
-        for pod in self._in_order(departure):
+        pods = self._in_order(departure)
+        homeless = _last_of(pods, departure.homeless)
+        for pod in pods:
             key, grace = next(guards(pod, self.index), ""), self.rules.grace_of(pod.grace_period)
             uid, kind = (pod.owner.uid, pod.owner.kind) if pod.owner else ("", "")
             evicted, ending = self._permit(key, begin, begin + most), self.pace.ending_of((uid,), grace)
             empty = max(empty, evicted + ending)
             start = self.pace.starting(grace, (uid,))
-            if pod.uid in departure.homeless or uid in blocked:
+            if pod.uid in homeless or uid in blocked:
                 blocked |= {uid} if is_ordered(kind) else set()
                 late.append((key, uid if is_ordered(kind) else "", start))
                 continue
             begins = evicted if self.pace.starts_at_once(uid, kind) else evicted + ending
             started = self._start(key, uid if is_ordered(kind) else "", begins, start)
-            starts |= {pod.uid: started - start} if is_ordered(kind) else {}
-            ready = max(ready, started)
+            starts[pod.uid], ready = started - start, max(ready, started)
         return Emptied(min(empty, begin + most), ready, tuple(late), starts)
 
     def back(self, emptied: Emptied, at: int) -> int:
         """The node is back then: what had no place starts. When all that left it is ready."""
         return max([emptied.ready, *(self._start(key, uid, at, start) for key, uid, start in emptied.late)])
 
-    def _in_order(self, departure: Departure) -> Iterable[Pod]:
+    def _in_order(self, departure: Departure) -> Sequence[Pod]:
         """As controllers bring them back: an ordered one no pod before those of lower numbers."""
         if not departure.homeless:
             return departure.pods
@@ -106,3 +107,15 @@ class Flow:
         if key in self._permits:
             heappush(self._permits[key], ready)
         return ready
+
+
+def _last_of(pods: Sequence[Pod], homeless: Container[str]) -> set[str]:
+    """As many of each owner as find no place, the last of them: the first take what room there is."""
+    owners = {pod.uid: pod.owner.uid if pod.owner else pod.uid for pod in pods}
+    left = Counter(owners[pod.uid] for pod in pods if pod.uid in homeless)
+    last = set[str]()
+    for pod in reversed(pods):
+        if left[owners[pod.uid]]:
+            left[owners[pod.uid]] -= 1
+            last.add(pod.uid)
+    return last

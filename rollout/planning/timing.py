@@ -16,7 +16,7 @@ from rollout.planning.packing import Limits
 from rollout.planning.pools import Pools
 from rollout.planning.rolling import slow_first
 from rollout.planning.schedule import schedule
-from rollout.planning.settling import NO_DEPARTURE, Departure, Flow
+from rollout.planning.settling import NO_DEPARTURE, Departure, Emptied, Flow
 from rollout.planning.waves import Placed
 
 
@@ -46,8 +46,8 @@ def _is_known(pod: Pod, pace: Pace) -> bool:
 class Timing:
     """What estimates go by, wave after wave; `departures` are what leaves each of the `nodes` when its turn has come.
 
-    Of those that came from other nodes, `at_home` are, by UID, pods that are likely to have stayed there after all:
-    they began to start once their own node was back.
+    Of those that came from other nodes, `at_home` are, by UID, pods that are likely to have gone to one that was done:
+    they began to start once such a node was back.
     """
 
     policy: Policy
@@ -94,15 +94,16 @@ class Timing:
 
     def _played(self, placed: Placed, most: Mapping[str, int], slowest: int) -> tuple[Mapping[str, int], int]:
         """When each node is empty, and when all that left them is ready: who has the fewest pods goes first."""
-        flow, empty, ready, at_home = self.flow(), dict[str, int](), 0, set[str]()
+        flow, empty, ready, first, left = self.flow(), dict[str, int](), 0, LONGEST, list[Emptied]()
         delay = round(self.policy.courtesy.reboot_delay)
         for piece in sorted(placed.pieces, key=lambda piece: (piece.pods, piece.name)):
             emptied = flow.drain(self.departure(piece.name), 0, most[piece.name])
             empty[piece.name] = drain = max(slowest, emptied.empty)
             back = drain + delay + self.pace.reboot(drain + delay, len(most))
-            ready, at_home = max(ready, flow.back(emptied, back)), at_home | emptied.at_home(back)
+            ready, first = max(ready, flow.back(emptied, back)), min(first, back)
+            left.append(emptied)
         if placed.rolling is None:
-            self.at_home.update(at_home)
+            self.at_home.update(*(emptied.at_home(first) for emptied in left))
         return empty, ready
 
     def rolling(self, wave: Wave, placed: Placed, before: int, *, is_last: bool) -> Wave:
@@ -163,7 +164,7 @@ class _Turns:
         back = empty + delay + timing.pace.reboot(empty + delay - now, 1)
         # A host may boot more slowly than most.
         self.back[name] = back = max(back, now + round(past_run(timing.nodes[name]) or 0))
-        timing.at_home.update(emptied.at_home(back))
+        timing.at_home.update(emptied.at_home(min(self.back.values())))
         settle = timing.pace.settle(departure.pods) if departure.pods else 0
         return max(back + settle, self._flow.back(emptied, back)) + round(policy.gates.soak) - now
 

@@ -7,8 +7,11 @@ from rollout.model.placement import Placement, PodTerm
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.estimates import Past
+from rollout.planning.budgets import BudgetIndex
+from rollout.planning.estimates import Pace, Past
 from rollout.planning.plan import build_plan
+from rollout.planning.rates import Rates
+from rollout.planning.settling import Departure, Flow
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME, app
 
@@ -126,3 +129,19 @@ def test_what_begins_to_start_once_its_node_is_back_stays_there_and_is_not_drain
     made = inputs(machines, pods=pods, budgets=[budget("db", allowed=2, expected=5)], policy=policy)
     # four pods leave the second node: two at once, then one whenever one is ready again
     assert [wave.estimate.drain for wave in build_plan(replace(made, past=PAST)).waves] == [5, 65 + 60 + 5]
+
+
+def test_slow_starts_of_earlier_waves_are_no_settling_of_quick_ones() -> None:
+    slow = replace(PAST, settles=(150, 200))
+    quick = planned([started("web", "w-1", 3), started("shop", "w-2", 3)], past=slow)
+    assert quick.waves[0].estimate.settle == 30
+
+
+def test_the_first_pods_take_what_room_there_is_and_the_last_wait_for_their_node() -> None:
+    """One of three finds no place: whichever the forecast names, the permit of the first two comes back."""
+    pods = [started(f"db-{number}", "w-1", 10, app="db", owner="StatefulSet") for number in range(3)]
+    pace, index = Pace.of((), PAST, pods), BudgetIndex.of([budget("db", allowed=1, expected=3)])
+    rates = Rates({"shop/db": pace.rate(1, 60, {"uid-db": "StatefulSet"})})
+    for homeless in pods:
+        flow = Flow(pace, rates, DrainPolicy(), index)
+        assert flow.drain(Departure(pods, frozenset({homeless.uid})), 0, 600).empty == (5 + 10) * 2 + 5
