@@ -119,7 +119,7 @@ def ways(limits: Sequence[int], only: str, *, by_hand: bool) -> Iterator[Way]:
     """By hand, then each limit with each combination of what the program knows."""
     if by_hand:
         yield Way(None)
-    command = [sys.executable, "-m", "rollout", "apply", "--help"]
+    command = [sys.executable, "-m", "rollout", "apply", "--help-all"]
     known = set(re.findall(r"--[a-z-]+", subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     values = [tried for flag, tried in FLAGS.items() if flag in known]
     for limit, chosen in product(limits, product(*values)):
