@@ -307,7 +307,7 @@ def test_a_failed_node_of_ours_that_is_not_ready_stays_as_it_is(start_lab: Start
     ended = adopting(lab, "--yes")
     assert ended.code == ExitCode.PARTIAL
     assert "not Ready" in ended.stdout
-    assert "Nothing of this may be cleaned now" in ended.stdout
+    assert "None of this can be cleaned now" in ended.stdout
     assert cordoned(lab) == {"worker-1"}
 
 

@@ -111,7 +111,7 @@ def test_certificates_that_cannot_be_kept_are_told_as_such(lab: Lab, tmp_path: P
     """And not as a kubeconfig that kubectl should be asked about."""
     ended = shell(f"umask 777; {LIMITED} {ROLLOUT} status", tmp_path, lab, TMPDIR=str(tmp_path))
     assert ended.code == ExitCode.ERROR
-    assert f"its certificates cannot be written to {tmp_path}: Permission denied\nhint: See room" in ended.stderr
+    assert f"its certificates cannot be written to {tmp_path}: Permission denied\nhint: Check room" in ended.stderr
 
 
 def test_a_terminal_of_no_size_shows_all_the_same(lab: Lab, tmp_path: Path) -> None:

@@ -131,6 +131,6 @@ def test_slots_that_nobody_has_begun_are_freed_by_abort(started: Start, serve: S
 
     lab.call(remove_marks)
     aborted = rollout(lab, "abort", "-y")
-    assert "Slots of FleetLock are held" in aborted.stdout
+    assert "Slots of FleetLock that no node has marks of are freed" in aborted.stdout
     assert not slots_of(lab)
     assert "Nothing to undo" in rollout(lab, "abort").stdout
