@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.hosts.faults import HostFaults
 from rollout.lab.lab import Lab
@@ -53,6 +55,7 @@ def test_hosts_that_accept_and_never_answer_are_left_out(started: Start, tmp_pat
         assert {name: count for name, count in lab.scoreboard().reboots.items() if not count} == {"worker-1": 0}
 
 
+@pytest.mark.timeout(300)
 def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(started: Start, tmp_path: Path) -> None:
     """The Lease goes unrenewed meanwhile, so that another process may take over; here none does."""
     lab = started("default", 4)
@@ -66,7 +69,7 @@ def test_an_api_server_that_hangs_is_waited_for_in_sight_and_the_pass_goes_on(st
         assert 0 < hanging.value("node_rollout_pass_start_timestamp_seconds") <= before
         assert (hanging.value("node_rollout_running"), answer(port, "/healthz")[0]) == (1, 200)
         lab.behave()
-        until(port, lambda seen: ended(seen).get("ok", 0) >= 1, 120)
+        until(port, lambda seen: ended(seen).get("ok", 0) >= 1, 240)
         assert scrape(port).value("node_rollout_running") == 0
         assert lease_of(lab)["spec"]["renewTime"] > renewed
         assert_all_done(lab)
