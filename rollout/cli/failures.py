@@ -51,7 +51,7 @@ def causes(error: BaseException) -> Iterator[str]:
 
 
 def has_trace(error: BaseException) -> bool:
-    """Whether -v shows where it came from: nobody has foreseen it, or the system denied it in some library."""
+    """Whether -v shows where it came from: a bug, or what the system denied to some library."""
     return not isinstance(error, RolloutError | typer.TyperException | KeyboardInterrupt | typer.Abort)
 
 

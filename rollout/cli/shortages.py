@@ -58,7 +58,7 @@ def _of_system(error: OSError) -> Shortage | None:
 
 
 def _is_lack_of_a_temporary_folder(error: OSError) -> bool:
-    """Whether it is the complaint of `tempfile`, which some library called that nobody expected to."""
+    """Whether it is the complaint of `tempfile`, which some library has called."""
     is_missing = isinstance(error, FileNotFoundError) and error.filename is None
     return is_missing and "temporary directory" in str(error)
 

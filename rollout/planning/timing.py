@@ -80,7 +80,7 @@ class Timing:
         return slowest_ending([self.departure(name).pods for name in names], self.policy.drain, self.pace)
 
     def estimate(self, placed: Placed, *, is_last: bool = False) -> Estimate:
-        """A wave whose nodes drain side by side; behind the last one nobody waits until all is well."""
+        """A wave whose nodes drain side by side; behind the last one the rollout does not wait for settling."""
         policy, slowest, most = self.policy, self.slowest(placed.names), self._most(placed)
         empty, ready = self._played(placed, most, slowest) if self.pace.starts or self.pace.is_known else ({}, 0)
         shared = empty if self.pace.is_known else self.limits.rates.drains(placed.pieces)

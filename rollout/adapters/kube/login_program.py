@@ -53,7 +53,7 @@ class Programs:
 class _Login(subprocess.Popen[str]):
     def __init__(self, arguments: Any, limit: float | None, given: Any, hung: Callable[[], None]) -> None:
         self._limit, self._hung = limit, hung
-        # one that asks nobody has a group of its own: whatever it has started has to end with it
+        # one that may not ask the operator has a group of its own: whatever it has started has to end with it
         super().__init__(arguments, **given, process_group=None if limit is None else 0)
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002

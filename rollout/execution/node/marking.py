@@ -201,7 +201,7 @@ def _result(task: NodeTask, outcome: Outcome, version: str, more: Mapping[str, s
 
 
 def _unmoved(task: NodeTask, node: Node, outcome: Outcome, version: str) -> dict[str, str]:
-    """How many reboots in a row a host has asked for without another version; what it had staged, nobody has told."""
+    """How many reboots in a row a host has asked for without another version; what it had staged is not known."""
     running = task.planned.running_version
     has_rebooted = outcome in (Outcome.SUCCEEDED, Outcome.ROLLED_BACK)
     if not (is_fleetlock_run(task.rollout) and has_rebooted and version == running):

@@ -46,7 +46,7 @@ class _Pipe:
         self._parts.append(text)
 
     def flush(self) -> None:
-        """Send what is there; nobody may be listening any more."""
+        """Send what is there; the client may have gone."""
         text, self._parts = "".join(self._parts), []
         if text:
             with suppress(OSError):
