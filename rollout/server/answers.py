@@ -5,6 +5,7 @@ By the protocol 200 is a yes, and anything else is a no that the client tries ag
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 
 class Kind(StrEnum):
@@ -76,10 +77,14 @@ _STATUSES = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: `value` says in a sentence what `kind` says in a word."""
+    """One answer: `value` says in a sentence what `kind` says in a word.
+
+    `until` is how long it holds, in seconds of the monotonic clock: what was looked at for it is not known later.
+    """
 
     kind: Kind
     value: str
+    until: float = inf
 
     @property
     def status(self) -> int:
@@ -90,6 +95,12 @@ class Answer:
     def is_yes(self) -> bool:
         """Whether the client may go on."""
         return self.status == _YES
+
+    def at(self, moment: float) -> "Answer":
+        """What may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
+        if moment <= self.until:
+            return self
+        return Answer(Kind.LOCK_LOST, f"the answer ({self.kind}) comes {moment - self.until:.0f} s too late to hold")
 
 
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error

@@ -49,10 +49,13 @@ class Grants:
         if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
             raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
         self._look(slot, node, PatientApi(api, self.world.clock, seconds=_PATIENCE))
-        return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained")
+        until = self.leadership.safe_until
+        self._check_still_held(slot)
+        self.leadership.check()
+        return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", until)
 
     def _look(self, slot: Slot, node: Node, cluster: PatientApi) -> None:
-        """Write the grant, and take the last look; what is seen to be wrong now is mended by whoever drains."""
+        """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""
         policy = self.settings.policy
         report, entry = Reporter(Observers(()), self.world.clock), planned(node, slot, policy)
         rules = pools_of(policy).rules(entry.pool).drain
@@ -62,8 +65,6 @@ class Grants:
             look_again(task, cluster.deadline())
         except DrainError as error:
             raise Denied(Kind.WAITING_FOR_DRAIN, error.message) from error
-        self._check_still_held(slot)
-        self.leadership.check()
 
     def _check_still_held(self, slot: Slot) -> None:
         held = self.book.read().of_run(slot.run)

@@ -67,13 +67,17 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """What is served: the protocol's two requests, whether the server is of use, and its metrics."""
+    """What is served: the protocol's two requests, whether the server is of use, and its metrics.
+
+    `monotonic` is the clock that says whether an answer still holds.
+    """
 
     pre_reboot: Act
     steady_state: Act
     why_not_ready: Callable[[], str]
     metrics: Callable[[], bytes]
     tally: Tally
+    monotonic: Callable[[], float]
 
 
 class _Front:
@@ -100,6 +104,8 @@ class _Front:
         async def handle(request: web.Request) -> web.Response:
             with self.connections.asking(request):
                 answer = await self._answer(request, act)
+            # This process may have been stopped since: nothing that takes time comes between here and the wire.
+            answer = answer.at(self._endpoints.monotonic())
             self._endpoints.tally.count(name, answer.kind)
             return _json(answer)
 

@@ -12,6 +12,8 @@ from rollout.ports import Clock, ClusterApi
 _FRESH = 2.0
 _ON_ITS_WAY = 2.0
 _PAUSE = 0.25
+# An answer takes milliseconds from its last look to the wire; more than this many seconds is no delay of a network.
+_SOON = 5.0
 
 
 class Leadership:
@@ -49,6 +51,15 @@ class Leadership:
         if state in (Holder.NOBODY, Holder.GONE) or is_fleetlock_run(self._seen.run):
             return ""
         return f"{self._seen.holder}, for the rollout {self._seen.run or 'unknown'}"
+
+    @property
+    def safe_until(self) -> float:
+        """Until when what is about to be checked holds: before another can take the Lease and free what was held by it.
+
+        Seconds of the clock. A Lease whose holder is stopped now is not taken for two renewals, and another may have
+        been under way.
+        """
+        return self._clock.monotonic() + min(_SOON, self._seen.renewal)
 
     def check(self) -> None:
         """Return while a server, this one or another that was seen to renew it, holds the Lease; else `FencedError`.

@@ -238,13 +238,18 @@ def test_after_a_run_the_next_one_is_estimated_by_it(tmp_path: Path, rollout: Ro
         assert rollout(lab, "apply", "--yes", "-o", "json", *flags).code == 0
 
         estimate = planned_by(rollout, lab, flags)["estimate"]
-        second = rollout(lab, "apply", "--yes", "-o", "json", *flags)
+        # whatever else this machine does makes a rollout longer, and none shorter
+        quickest = min(seconds_of(rollout(lab, "apply", "--yes", "-o", "json", *flags)) for _ in range(3))
 
         assert all("in the local journals" in told for told in estimate["basis"]), estimate
-        lines = second.lines
-        began = next(entry["at"] for entry in lines if entry["type"] == "wave_started")
-        took = (datetime.fromisoformat(lines[-1]["at"]) - datetime.fromisoformat(began)).total_seconds()
-        assert 0.5 < estimate["seconds"] / took < 2, (estimate, took)
+        assert 0.5 < estimate["seconds"] / quickest < 2, (estimate, quickest)
+
+
+def seconds_of(ended: Ended) -> float:
+    """From its first wave to its end."""
+    lines = ended.lines
+    began = next(entry["at"] for entry in lines if entry["type"] == "wave_started")
+    return (datetime.fromisoformat(lines[-1]["at"]) - datetime.fromisoformat(began)).total_seconds()
 
 
 def planned_by(rollout: Rollout, lab: Lab, flags: tuple[str, ...]) -> dict[str, Any]:

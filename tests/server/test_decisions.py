@@ -145,3 +145,10 @@ def test_what_a_kubelet_tells_of_a_version() -> None:
 def test_percentages_are_of_the_nodes_that_are_meant() -> None:
     nodes = [node("a1"), node("b1"), node("c2")]
     assert [one.name for one in selected(nodes, Selection("zone=1", exclude=("b*",)))] == ["a1"]
+
+
+def test_a_yes_that_comes_too_late_is_a_no() -> None:
+    granted, denied = Answer(Kind.GRANTED, "", until=10.0), Answer(Kind.PAUSED, "", until=10.0)
+    assert granted.at(10.0) is granted
+    assert (granted.at(10.1).kind, denied.at(10.1).is_yes) == (Kind.LOCK_LOST, False)
+    assert Answer(Kind.RELEASED, "").at(1e9).is_yes

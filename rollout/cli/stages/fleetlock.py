@@ -103,6 +103,7 @@ def serve(serving: Serving) -> None:
                 server.why_not_ready,
                 wiring.exposition(metrics, tally),
                 tally,
+                world.clock.monotonic,
             )
             http.serve(endpoints, listening, lambda url: say(f"serving FleetLock at {url}/v1/"))
     say("stopped on request: nodes are left as they stand, another server goes on with them")

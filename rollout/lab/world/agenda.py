@@ -61,14 +61,12 @@ class Agenda:
         `settles` says that `settle` runs it without waiting: right for delays of a cluster's own movement,
         wrong for heartbeats and deadlines.
         """
-        self._sequence += 1
-        due = self.clock.monotonic() + seconds
-        heapq.heappush(self._timers, _Timer(due, self._sequence, (work, args), settles))
-        self._rouse()
+        self._at(self.clock.monotonic() + seconds, work, *args, settles=settles)
 
     def repeat(self, seconds: float, work: Callable[..., None]) -> None:
         """Do it every so many simulated seconds, the first time after as many; never part of settling."""
-        self.after(seconds, self._again, self.clock.monotonic() + seconds, seconds, work, settles=False)
+        due = self.clock.monotonic() + seconds
+        self._at(due, self._again, due, seconds, work, settles=False)
 
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:
         """The same, but asked for again while it waits it is not done twice."""
@@ -100,7 +98,6 @@ class Agenda:
     async def run(self) -> None:
         """Do everything at its time, until `stop`."""
         self._wake = asyncio.Event()
-        self.time = self.clock.monotonic()
         self.running = True
         while not self._stopped:
             self._wake.clear()
@@ -170,11 +167,16 @@ class Agenda:
         heapq.heapify(self._timers)
         return taken
 
+    def _at(self, due: float, work: Callable[..., None], *args: Any, settles: bool) -> None:
+        self._sequence += 1
+        heapq.heappush(self._timers, _Timer(due, self._sequence, (work, args), settles))
+        self._rouse()
+
     def _again(self, due: float, seconds: float, work: Callable[..., None]) -> None:
         self.do(work)
+        # From when it was due: reckoned from the clock, a process that is held up here would take a heartbeat for lost.
         following = due + seconds
-        rest = following - self.clock.monotonic()
-        self.after(rest, self._again, following, seconds, work, settles=False)
+        self._at(following, self._again, following, seconds, work, settles=False)
 
     def _do(self, work: Work) -> None:
         function, args = work
