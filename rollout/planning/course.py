@@ -104,12 +104,19 @@ class Setting:
 def played(setting: Setting, stretches: Sequence[Stretch]) -> Iterator[tuple[Leg, ...]]:
     """The waves, one after another, as often as there are draws between nodes that are equal to a scheduler.
 
-    Those that follow one another are played in the order in which they begin.
+    Those that follow one another are played in the order in which they begin, where there is not too much to play.
     """
     for draw in range(setting.draws):
         legs = _played(setting, stretches, draw)
         again = tuple(map(_as_begun, stretches, legs))
-        yield legs if again == tuple(stretches) else _played(setting, again, draw)
+        if setting.draws == 1 or again == tuple(stretches):
+            yield tuple(_in_order(leg, stretch.names) for leg, stretch in zip(legs, again, strict=True))
+        else:
+            yield _played(setting, again, draw)
+
+
+def _in_order(leg: Leg, names: Sequence[str]) -> Leg:
+    return replace(leg, turns={name: leg.turns[name] for name in names})
 
 
 def _as_begun(stretch: Stretch, leg: Leg) -> Stretch:
@@ -192,15 +199,16 @@ class _Together(_Wave):
     def run(self, *, is_last: bool) -> Leg:
         """Play it; behind the last wave the rollout does not wait for settling."""
         begin, names, agenda, policy = self.now, self.stretch.names, self.flow.agenda, self.setting.policy
-        pods, before, soak = list(map(self.pods, names)), self.flow.away.copy(), round(policy.gates.soak)
+        pods, before, soak = list(map(self.pods, names)), self.flow.missing, round(policy.gates.soak)
         self.flow.close(names)
+        slowest = self.setting.slowest(pods)
         for name in names:
-            self.begin(name, self.setting.slowest(pods), len(names))
+            self.begin(name, slowest, len(names))
         agenda.run(lambda: self.are_back)
         if is_last:
             return self.leg(begin, self.now + soak)
         back, moved = self.now, [pod for there in pods for pod in there]
-        agenda.run(lambda: self.flow.away <= before, until=back + round(policy.settle_timeout))
+        agenda.run(lambda: self.flow.missing <= before, until=back + round(policy.settle_timeout))
         agenda.pass_until(back + self.setting.pace.settle(moved) if moved else back)
         agenda.pass_until(self.now + soak)
         return self.leg(begin, self.now)
@@ -265,7 +273,9 @@ class _Following(_Wave):
         """Free its place where the cluster has settled from it."""
         if name not in self._before:
             return
-        owner = next((owner for owner, was in self._before[name].items() if self._lacks(owner, was)), None)
+        before, away = self._before[name], self.flow.away
+        lacking = (owner for owner, was in before.items() if away[owner] > was and self._lacks(owner, was))
+        owner = next(lacking, None)
         if owner is None:
             soaked = self.now + round(self.setting.policy.gates.soak)
             self.flow.agenda.at(soaked, lambda: self._free(name))

@@ -9,9 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from itertools import chain
 from operator import attrgetter
-from zlib import crc32
 
 from rollout.model.cluster import HOST_PORT, ClusterSnapshot, Node, PersistentVolume, Pod, Resources
 from rollout.planning.neighbours import Check, Neighbours
@@ -19,8 +19,8 @@ from rollout.planning.node_demands import Demand
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3
-# So many does a scheduler score of a large cluster's nodes.
-_SCORED = 100
+# Pods times nodes: in a larger cluster, one of the first few nodes that take a pod is good enough.
+_MOST_SCORES = 300_000
 USUAL_PODS = 110
 _PLENTY = 1 << 62
 
@@ -114,9 +114,9 @@ class Scores:
         """A pod comes to a node (+1), or leaves it (-1)."""
         self.siblings[_owner(pod), node] += sign
 
-    def score(self, pod: Pod, room: Room) -> tuple[int, float, int]:
+    def score(self, pod: Pod, room: Room) -> tuple[int, float, bytes]:
         """The highest is chosen."""
-        chance = crc32(f"{self.draw} {pod.key} {room.name}".encode())
+        chance = blake2b(f"{self.draw} {pod.key} {room.name}".encode(), digest_size=8).digest()
         return -self.siblings[_owner(pod), room.name], room.free_share, chance
 
 
@@ -295,7 +295,7 @@ class Rooms:
             if not checks or all(check.admits(room.node) for check in checks):
                 yield room
                 yielded += 1
-            if yielded == (_LOOKS if self.scores is None else _SCORED):
+            if yielded == _LOOKS and self.scores is None:
                 shape.next = (place + 1) % len(rooms)
                 return
 
@@ -339,9 +339,10 @@ class Rooms:
 
 
 def scored(snapshot: ClusterSnapshot, draw: int) -> Rooms:
-    """The room that a snapshot shows, where pods go as a scheduler lets them."""
+    """The room that a snapshot shows, where pods go as a scheduler lets them, as long as there are not too many."""
     rooms = Rooms.of(snapshot)
-    rooms.scores = Scores.of(snapshot, draw)
+    if len(snapshot.nodes) * len(snapshot.pods) <= _MOST_SCORES:
+        rooms.scores = Scores.of(snapshot, draw)
     return rooms
 
 

@@ -5,9 +5,10 @@ starts when its pod is evicted, or gone, on a node that has room for it by then:
 reboot, mostly. One that has to wait for its turn, or for a node to come back, starts later, and what follows waits.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
@@ -49,16 +50,30 @@ class Agenda:
         self.now = max(self.now, seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """What a pod is for its way: its owner's UID, the budgets that guard it, and how long it takes to end and to start.
+
+    `in_order`: its owner starts one pod after another. `at_once`: it is replaced while it still ends.
+    """
+
+    owner: str
+    keys: tuple[str, ...]
+    ending: int
+    start: int
+    in_order: bool
+    at_once: bool
+
+
 @dataclass(slots=True)
 class _Drain:
-    """A node that is emptied: its pods that wait for a permit, by budget, and how many pods are still there.
+    """A node that is emptied: how many pods are still there.
 
     `taken` counts those that were ready when they were evicted, by the UID of their owner.
     """
 
     emptied: Action
     left: int
-    waiting: dict[str, list[Pod]] = field(default_factory=dict)
     taken: Counter[str] = field(default_factory=Counter)
 
 
@@ -111,10 +126,14 @@ class Flow:
     _closed: set[str] = field(default_factory=set)
     _drains: dict[str, _Drain] = field(default_factory=dict)
     _used: Counter[str] = field(default_factory=Counter)
+    _wanting: dict[str, dict[str, deque[Pod]]] = field(default_factory=dict)
     _missing: set[str] = field(default_factory=set)
     _lives: Counter[str] = field(default_factory=Counter)
     _sequences: dict[str, _Sequence] = field(default_factory=lambda: defaultdict(_Sequence))
     _pending: dict[str, Pod] = field(default_factory=dict)
+    _minding: dict[str, Pod] = field(default_factory=dict)
+    _known: dict[str, _Traits] = field(default_factory=dict)
+    _alike: dict[tuple[object, ...], _Traits] = field(default_factory=dict)
 
     def close(self, names: Sequence[str]) -> None:
         """These nodes have begun: they take no pods until they are back, and have no soft taint any more."""
@@ -129,6 +148,11 @@ class Flow:
         self.rooms.close(self._closed)
         self._place_pending(list(self._pending.values()))
 
+    @property
+    def missing(self) -> int:
+        """How many pods are not ready again."""
+        return len(self._missing)
+
     def ready_on(self, name: str) -> Counter[str]:
         """How many ready pods of each owner, by UID, a node has."""
         pods = self.residents.get(name, {}).values()
@@ -142,63 +166,68 @@ class Flow:
         """Empty a node from now on."""
         # As the API lists them.
         pods = sorted(self.residents.setdefault(name, {}).values(), key=lambda pod: (pod.namespace, pod.name))
-        drain = self._drains[name] = _Drain(emptied, len(pods))
+        self._drains[name] = _Drain(emptied, len(pods))
         if not pods:
             emptied()
         for pod in pods:
             if key := self._barrier(pod):
-                drain.waiting.setdefault(key, []).append(pod)
+                self._want(key, name, pod)
             else:
                 self._evict(pod, name)
 
     def give_up(self, name: str) -> None:
         """The drain's time is over: what has not been evicted stays."""
-        self._drains[name].waiting.clear()
+        for wanting in self._wanting.values():
+            wanting.pop(name, None)
 
     def _barrier(self, pod: Pod) -> str:
         """The budget that has no permit left for a pod; one that is not ready has used it up already."""
         if pod.uid in self._missing:
             return ""
-        keys = guards(pod, self.index)
-        return next((key for key in keys if key in self.permits and self._used[key] >= max(1, self.permits[key])), "")
+        for key in self._traits(pod).keys:
+            if key in self.permits and self._used[key] >= max(1, self.permits[key]):
+                return key
+        return ""
 
     def _evict(self, pod: Pod, name: str) -> None:
-        uid, owner = _owner(pod), pod.owner
+        traits = self._traits(pod)
         if pod.uid not in self._missing:
             self._missing.add(pod.uid)
-            self._used.update(guards(pod, self.index))
-            self.away[uid] += 1
-            self._drains[name].taken[uid] += 1
+            for key in traits.keys:
+                self._used[key] += 1
+            self.away[traits.owner] += 1
+            self._drains[name].taken[traits.owner] += 1
         self._lives[pod.uid] += 1
-        kind = owner.kind if owner else ""
-        if is_ordered(kind):
-            self._sequences[uid].leave(pod)
-        is_replaced = self.pace.starts_at_once(uid, kind)
-        ending = self.pace.ending_of((uid,), self._grace(pod))
-        self.agenda.at(self.agenda.now + ending, lambda: self._end(pod, name, is_replaced=is_replaced))
-        if is_replaced:
-            del self.residents[name][pod.uid]
-            self.rooms.take_out(pod)
+        if traits.in_order:
+            self._sequences[traits.owner].leave(pod)
+        self.agenda.at(self.agenda.now + traits.ending, partial(self._end, pod, name))
+        if traits.at_once:
+            self._leave(pod, name)
             self._place(pod)
 
-    def _end(self, pod: Pod, name: str, *, is_replaced: bool) -> None:
+    def _leave(self, pod: Pod, name: str) -> None:
+        del self.residents[name][pod.uid]
+        self.rooms.take_out(pod)
+
+    def _end(self, pod: Pod, name: str) -> None:
         """Its last container has ended."""
-        if not is_replaced:
-            del self.residents[name][pod.uid]
-            self.rooms.take_out(pod)
+        if not self._traits(pod).at_once:
+            self._leave(pod, name)
             self._replace(pod)
-        self._place_pending([pod for pod in self._pending.values() if pod.placement.minds_others])
+        if self._minding:
+            self._place_pending(list(self._minding.values()))
         if drain := self._drains.get(name):
             drain.left -= 1
             if not drain.left:
                 drain.emptied()
 
     def _replace(self, pod: Pod) -> None:
-        if pod.owner is None or not is_ordered(pod.owner.kind):
+        traits = self._traits(pod)
+        if not traits.in_order:
             self._place(pod)
             return
-        self._sequences[pod.owner.uid].gone(pod)
-        self._place_next(pod.owner.uid)
+        self._sequences[traits.owner].gone(pod)
+        self._place_next(traits.owner)
 
     def _place_next(self, owner: str) -> None:
         if (following := self._sequences[owner].next_one()) is not None:
@@ -209,12 +238,14 @@ class Flow:
         target = self.rooms.place(pod)
         if not target or target in self._closed:
             self._pending[pod.uid] = pod
+            if pod.placement.minds_others:
+                self._minding[pod.uid] = pod
             return
         self._pending.pop(pod.uid, None)
+        self._minding.pop(pod.uid, None)
         self.rooms.put(pod, target)
         self.residents.setdefault(target, {})[pod.uid] = pod
-        life, start = self._lives[pod.uid], self.pace.starting(self._grace(pod), (_owner(pod),))
-        self.agenda.at(self.agenda.now + start, lambda: self._ready(pod, life))
+        self.agenda.at(self.agenda.now + self._traits(pod).start, partial(self._ready, pod, self._lives[pod.uid]))
 
     def _place_pending(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
@@ -224,32 +255,47 @@ class Flow:
         """A replacement is ready, unless it was evicted before."""
         if self._lives[pod.uid] != life:
             return
-        uid, keys = _owner(pod), tuple(guards(pod, self.index))
+        traits = self._traits(pod)
         self._missing.discard(pod.uid)
-        self._used.subtract(keys)
-        self.away[uid] -= 1
-        if uid in self._sequences:
-            self._sequences[uid].ready(pod)
-            self._place_next(uid)
-        for key in keys:
+        self.away[traits.owner] -= 1
+        if traits.in_order:
+            self._sequences[traits.owner].ready(pod)
+            self._place_next(traits.owner)
+        for key in traits.keys:
+            self._used[key] -= 1
+        for key in traits.keys:
             self._grant(key)
-        self.on_ready(uid)
+        self.on_ready(traits.owner)
 
     def _grant(self, key: str) -> None:
         """Permits have come back: they go to the node that is nearest to being empty."""
-        wanting = [(drain.left, name) for name, drain in self._drains.items() if drain.waiting.get(key)]
-        while wanting and self._used[key] < max(1, self.permits.get(key, 0)):
-            _, name = min(wanting)
-            waiting = self._drains[name].waiting[key]
-            pod = waiting.pop(0)
+        while (wanting := self._wanting.get(key)) and self._used[key] < max(1, self.permits.get(key, 0)):
+            _, name = min((self._drains[name].left, name) for name in wanting)
+            pod = wanting[name].popleft()
+            if not wanting[name]:
+                del wanting[name]
             if further := self._barrier(pod):
-                self._drains[name].waiting.setdefault(further, []).append(pod)
+                self._want(further, name, pod)
             else:
                 self._evict(pod, name)
-            wanting = [(drain.left, name) for name, drain in self._drains.items() if drain.waiting.get(key)]
 
-    def _grace(self, pod: Pod) -> int:
-        return self.rules.grace_of(pod.grace_period)
+    def _want(self, key: str, name: str, pod: Pod) -> None:
+        self._wanting.setdefault(key, {}).setdefault(name, deque()).append(pod)
+
+    def _traits(self, pod: Pod) -> _Traits:
+        traits = self._known.get(pod.uid)
+        if traits is None:
+            traits = self._known[pod.uid] = self._traits_of(pod)
+        return traits
+
+    def _traits_of(self, pod: Pod) -> _Traits:
+        keys, uid, kind = tuple(guards(pod, self.index)), _owner(pod), pod.owner.kind if pod.owner else ""
+        alike = uid, keys, pod.grace_period
+        if alike not in self._alike:
+            pace, grace = self.pace, self.rules.grace_of(pod.grace_period)
+            ending, start = pace.ending_of((uid,), grace), pace.starting(grace, (uid,))
+            self._alike[alike] = _Traits(uid, keys, ending, start, is_ordered(kind), pace.starts_at_once(uid, kind))
+        return self._alike[alike]
 
 
 def _owner(pod: Pod) -> str:

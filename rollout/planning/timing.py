@@ -18,6 +18,9 @@ from rollout.planning.rolling import slow_first
 from rollout.planning.schedule import schedule
 from rollout.planning.waves import Placed
 
+# As a share of the whole.
+_WORTH_TELLING = 0.1
+
 
 def timeout(rules: Policy) -> int:
     """The most seconds that a drain may take."""
@@ -65,8 +68,11 @@ class Timing:
             return assumed, self._whole(assumed)
         stretches = [self._stretch(placed) for placed in layout]
         courses = [tuple(map(self._as_played, waves, layout, legs)) for legs in played(self.setting, stretches)]
-        likely = sorted(courses, key=_total)[len(courses) // 2]
-        return likely, self._whole(likely)
+        courses.sort(key=_total)
+        likely, least, most = courses[len(courses) // 2], _total(courses[0]), _total(courses[-1])
+        whole = self._whole(likely)
+        is_open = most - least > _WORTH_TELLING * whole.seconds
+        return likely, replace(whole, at_least=least, at_most=most) if is_open else whole
 
     def _whole(self, waves: Sequence[Wave]) -> TimeEstimate:
         return TimeEstimate(_total(waves), self.pace.basis) if waves else TimeEstimate()
@@ -91,10 +97,11 @@ class Timing:
             estimate = Estimate(leg.end - leg.begin, drain, reboot, leg.end - leg.begin - drain - reboot - soak, soak)
             return replace(wave, estimate=estimate)
         # Each is reckoned as most are, so that the slowest of them may end later than all of that.
+        nodes = {node.name: node for node in wave.nodes}
         whole = max(leg.end - leg.begin, self.wait + self.slowest(placed.names) + reboot)
         return replace(
             wave,
-            nodes=tuple(sorted(wave.nodes, key=lambda node: list(leg.turns).index(node.name))),
+            nodes=tuple(nodes[name] for name in leg.turns),
             rolling=replace(placed.rolling, begins={name: turn.begin for name, turn in leg.turns.items()}),
             estimate=Estimate(whole, drain, reboot, 0, soak),
         )

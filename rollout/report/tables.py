@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import groupby
 
 from rollout.model.detection import DEFAULT_SOURCES, Source
-from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, Wave, kind_of
+from rollout.model.plan import ExclusionKind, ExclusionReason, PlannedNode, RolloutPlan, TimeEstimate, Wave, kind_of
 from rollout.model.progress import NotDone, RunResult, excluded_by_trouble
 from rollout.model.text import NOTHING, counted, elapsed, or_nothing, printable, shell_word, shortened, version_step
 from rollout.model.unasked import detect_flag
@@ -343,7 +343,14 @@ def plan_sum(plan: RolloutPlan) -> str:
         text += f" {counted(summary.pods_to_move, 'pod')} to move, in about {summary.expected_evictions} evictions."
     if not plan.estimate.seconds:
         return text
-    return f"{text}\nIt takes about {elapsed(plan.estimate.seconds)}: {printable('; '.join(plan.estimate.basis))}."
+    return f"{text}\nIt takes about {_duration(plan.estimate)}: {printable('; '.join(plan.estimate.basis))}."
+
+
+def _duration(estimate: TimeEstimate) -> str:
+    if not estimate.at_most:
+        return elapsed(estimate.seconds)
+    between = f"{elapsed(estimate.at_least)} to {elapsed(estimate.at_most)}"
+    return f"{elapsed(estimate.seconds)} ({between}, by which of equal nodes the scheduler chooses)"
 
 
 def _nobody(plan: RolloutPlan, missing: Sequence[NotDone]) -> str:

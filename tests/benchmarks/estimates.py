@@ -1,7 +1,8 @@
 """Random rollouts, planned and played on the lab's world in simulated time: what can be finished, and is estimated.
 
 A plan that a played rollout cannot finish has to warn of it, no budget may be broken, and estimates have to be within
-25 % of what the second of two runs took.
+25 % of what the second of two runs took; a plan may say as well how far the scheduler's choice between equal nodes
+moves that.
 
 Run: python tests/benchmarks/estimates.py [--from SEED] [--seconds 600] [--variety plain|pools|slow] [--seed SEED ...]
 """
@@ -35,14 +36,19 @@ def main() -> None:
         if trial.end in (End.STUCK, End.BROKEN) or not trial.is_near:
             off += [trial] if trial.end is End.MEASURED else []
             figures = f"{trial.estimate:g} s of {trial.took:g} s" if trial.took else ""
+            figures += f", {trial.at_least:g} to {trial.at_most:g} s stated" if trial.at_most else ""
             so_far = sum(ends[variety, End.MEASURED] for variety in Variety)
-            counts = f"(of {so_far} measured, {so_far - len(off)} within 25 %, {len(off)} off)"
+            stated = sum(trial.is_in_range for trial in off)
+            counts = (
+                f"(of {so_far} measured, {so_far - len(off)} within 25 %, {len(off)} off, {stated} of them as stated)"
+            )
             print(f"{trial.seed} {trial.variety}: {trial.end}, {trial.told} {figures} {counts}", flush=True)
         if time.monotonic() > until:
             break
     for (variety, end), number in sorted(ends.items()):
         print(f"{variety:<8}{end:<10}{number:>6}")
     print(f"{len(off)} estimates off by more than 25 %: {sorted(round(trial.ratio, 2) for trial in off)}")
+    print(f"{sum(trial.is_in_range for trial in off)} of them took what the plan said that it may take as well")
 
 
 def trials(seeds: Iterator[int], varieties: list[Variety]) -> Iterator[Trial]:

@@ -201,7 +201,12 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "waves": "that the plan has",
         "waves_lower_bound": "no plan under the same rules has fewer",
     },
-    "TimeEstimate": {"seconds": f"{_SECONDS}", "basis": "sentences: what this is reckoned from"},
+    "TimeEstimate": {
+        "seconds": f"{_SECONDS}",
+        "basis": "sentences: what this is reckoned from",
+        "at_least": "seconds that it may take as well, by which of equal nodes the scheduler chooses; 0: not told",
+        "at_most": "the same, at most; 0: not told",
+    },
     "WaveStartedLine": {"nodes": "their names"},
     "StepLine": {"node": _NODE, "phase": "where it stands", "detail": "what happened within it; may be empty"},
     "BlockedLine": {"node": _NODE},

@@ -154,3 +154,17 @@ def test_a_pod_goes_where_fewer_of_its_owner_are_and_is_not_drained_twice() -> N
     made = inputs(machines, pods=pods, budgets=[budget("web", allowed=1, expected=2)], policy=policy)
     plan = build_plan(replace(made, past=PAST, selected=("w-1", "w-2")))
     assert [wave.estimate.drain for wave in plan.waves] == [5, 5]
+
+
+def test_what_the_scheduler_decides_between_equal_nodes_is_told_as_a_range() -> None:
+    """The pod goes to one of two equal nodes: the next, and waits for it again, or the last; from that nobody waits."""
+    machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in (1, 2, 3)]
+    made = inputs(machines, pods=[started("web", "w-1", 100)], policy=Policy(prefer_no_schedule_taint=False))
+    estimate = build_plan(replace(made, past=PAST)).estimate
+    # each move but the one from the last node is waited for
+    assert estimate.at_least == 100 + 27 + 5 + 27
+    # where the last node is drained or the first one took the pod
+    assert estimate.at_most in (100 + 100 + 5 + 27, 100 + 100 + 27)
+    assert estimate.at_least <= estimate.seconds <= estimate.at_most
+    certain = build_plan(replace(made, past=PAST, selected=("w-1",))).estimate
+    assert (certain.seconds, certain.at_least, certain.at_most) == (5 + 27, 0, 0)

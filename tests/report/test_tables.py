@@ -4,7 +4,7 @@ from dataclasses import replace
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
-from rollout.model.plan import PlanSummary, PlanWarning
+from rollout.model.plan import PlanSummary, PlanWarning, TimeEstimate
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
 from rollout.planning.status import NodeStatus
 from rollout.report.rehearsal import rehearsal_text
@@ -55,6 +55,15 @@ def test_plan_shows_waves_exclusions_and_the_sum() -> None:
     assert "node-4      paused    paused by an annotation" in text
     assert lines[-1] == "3 nodes in 2 waves; 1 node left out."
     assert "Blockers" not in text
+
+
+def test_a_time_that_the_scheduler_decides_is_shown_as_a_range() -> None:
+    open_, certain = TimeEstimate(506, ("it was",), 479, 629), TimeEstimate(506, ("it was",))
+    last = [plan_text(replace(plan(), estimate=estimate), zones={}).splitlines()[-1] for estimate in (open_, certain)]
+    assert last == [
+        "It takes about 8m26s (7m59s to 10m29s, by which of equal nodes the scheduler chooses): it was.",
+        "It takes about 8m26s: it was.",
+    ]
 
 
 def test_plan_names_blockers_and_warnings_with_what_clears_them() -> None:
