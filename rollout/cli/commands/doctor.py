@@ -160,6 +160,7 @@ def _hosts(
     targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions, *, own_command: bool
 ) -> Iterable["Check"]:
     from rollout.cli import wiring
+    from rollout.cli.open_files import asked_at_once
     from rollout.gather.doctor.doctor import examine_all
     from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
@@ -176,7 +177,7 @@ def _hosts(
         connections.shell,
         wiring.system_clock(),
         timeout=ssh.probe_timeout,
-        concurrency=ssh.probe_concurrency,
+        concurrency=asked_at_once(ssh.probe_concurrency, len(answering)),
     )
     keys_checked = ssh.host_key_checking is not HostKeys.OFF
     return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own_command)
