@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
+from rollout.cli.open_files import asked_at_once
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.terminal import error_console, say
@@ -304,7 +305,7 @@ def _poll(
             shell,
             probe=probe,
             timeout=ssh.probe_timeout,
-            concurrency=ssh.probe_concurrency,
+            concurrency=asked_at_once(ssh.probe_concurrency, len(hosts)),
             on_result=answered,
         )
         failures = Counter(item.kind for item in observations.values() if isinstance(item, ProbeFailure))
