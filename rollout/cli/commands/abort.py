@@ -16,7 +16,7 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
-    from rollout.execution.rollout.abort import Aborted
+    from rollout.execution.rollout.remains import Aborted
 
 WaitOption = Annotated[
     Duration,

@@ -160,7 +160,7 @@ def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
 
 def glance_at_lock(api: ClusterApi, namespace: str) -> "Glance":
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
-    from rollout.cli.stages.journal import has_ended_here
+    from rollout.cli.stages.lock_owner import has_ended_here
     from rollout.execution.rollout.lock_holder import glance
 
     lease = read_lock(api, namespace)
