@@ -167,6 +167,14 @@ def glance_at_lock(api: ClusterApi, namespace: str) -> "Glance":
     return glance(lease, api.server_time(), has_ended=has_ended_here(lease))
 
 
+def ended_lease(api: ClusterApi, namespace: str) -> str:
+    """The version of the lock that nobody need wait for: its holder's process was on this machine, and has ended."""
+    from rollout.cli.stages.lock_owner import has_ended_here
+
+    lease = read_lock(api, namespace)
+    return lease.version if has_ended_here(lease) else ""
+
+
 def read_lock(api: ClusterApi, namespace: str) -> "StandingLease":
     """The lock as it stands."""
     from rollout.execution.lock import read_lease

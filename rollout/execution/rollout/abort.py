@@ -60,7 +60,13 @@ def abort(
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
     terms = LeaseTerms(
-        options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
+        options.lease_namespace,
+        options.holder,
+        run,
+        options.lease_seconds,
+        options.api_patience,
+        options.unlock,
+        options.stale_lease,
     )
     cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     with LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice) as lock:
