@@ -15,7 +15,7 @@ from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.last_look import look_again
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.task import NodeTask
-from rollout.gather.cluster.snapshot import read_node
+from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slot, SlotState
@@ -24,6 +24,7 @@ from rollout.model.progress import Phase
 from rollout.planning.pools import pools_of
 from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.leadership import Leadership
+from rollout.server.machines import by_id, the_one
 from rollout.server.nodes import planned
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
@@ -49,6 +50,8 @@ class Grants:
         phase = node.annotations.get(marks.PHASE, "")
         if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
             raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
+        if the_one(by_id(read_nodes(api)).get(slot.id, ())) != slot.node:
+            raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
         self._look(slot, node, PatientApi(api, self.world.clock, seconds=_PATIENCE))
         return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", self._held_until(slot))
 
