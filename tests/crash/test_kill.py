@@ -115,6 +115,13 @@ class Witness:
             self.most = dict(self.away)
 
 
+def witnessing(running: Lab) -> Witness:
+    """One who sees all that happens from now on."""
+    witness = Witness()
+    running.call(partial(running.store.subscribe, witness.changed))
+    return witness
+
+
 @dataclass
 class Fate:
     """What has happened to a rollout so far."""
@@ -139,8 +146,7 @@ def test_whenever_it_is_killed_somebody_else_finishes_it(seed: int, machine: Mac
     while fate.kills.total() < KILLS:
         fate.labs += 1
         with lab(tmp_path / f"lab-{fate.labs}") as running:
-            witness = Witness()
-            running.call(partial(running.store.subscribe, witness.changed))
+            witness = witnessing(running)
             until_done(running, machine, rng, fate, rng.choice(tuple(STRATEGIES)))
             judge(running, seed, witness)
     seconds = time.monotonic() - started
