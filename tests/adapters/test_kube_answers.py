@@ -125,7 +125,7 @@ def test_a_hurried_body_that_trickles_ends_in_its_time_too(tmp_path: Path) -> No
         began = time.monotonic()
         with pytest.raises(ApiUnavailableError, match="in time"):
             client(tmp_path, server.url).within(0.3).get("/version")
-        assert time.monotonic() - began < 3  # whatever else this machine does: without a limit it would never end
+        assert time.monotonic() - began < 60  # whatever else this machine does: without a limit it would never end
 
 
 def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) 
             api.within(1).get("/version")
             told = api.server_time()
             assert told is not None
-            assert timedelta() <= told - datetime(2026, 3, 1, hour, tzinfo=UTC) < timedelta(seconds=1)
+            assert timedelta() <= told - datetime(2026, 3, 1, hour, tzinfo=UTC) < timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def on_terminal(lab: Lab, home: Path, *arguments: str) -> str:
     os.close(its)
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         written = b"".join(iter(lambda: _some(terminal.fileno()), b""))
-    assert process.wait(30) == 4
+    assert process.wait(100) == 4
     assert_well_said(written.decode())
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
 

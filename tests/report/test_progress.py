@@ -156,7 +156,7 @@ def test_silence_is_filled_with_how_the_whole_stands() -> None:
         lines.notify(NodeStep(AT, "node-1", Phase.REBOOTING, "waiting for the host"))
         lines.notify(NodeStep(AT, "node-2", Phase.DRAINING))
         lines.notify(NodeFinished(AT, FAILED))
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while "ended" not in stream.getvalue() and time.monotonic() < end:
             time.sleep(0.05)
     (told,) = {line[9:] for line in stream.getvalue().splitlines() if " ended" in line}

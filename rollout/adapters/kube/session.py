@@ -184,6 +184,8 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
         configuration.proxy = proxy
     else:
         configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
+        # Chosen by us, though it is the one from the environment: that would be looked through at each request.
+        configuration.proxy = configuration.proxy
 
 
 @contextmanager
