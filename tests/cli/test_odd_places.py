@@ -146,6 +146,21 @@ def test_files_for_the_ssh_client_may_be_anywhere(lab: Lab, tmp_path: Path) -> N
     assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr
 
 
+@pytest.mark.parametrize("executor", ["ssh", "ansible"])
+def test_a_key_may_have_any_name(lab: Lab, tmp_path: Path, executor: str) -> None:
+    """Or is refused by it: what Ansible's client would read out of it is another file."""
+    for name in ("100%h key", "a\"b\\\\c'd", "~", "#1", "a$HOME"):
+        (tmp_path / name).write_bytes((lab.directory / "id_ed25519").read_bytes())
+        (tmp_path / name).chmod(0o600)
+        named = shlex.quote(str(tmp_path / name))
+        ended = shell(f"{ROLLOUT} status --executor {executor} -o json --ssh-key {named}", tmp_path, lab)
+        if executor == "ansible" and "$" in name:
+            assert ended.code == ExitCode.ERROR
+            assert f"{name}: Ansible takes the $ in that path for a variable\nhint: " in ended.stderr
+        else:
+            assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, (name, ended.stderr)
+
+
 def test_ctrl_c_at_the_question_says_that_nothing_was_changed(lab: Lab, tmp_path: Path) -> None:
     """On a line of its own, as is the shell's next prompt."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm", **lab.environment}
