@@ -15,6 +15,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
 from tests.ended import Ended
+from tests.security.test_no_tmp import may_mount
 
 TINY = str(Path(__file__).parent / "tiny.yaml")
 ROLLOUT = f"{sys.executable} -m rollout"
@@ -220,3 +221,27 @@ def test_a_terminal_that_goes_away_ends_a_run_as_asked(
     assert summary["type"] == "summary"
     assert (ended, bool(summary["not_started"])) == ((130, True) if is_told else (0, False))
     assert lab.scoreboard().cordons_left == ()
+
+
+# a home with room for so much, one that is read-only, and none; and what is said of it
+HOMES = {
+    "mount -t tmpfs -o size=12k tmpfs {}": "the journal can no longer be written: No space left on device",
+    "mount --bind {0} {0} && mount -o remount,bind,ro {0}": "no journal is written to ",
+    "rmdir {0} && touch {0}": "no journal is written to ",
+}
+
+
+@pytest.mark.skipif(not may_mount(), reason="takes a mount namespace of its own")
+@pytest.mark.parametrize("mounts", HOMES)
+def test_a_rollout_goes_on_without_room_for_its_journal(start_lab: StartLab, tmp_path: Path, mounts: str) -> None:
+    lab, home = start_lab("default", nodes=4), tmp_path / "home"
+    home.mkdir()
+    line = f"{mounts.format(home)}; {ROLLOUT} apply --yes -o json; code=$?; cp -r {home} {tmp_path}/kept; exit $code"
+    ended = shell(f"unshare --map-root-user --mount sh -c {shlex.quote(line)}", tmp_path, lab, HOME=str(home))
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert len(ended.summary["succeeded"]) == 4
+    assert ended.stderr.count(HOMES[mounts]) == 1
+    assert lab.scoreboard().annotations_left == {}
+    for journal in (tmp_path / "kept").rglob("*.jsonl"):
+        shown = shell(f"{ROLLOUT} history --journal {journal}", tmp_path)
+        assert "bug" not in shown.stderr
