@@ -9,7 +9,7 @@ from rollout.cli import wiring
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import with_patience
-from rollout.cli.stages.journal import has_ended_here
+from rollout.cli.stages.lock_owner import has_ended_here
 from rollout.cli.terminal import is_forced, show
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import read_lease

@@ -32,7 +32,8 @@ from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.record import NoRecord, Record, RunRecord
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.pool_rooms import PoolRooms
-from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
+from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.execution.rollout.remains import Inheritance
 from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner
