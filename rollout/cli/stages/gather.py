@@ -161,7 +161,7 @@ def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
 
 def glance_at_lock(api: ClusterApi, namespace: str) -> "Glance":
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
-    from rollout.cli.stages.lock_owner import has_ended_here
+    from rollout.cli.lock_owner import has_ended_here
     from rollout.execution.rollout.lock_holder import glance
 
     lease = read_lock(api, namespace)
@@ -170,7 +170,7 @@ def glance_at_lock(api: ClusterApi, namespace: str) -> "Glance":
 
 def ended_lease(api: ClusterApi, namespace: str) -> str:
     """The version of the lock that nobody need wait for: its holder's process was on this machine, and has ended."""
-    from rollout.cli.stages.lock_owner import has_ended_here
+    from rollout.cli.lock_owner import has_ended_here
 
     lease = read_lock(api, namespace)
     return lease.version if has_ended_here(lease) else ""
