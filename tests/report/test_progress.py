@@ -1,5 +1,6 @@
 import io
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -275,26 +276,30 @@ def test_what_others_write_beside_a_board_leaves_nothing_of_it_standing(monkeypa
     console.file = stream
 
     def write(thread: int) -> None:
-        for number in range(60):
+        for number in range(25):
             console.show(Text(f"line {thread} {number}"))
 
     monkeypatch.setattr(live, "_REFRESHES_PER_SECOND", 500)
+    # threads give way to each other in the middle of what they do
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     with LiveProgress(console) as shown:
         threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
         # the board grows and shrinks meanwhile
-        for number in range(120):
+        for number in range(40):
             for node in (f"node-{number}", f"other-{number}"):
                 shown.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
             for node in (f"node-{number}", f"other-{number}"):
                 shown.notify(NodeFinished(AT, replace(FAILED, node=node)))
         for thread in threads:
             thread.join()
+    sys.setswitchinterval(interval)
     terminal = pyte.HistoryScreen(80, 24, history=5000)
     pyte.Stream(terminal).feed(stream.getvalue().replace("\n", "\r\n"))
     lines = ["".join(row[column].data for column in range(80)) for row in terminal.history.top] + terminal.display
-    assert sum(line.startswith("line ") for line in lines) == 8 * 60
+    assert sum(line.startswith("line ") for line in lines) == 8 * 25
     assert [line for line in lines if "on its way" in line] == []
 
 
