@@ -11,7 +11,7 @@ import msgspec
 from rollout.errors import UsageError
 from rollout.model import marks
 from rollout.model.cluster import Node, Pod
-from rollout.model.plan import Estimate, TimeEstimate
+from rollout.model.plan import Estimate
 from rollout.model.quantity import Duration
 from rollout.planning.rates import Rate
 
@@ -235,9 +235,3 @@ def wave_estimate(drains: Sequence[int], pace: Pace, soak: float, delay: float =
 def settled(estimate: Estimate, seconds: int) -> Estimate:
     """The same with so many seconds until its pods are well again."""
     return replace(estimate, seconds=estimate.seconds + seconds - estimate.settle, settle=seconds)
-
-
-def total(estimates: Iterable[Estimate], pace: Pace) -> TimeEstimate:
-    """The whole, wave after wave."""
-    seconds = sum(estimate.seconds for estimate in estimates)
-    return TimeEstimate(seconds, pace.basis) if seconds else TimeEstimate()

@@ -20,16 +20,18 @@ from rollout.model.plan import (
     PlanSummary,
     PlanWarning,
     RolloutPlan,
+    TimeEstimate,
     Wave,
 )
 from rollout.model.policy import Policy, Selection, Strategy
 from rollout.model.quantity import LONGEST, Duration
 from rollout.planning.budgets import BudgetIndex
+from rollout.planning.course import Setting
 from rollout.planning.crowding import near, uncrowded
 from rollout.planning.document import identify
 from rollout.planning.drainable import Drainable, DrainForecaster
 from rollout.planning.eligibility import Candidate, excluded_by_name, exclusion, is_control_plane
-from rollout.planning.estimates import NO_PAST, Pace, Past, total
+from rollout.planning.estimates import NO_PAST, Pace, Past
 from rollout.planning.logins import login_warnings
 from rollout.planning.memory import Rules, memory_warnings
 from rollout.planning.naming import natural_key
@@ -41,8 +43,7 @@ from rollout.planning.quotas import Quotas
 from rollout.planning.rates import Rates, sum_of
 from rollout.planning.rivals import nodes_being_upgraded, rivals
 from rollout.planning.rolling import Near, rolled
-from rollout.planning.rooms import Rooms
-from rollout.planning.settling import Departure
+from rollout.planning.rooms import Rooms, scored
 from rollout.planning.sharing import Owners, free_room, weight_of
 from rollout.planning.simulation import Foresight, simulate
 from rollout.planning.timing import Timing, slowest_ending, timeout
@@ -123,8 +124,9 @@ def decide(inputs: PlanInputs) -> Decisions:
     pieces = [quotas.placed(_piece(item, owners, forecaster, inputs, pace), item.node, limits) for item in drainable]
     layout = lay_out_pools(pieces, limits, pools, quotas.by_pool)
     index = forecaster.index if forecaster.evicting else BudgetIndex.of(())
-    if inputs.policy.prefer_no_schedule_taint:
-        forecaster.rooms.taint((*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED)))
+    soft = (*leaving, *(entry.node for entry in exclusions if entry.reason is _DEFERRED))
+    tainted = soft if inputs.policy.prefer_no_schedule_taint else ()
+    forecaster.rooms.taint(tainted)
     waves, foresight = simulate(layout.waves, leaving, forecaster.rooms, limits, index)
     if any(_is_rolling(wave, pools) for wave in waves):
         rooms = Rooms.of(inputs.snapshot)
@@ -140,7 +142,7 @@ def decide(inputs: PlanInputs) -> Decisions:
         replace(layout, waves=waves),
         owners,
         foresight,
-        _timing(inputs, pace, limits, index, drainable, foresight),
+        _timing(inputs, pace, limits, index, drainable, tainted),
     )
 
 
@@ -150,14 +152,15 @@ def _timing(
     limits: Limits,
     index: BudgetIndex,
     drainable: Sequence[Drainable],
-    foresight: Foresight,
+    tainted: Sequence[str],
 ) -> Timing:
-    """What estimates go by; where all is assumed, that is of the pods that are on the nodes now."""
-    departures = (
-        foresight.departures if pace.is_known else {item.node.name: Departure(item.leaving) for item in drainable}
-    )
-    nodes = {item.node.name: item.node for item in drainable}
-    return Timing(inputs.policy, inputs.pools, pace, limits, index, nodes, departures)
+    """What estimates go by."""
+    policy, nodes = inputs.policy, {item.node.name: item.node for item in drainable}
+    leaving = {item.node.name: item.leaving for item in drainable}
+    permits = {key: rate.permits for key, rate in limits.rates.by_key.items()}
+    rooms, slowest = partial(scored, inputs.snapshot), partial(slowest_ending, rules=policy.drain, pace=pace)
+    setting = Setting(policy, pace, permits, index, nodes, leaving, tainted, rooms, slowest)
+    return Timing(policy, inputs.pools, pace, limits, nodes, leaving, setting)
 
 
 def _is_rolling(wave: Placed, pools: Pools) -> bool:
@@ -182,7 +185,7 @@ def _in_pools(exclusions: Sequence[Exclusion], candidates: Sequence[Candidate], 
 def assemble(decisions: Decisions) -> RolloutPlan:
     """The decisions as a plan."""
     inputs, items = decisions.inputs, decisions.drainable.values()
-    waves = tuple(_waves(decisions))
+    waves, estimate = _waves(decisions)
     warnings = [
         warning for item in items for warning in (*item.warnings, *decisions.owners.all_at_once(item.node.name))
     ]
@@ -201,7 +204,7 @@ def assemble(decisions: Decisions) -> RolloutPlan:
         blockers=(*decisions.start_blockers, *(blocker for item in items for blocker in item.blockers)),
         warnings=(*warnings, *_homeless(decisions), *remembered, *logged_in),
         summary=_summary(waves, decisions.layout.lower_bound),
-        estimate=total((wave.estimate for wave in waves), decisions.timing.pace),
+        estimate=estimate,
     )
     return replace(draft, plan_id=identify(draft))
 
@@ -223,15 +226,10 @@ def _homeless(decisions: Decisions) -> Iterator[PlanWarning]:
     return (warning for warning in decisions.foresight.warnings if (warning.node, warning.object) not in blocked)
 
 
-def _waves(decisions: Decisions) -> Iterator[Wave]:
-    before, timing, last = 0, decisions.timing, len(decisions.layout.waves)
-    for index, placed in enumerate(decisions.layout.waves, start=1):
-        estimate = timing.estimate(placed, is_last=index == last)
-        wave = Wave(index, _nodes(placed, decisions), placed.because, estimate)
-        if placed.rolling is not None:
-            wave = timing.rolling(wave, placed, before, is_last=index == last)
-        before += wave.estimate.seconds
-        yield wave
+def _waves(decisions: Decisions) -> tuple[tuple[Wave, ...], TimeEstimate]:
+    layout = decisions.layout.waves
+    untimed = [Wave(index, _nodes(placed, decisions), placed.because) for index, placed in enumerate(layout, start=1)]
+    return decisions.timing.timed(untimed, layout)
 
 
 def _nodes(placed: Placed, decisions: Decisions) -> tuple[PlannedNode, ...]:

@@ -5,11 +5,13 @@ for it. Preferences are left out of account, but for
 that of nodes without the soft taint on those that wait: it weighs more with a scheduler than all others.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from operator import attrgetter
+from zlib import crc32
 
 from rollout.model.cluster import HOST_PORT, ClusterSnapshot, Node, PersistentVolume, Pod, Resources
 from rollout.planning.neighbours import Check, Neighbours
@@ -17,6 +19,8 @@ from rollout.planning.node_demands import Demand
 
 # Enough to spread what moves, as a scheduler does, without looking at every node for every pod.
 _LOOKS = 3
+# So many does a scheduler score of a large cluster's nodes.
+_SCORED = 100
 USUAL_PODS = 110
 _PLENTY = 1 << 62
 
@@ -91,6 +95,36 @@ class _Shape:
 
 
 @dataclass(slots=True)
+class Scores:
+    """How a scheduler chooses of the nodes that take a pod: the fewest pods of its owner, then the most that is free.
+
+    `siblings` counts pods by the UID of their owner and by node. `draw` decides between nodes that are equal.
+    """
+
+    siblings: Counter[tuple[str, str]]
+    draw: int = 0
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, draw: int) -> "Scores":
+        """For the pods of a snapshot."""
+        standing = (pod for pod in snapshot.pods if pod.owner and pod.node and not pod.finished)
+        return cls(Counter((_owner(pod), pod.node) for pod in standing), draw)
+
+    def count(self, pod: Pod, node: str, sign: int) -> None:
+        """A pod comes to a node (+1), or leaves it (-1)."""
+        self.siblings[_owner(pod), node] += sign
+
+    def score(self, pod: Pod, room: Room) -> tuple[int, float, int]:
+        """The highest is chosen."""
+        chance = crc32(f"{self.draw} {pod.key} {room.name}".encode())
+        return -self.siblings[_owner(pod), room.name], room.free_share, chance
+
+
+def _owner(pod: Pod) -> str:
+    return pod.owner.uid if pod.owner else pod.uid
+
+
+@dataclass(slots=True)
 class Rooms:
     """The cluster's room as pods move. `closed` are the names of the nodes that take none for the while."""
 
@@ -100,6 +134,7 @@ class Rooms:
     closed: frozenset[str] = frozenset()
     _tainted: set[str] = field(default_factory=set)
     _untainted: list[str] = field(default_factory=list)
+    scores: "Scores | None" = None
     _closing: int = 0
     _where: dict[str, str] = field(default_factory=dict)
     _shapes: dict[tuple[object, ...], _Shape] = field(default_factory=dict)
@@ -140,12 +175,16 @@ class Rooms:
     def take_out(self, pod: Pod) -> None:
         """The pod leaves its node."""
         self.rooms[self.node_of(pod)].account(pod.requests, 1)
+        if self.scores:
+            self.scores.count(pod, self.node_of(pod), -1)
         self._where[pod.uid] = ""
         self.neighbours.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
         """The pod, or its replacement, comes to a node."""
         self.rooms[node].account(pod.requests, -1)
+        if self.scores:
+            self.scores.count(pod, node, 1)
         self._where[pod.uid] = node
         self.neighbours.move(pod, to=node)
 
@@ -169,7 +208,8 @@ class Rooms:
     def _best(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> Room | None:
         if _exceeds(pod.requests, self._too_much(shape)):
             return None
-        best = max(self._open(pod, shape, checks), key=attrgetter("free_share"), default=None)
+        key = partial(self.scores.score, pod) if self.scores else attrgetter("free_share")
+        best = max(self._open(pod, shape, checks), key=key, default=None)
         if best is None and not (checks and self._has_room(pod, shape)):
             shape.too_much = pod.requests
         return best
@@ -255,7 +295,7 @@ class Rooms:
             if not checks or all(check.admits(room.node) for check in checks):
                 yield room
                 yielded += 1
-            if yielded == _LOOKS:
+            if yielded == (_LOOKS if self.scores is None else _SCORED):
                 shape.next = (place + 1) % len(rooms)
                 return
 
@@ -296,6 +336,13 @@ class Rooms:
         if not pod.claims or not self.volumes:
             return ()
         return tuple(volume for claim in pod.claims for volume in self.volumes.get(f"{pod.namespace}/{claim}", ()))
+
+
+def scored(snapshot: ClusterSnapshot, draw: int) -> Rooms:
+    """The room that a snapshot shows, where pods go as a scheduler lets them."""
+    rooms = Rooms.of(snapshot)
+    rooms.scores = Scores.of(snapshot, draw)
+    return rooms
 
 
 def in_words(requests: Resources) -> str:

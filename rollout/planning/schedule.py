@@ -24,7 +24,7 @@ def schedule(
     `begun` says of one that begins then how long it is away, where that shows only by then.
     """
     names, begins, away = list(seconds), dict[str, int](), list[tuple[int, int]]()
-    turns = _Turns(rules, names)
+    turns = Turns(rules, names)
     now, step = 0, 1 + len(names) // _PRECISE
     while len(begins) < len(names):
         while len(away) < rules.in_flight and (place := turns.next_one()) is not None:
@@ -38,7 +38,7 @@ def schedule(
     return begins, max((end for end, _ in away), default=now)
 
 
-class _Turns:
+class Turns:
     """Whose turn it is, by place in the plan's order.
 
     `_queues` has those that wait, by what bars them: a key, and how much of it they need, or `_KEPT` where all of it is

@@ -16,7 +16,6 @@ from rollout.planning.forecast import places_for
 from rollout.planning.packing import Limits
 from rollout.planning.pieces import Piece
 from rollout.planning.rooms import Rooms
-from rollout.planning.settling import Departure
 from rollout.planning.waves import Placed, as_played, excess, joined, latecomers, without
 
 # What drains may take in company once pods have come to their nodes, as a share of what is planned beforehand.
@@ -25,14 +24,10 @@ _LATER = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """What playing a plan through has shown; `arrivals` counts, by node, the pods that earlier waves moved there.
-
-    `departures` are the pods that leave each node, those among them.
-    """
+    """What playing a plan through has shown; `arrivals` counts, by node, the pods that earlier waves moved there."""
 
     arrivals: Mapping[str, int]
     warnings: tuple[PlanWarning, ...]
-    departures: Mapping[str, Departure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,6 @@ class Simulation:
         self._arrivals: dict[str, int] = {}
         self._warnings: list[PlanWarning] = []
         self._moved: list[Pod] = []
-        self._departures: dict[str, Departure] = {}
         self._by_budget: dict[str, set[str]] = defaultdict(set)
         self._counted = 0
 
@@ -95,7 +89,7 @@ class Simulation:
     def seen(self) -> Foresight:
         """What it has shown so far."""
         arrivals = {name: count for name, count in self._arrivals.items() if count}
-        return Foresight(arrivals, tuple(dict.fromkeys(self._warnings)), self._departures)
+        return Foresight(arrivals, tuple(dict.fromkeys(self._warnings)))
 
     def _go(self, pieces: Sequence[Piece], limits: Limits) -> Mapping[str, str]:
         """Move the pods of these nodes; where company alone keeps some from a place, move none, and say whose.
@@ -191,11 +185,9 @@ class Simulation:
 
     def _arrive(self, names: Sequence[str], moved: Sequence[_Move]) -> None:
         """Make moves final; a pod without a place comes back to its node."""
-        homeless = frozenset(move.pod.uid for move in moved if not move.to)
         for name in names:
             pods = self._residents.pop(name, ())
             self._arrivals[name] = sum(pod.node != name for pod in pods)
-            self._departures[name] = Departure(pods, homeless)
         self._warnings += [_homeless(move, self._rooms) for move in moved if not move.to]
         self._warnings += [_returning(move) for move in moved if move.to in self._rooms.closed]
         for move in moved:

@@ -3,20 +3,19 @@
 What past runs tell is played pod by pod. As long as all is assumed, it is reckoned generously by the rates of budgets.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Node, Pod
-from rollout.model.plan import Estimate, Rolling, Wave
+from rollout.model.plan import Estimate, Rolling, TimeEstimate, Wave
 from rollout.model.policy import DrainPolicy, Policy
 from rollout.model.quantity import LONGEST
-from rollout.planning.budgets import BudgetIndex
+from rollout.planning.course import Leg, Setting, Stretch, played
 from rollout.planning.estimates import Pace, past_run, settled, wave_estimate
 from rollout.planning.packing import Limits
 from rollout.planning.pools import Pools
 from rollout.planning.rolling import slow_first
 from rollout.planning.schedule import schedule
-from rollout.planning.settling import NO_DEPARTURE, Departure, Emptied, Flow
 from rollout.planning.waves import Placed
 
 
@@ -44,79 +43,87 @@ def _is_known(pod: Pod, pace: Pace) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What estimates go by, wave after wave; `departures` are what leaves each of the `nodes` when its turn has come.
-
-    Of those that came from other nodes, `at_home` are, by UID, pods that are likely to have gone to one that was done:
-    they began to start once such a node was back.
-    """
+    """What estimates go by; `leaving` are the pods that leave each of the `nodes` as things are now."""
 
     policy: Policy
     pools: Pools
     pace: Pace
     limits: Limits
-    index: BudgetIndex
     nodes: Mapping[str, Node]
-    departures: Mapping[str, Departure]
-    at_home: set[str] = field(default_factory=set[str])
+    leaving: Mapping[str, Sequence[Pod]]
+    setting: Setting
 
     @property
     def wait(self) -> int:
         """Seconds before each drain."""
         return round(self.policy.exclude_from_load_balancers + self.policy.courtesy.drain_delay)
 
-    def flow(self) -> Flow:
-        """What plays drains."""
-        return Flow(self.pace, self.limits.rates, self.policy.drain, self.index)
+    def timed(self, waves: Sequence[Wave], layout: Sequence[Placed]) -> tuple[tuple[Wave, ...], TimeEstimate]:
+        """The waves with their times, and how long the whole is likely to take."""
+        if not waves or not self.pace.is_known:
+            assumed = tuple(self._by_rates(waves, layout))
+            return assumed, self._whole(assumed)
+        stretches = [self._stretch(placed) for placed in layout]
+        courses = [tuple(map(self._as_played, waves, layout, legs)) for legs in played(self.setting, stretches)]
+        likely = sorted(courses, key=_total)[len(courses) // 2]
+        return likely, self._whole(likely)
 
-    def departure(self, name: str) -> Departure:
-        """What leaves a node."""
-        departure = self.departures.get(name, NO_DEPARTURE)
-        if self.at_home.isdisjoint(pod.uid for pod in departure.pods):
-            return departure
-        return replace(departure, pods=[pod for pod in departure.pods if pod.uid not in self.at_home])
+    def _whole(self, waves: Sequence[Wave]) -> TimeEstimate:
+        return TimeEstimate(_total(waves), self.pace.basis) if waves else TimeEstimate()
+
+    def _by_rates(self, waves: Sequence[Wave], layout: Sequence[Placed]) -> Iterator[Wave]:
+        before = 0
+        for wave, placed in zip(waves, layout, strict=True):
+            timed = replace(wave, estimate=self._assumed(placed))
+            timed = timed if placed.rolling is None else self._rolling(timed, placed, placed.rolling, before)
+            before += timed.estimate.seconds
+            yield timed
+
+    def _stretch(self, placed: Placed) -> Stretch:
+        names = placed.names if placed.rolling is None else list(slow_first(self._each_alone(placed)))
+        return Stretch(names, placed.rolling, self._most(placed))
+
+    def _as_played(self, wave: Wave, placed: Placed, leg: Leg) -> Wave:
+        soak, delay = round(self.policy.gates.soak), round(self.policy.courtesy.reboot_delay)
+        reboot = self.pace.reboot(0, len(leg.turns)) + delay
+        drain = max(turn.empty - turn.begin for turn in leg.turns.values())
+        if placed.rolling is None:
+            estimate = Estimate(leg.end - leg.begin, drain, reboot, leg.end - leg.begin - drain - reboot - soak, soak)
+            return replace(wave, estimate=estimate)
+        # Each is reckoned as most are, so that the slowest of them may end later than all of that.
+        whole = max(leg.end - leg.begin, self.wait + self.slowest(placed.names) + reboot)
+        return replace(
+            wave,
+            nodes=tuple(sorted(wave.nodes, key=lambda node: list(leg.turns).index(node.name))),
+            rolling=replace(placed.rolling, begins={name: turn.begin for name, turn in leg.turns.items()}),
+            estimate=Estimate(whole, drain, reboot, 0, soak),
+        )
 
     def slowest(self, names: Sequence[str]) -> int:
         """How many seconds the last pod of these nodes takes to end."""
-        return slowest_ending([self.departure(name).pods for name in names], self.policy.drain, self.pace)
+        return slowest_ending([self.leaving.get(name, ()) for name in names], self.policy.drain, self.pace)
 
-    def estimate(self, placed: Placed, *, is_last: bool = False) -> Estimate:
-        """A wave whose nodes drain side by side; behind the last one the rollout does not wait for settling."""
+    def _assumed(self, placed: Placed) -> Estimate:
+        """A wave whose nodes drain side by side, by the rates of their budgets."""
         policy, slowest, most = self.policy, self.slowest(placed.names), self._most(placed)
-        empty, ready = self._played(placed, most, slowest) if self.pace.starts or self.pace.is_known else ({}, 0)
-        shared = empty if self.pace.is_known else self.limits.rates.drains(placed.pieces)
+        shared = self.limits.rates.drains(placed.pieces)
         drains = [self.wait + min(most[name], max(seconds, slowest)) for name, seconds in shared.items()]
         estimate = wave_estimate(drains, self.pace, policy.gates.soak, policy.courtesy.reboot_delay)
-        if is_last and self.pace.is_known:
-            return estimate
-        pods = [pod for name in placed.names for pod in self.departure(name).pods]
-        late = self.wait + ready - estimate.drain - estimate.reboot
+        pods = [pod for name in placed.names for pod in self.leaving.get(name, ())]
+        late = self._ready(pods, estimate.drain) - estimate.drain - estimate.reboot
         return settled(estimate, max(late, self.pace.settle(pods)) if pods else 0)
 
-    def _played(self, placed: Placed, most: Mapping[str, int], slowest: int) -> tuple[Mapping[str, int], int]:
-        """When each node is empty, and when all that left them is ready: who has the fewest pods goes first."""
-        flow, empty, ready, first, left = self.flow(), dict[str, int](), 0, LONGEST, list[Emptied]()
-        delay = round(self.policy.courtesy.reboot_delay)
-        for piece in sorted(placed.pieces, key=lambda piece: (piece.pods, piece.name)):
-            emptied = flow.drain(self.departure(piece.name), 0, most[piece.name])
-            empty[piece.name] = drain = max(slowest, emptied.empty)
-            back = drain + delay + self.pace.reboot(drain + delay, len(most))
-            ready, first = max(ready, flow.back(emptied, back)), min(first, back)
-            left.append(emptied)
-        if placed.rolling is None:
-            self.at_home.update(*(emptied.at_home(first) for emptied in left))
-        return empty, ready
+    def _ready(self, pods: Sequence[Pod], drain: int) -> int:
+        """When the replacements of these pods are ready whose last is gone then, where they tell of their starts."""
+        ready, grace_of = 0, self.policy.drain.grace_of
+        for uid, pod in {pod.owner.uid: pod for pod in pods if pod.owner}.items():
+            if uid in self.pace.starts:
+                ready = max(ready, drain + self.pace.starting(grace_of(pod.grace_period), (uid,)))
+        return ready
 
-    def rolling(self, wave: Wave, placed: Placed, before: int, *, is_last: bool) -> Wave:
+    def _rolling(self, wave: Wave, placed: Placed, rules: Rolling, before: int) -> Wave:
         """A wave whose nodes follow one another, with when each may begin: `before` seconds are over by then."""
-        rules, most = placed.rolling or Rolling(1), self._most(placed)
-        if self.pace.is_known:
-            turns, alone = _Turns(self, most), {name: _Turns(self, most).begin(name, 0) for name in placed.names}
-            begins, whole = schedule(rules, slow_first(alone), turns.begin)
-            self.at_home.update(turns.timing.at_home)
-            whole = max(turns.back.values()) if is_last else whole
-        else:
-            alone = {piece.name: self._alone(replace(placed, pieces=(piece,))) for piece in placed.pieces}
-            begins, whole = schedule(rules, self._in_company(placed, rules, slow_first(alone)))
+        begins, whole = schedule(rules, self._in_company(placed, rules, slow_first(self._each_alone(placed))))
         # Each is reckoned as most are, so that the slowest of them may end later than all of that.
         whole = max(whole, wave.estimate.seconds - wave.estimate.drain + self.slowest(placed.names))
         shifted = {name: before + begin for name, begin in begins.items()}
@@ -129,9 +136,12 @@ class Timing:
         """The most seconds that each drain may take."""
         return {piece.name: timeout(self.pools.rules(piece.pool)) for piece in placed.pieces}
 
+    def _each_alone(self, placed: Placed) -> Mapping[str, int]:
+        return {piece.name: self._alone(replace(placed, pieces=(piece,))) for piece in placed.pieces}
+
     def _alone(self, placed: Placed) -> int:
         """How long a node alone is likely to take: as long as its own last run did, where that was longer."""
-        estimate, node = self.estimate(placed), self.nodes[placed.names[0]]
+        estimate, node = self._assumed(placed), self.nodes[placed.names[0]]
         return max(estimate.seconds, round(past_run(node) or 0) + estimate.settle + estimate.soak)
 
     def _in_company(self, placed: Placed, rules: Rolling, alone: Mapping[str, int]) -> Mapping[str, int]:
@@ -144,29 +154,8 @@ class Timing:
         return _prolonged(alone, rates.waits_beside(pieces, begins, waits))
 
 
-class _Turns:
-    """Nodes that follow one another, played as each begins; `back` is when each is back, in the same seconds.
-
-    `timing` is its own, as its pods go: nodes are also played alone, which says nothing of the others.
-    """
-
-    def __init__(self, timing: Timing, most: Mapping[str, int]) -> None:
-        self.timing, self._most = replace(timing, at_home=set(timing.at_home)), most
-        self._flow = timing.flow()
-        self.back = dict[str, int]()
-
-    def begin(self, name: str, now: int) -> int:
-        """One begins; how long it is away: until it is back, and all that left it is ready."""
-        timing, departure = self.timing, self.timing.departure(name)
-        policy, begins = timing.policy, now + timing.wait
-        emptied = self._flow.drain(departure, begins, self._most[name])
-        empty, delay = max(emptied.empty, begins + timing.slowest((name,))), round(policy.courtesy.reboot_delay)
-        back = empty + delay + timing.pace.reboot(empty + delay - now, 1)
-        # A host may boot more slowly than most.
-        self.back[name] = back = max(back, now + round(past_run(timing.nodes[name]) or 0))
-        timing.at_home.update(emptied.at_home(min(self.back.values())))
-        settle = timing.pace.settle(departure.pods) if departure.pods else 0
-        return max(back + settle, self._flow.back(emptied, back)) + round(policy.gates.soak) - now
+def _total(waves: Sequence[Wave]) -> int:
+    return sum(wave.estimate.seconds for wave in waves)
 
 
 def _prolonged(seconds: Mapping[str, int], waits: Mapping[str, int]) -> Mapping[str, int]:

@@ -5,6 +5,7 @@ node is looked at, then the slot and the Lease. Whoever gives a node back has cl
 Node's phase after that: one of the two sees the other.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from rollout.errors import DrainError
@@ -49,10 +50,16 @@ class Grants:
         if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
             raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
         self._look(slot, node, PatientApi(api, self.world.clock, seconds=_PATIENCE))
+        return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", self._held_until(slot))
+
+    def _held_until(self, slot: Slot) -> float:
+        """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
         until = self.leadership.safe_until
-        self._check_still_held(slot)
-        self.leadership.check()
-        return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", until)
+        with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
+            lease = beside.submit(self.leadership.check)
+            self._check_still_held(slot)
+            lease.result()
+        return until
 
     def _look(self, slot: Slot, node: Node, cluster: PatientApi) -> None:
         """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""

@@ -12,6 +12,7 @@ import pytest
 from rollout.adapters.kube.answers import continue_token
 from rollout.adapters.kube.server_time import ServerTime
 from rollout.errors import ApiUnavailableError
+from rollout.ports import ClusterApi
 from tests.adapters.kube_client import client
 from tests.scripted_api import Exchange, scripted
 
@@ -100,10 +101,16 @@ def test_a_hurried_request_ends_in_its_time_and_leaves_others_alone(tmp_path: Pa
     with scripted(lambda exchange: exchange.wait()) as server:
         api = client(tmp_path, server.url)
         for asked, least in ((api.within(0.1), 0.1), (api, 0.5), (api.within(60), 0.5)):
-            began = time.monotonic()
-            with pytest.raises(ApiUnavailableError, match="in time"):
-                asked.replace(f"{LEASES}/node-rollout", {})
-            assert least <= time.monotonic() - began < least + 0.4
+            # the quickest of a few: a busy machine makes a request longer only
+            took = [seconds_until_given_up(asked) for _ in range(5)]
+            assert least <= min(took) < least + 0.3
+
+
+def seconds_until_given_up(asked: ClusterApi) -> float:
+    began = time.monotonic()
+    with pytest.raises(ApiUnavailableError, match="in time"):
+        asked.replace(f"{LEASES}/node-rollout", {})
+    return time.monotonic() - began
 
 
 def test_a_hurried_body_that_trickles_ends_in_its_time_too(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ def main() -> None:
         if trial.end in (End.STUCK, End.BROKEN) or not trial.is_near:
             off += [trial] if trial.end is End.MEASURED else []
             figures = f"{trial.estimate:g} s of {trial.took:g} s" if trial.took else ""
-            print(f"{trial.seed} {trial.variety}: {trial.end}, {trial.told} {figures}", flush=True)
+            so_far = sum(ends[variety, End.MEASURED] for variety in Variety)
+            counts = f"(of {so_far} measured, {so_far - len(off)} within 25 %, {len(off)} off)"
+            print(f"{trial.seed} {trial.variety}: {trial.end}, {trial.told} {figures} {counts}", flush=True)
         if time.monotonic() > until:
             break
     for (variety, end), number in sorted(ends.items()):

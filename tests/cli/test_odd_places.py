@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -168,3 +169,39 @@ def test_a_limit_on_open_files_that_may_be_raised_is(lab: Lab, tmp_path: Path) -
     """As login shells have it, of a few hundred: hosts of a large fleet would be taken for unreachable."""
     ended = shell(f"ulimit -Sn 8 && {ROLLOUT} status -o json", tmp_path, lab)
     assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr
+
+
+@pytest.mark.parametrize("words", ["apply --yes -o json", "apply --yes", "operate --once"])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_terminal_that_goes_away_ends_a_run_as_asked(
+    start_lab: StartLab, tmp_path: Path, words: str, *, is_told: bool
+) -> None:
+    """As a broken login does; `setsid` and `disown` have a run go on, and nobody reads what it says."""
+    lab = start_lab("default", nodes=4)
+    code = (
+        "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        f"signal.signal(signal.SIGHUP, signal.{'SIG_DFL' if is_told else 'SIG_IGN'})\n"
+        "from rollout.cli.main import main; main()"
+    )
+    terminal, theirs = os.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "dumb", "PYTHONPATH": str(Path.cwd())}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words.split()],
+        env={**environment, **lab.environment},
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while not re.search(rb"worker-\d[^\n]*draining", shown):
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    ended = process.wait(timeout=100)
+    (journal,) = (tmp_path / ".local").rglob("*.jsonl")
+    summary = json.loads(journal.read_text(encoding="utf-8").splitlines()[-1])
+    assert summary["type"] == "summary"
+    assert (ended, bool(summary["not_started"])) == ((130, True) if is_told else (0, False))
+    assert lab.scoreboard().cordons_left == ()

@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 
-from rollout.model.cluster import Budget, Pod
+import pytest
+
+from rollout.model.cluster import Budget, Pod, Resources
 from rollout.model.placement import Placement, PodTerm
 from rollout.model.plan import RolloutPlan
 from rollout.model.policy import DrainPolicy, Policy, Strategy
 from rollout.model.quantity import Count, Duration
-from rollout.planning.budgets import BudgetIndex
-from rollout.planning.estimates import Pace, Past
+from rollout.planning.estimates import Past
 from rollout.planning.plan import build_plan
-from rollout.planning.rates import Rates
-from rollout.planning.settling import Departure, Flow
 from tests.planning.builders import budget, inputs, node, pod
 from tests.planning.test_places import HOSTNAME, app
 
@@ -137,11 +136,21 @@ def test_slow_starts_of_earlier_waves_are_no_settling_of_quick_ones() -> None:
     assert quick.waves[0].estimate.settle == 30
 
 
-def test_the_first_pods_take_what_room_there_is_and_the_last_wait_for_their_node() -> None:
-    """One of three finds no place: whichever the forecast names, the permit of the first two comes back."""
-    pods = [started(f"db-{number}", "w-1", 10, app="db", owner="StatefulSet") for number in range(3)]
-    pace, index = Pace.of((), PAST, pods), BudgetIndex.of([budget("db", allowed=1, expected=3)])
-    rates = Rates({"shop/db": pace.rate(1, 60, {"uid-db": "StatefulSet"})})
-    for homeless in pods:
-        flow = Flow(pace, rates, DrainPolicy(), index)
-        assert flow.drain(Departure(pods, frozenset({homeless.uid})), 0, 600).empty == (5 + 10) * 2 + 5
+@pytest.mark.parametrize(("milli", "drain"), [(1500, (5 + 10) * 2 + 5), (2500, 3600)])
+def test_the_first_pods_take_what_room_there_is(milli: int, drain: int) -> None:
+    """One of three finds no place, and is the last: the permit of the first two comes back. Of two it does not."""
+    requests = Resources(cpu_milli=milli)
+    pods = [started(f"db-{number}", "w-1", 10, app="db", owner="StatefulSet", requests=requests) for number in range(3)]
+    plan = planned(pods, budget("db", allowed=1, expected=3), nodes=2)
+    assert plan.waves[0].estimate.drain == drain
+
+
+def test_a_pod_goes_where_fewer_of_its_owner_are_and_is_not_drained_twice() -> None:
+    """The second node has more room, and a pod of the same owner: both together would wait for one permit."""
+    web = [started(f"web-{number}", f"w-{number}", 100, app="web") for number in (1, 2)]
+    pods = [*web, pod("big", "w-3", app="big", requests=Resources(cpu_milli=2000))]
+    machines = [node(f"w-{number}", labels={HOSTNAME: f"w-{number}"}) for number in (1, 2, 3)]
+    policy = Policy(prefer_no_schedule_taint=False)
+    made = inputs(machines, pods=pods, budgets=[budget("web", allowed=1, expected=2)], policy=policy)
+    plan = build_plan(replace(made, past=PAST, selected=("w-1", "w-2")))
+    assert [wave.estimate.drain for wave in plan.waves] == [5, 5]

@@ -13,6 +13,7 @@ from rollout.cli.signals import stopped_by_signals
 from rollout.cli.stages.gather import Connections, Gathered, Targets, ended_lease
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
+from rollout.cli.streams import let_go_of_lost_terminals
 from rollout.cli.terminal import error_console, is_terminal, show
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
@@ -137,6 +138,8 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
         with stage("run") as note:
             result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
             note(counts(result))
+        # a process that was not told of it goes on
+        let_go_of_lost_terminals()
     if not settings.as_json and (run.plan.waves or result.not_done or result.left_over):
         width, operating = settings.width, settings.operating
         show(f"\n{summary_text(run.plan, result, width=width, operating=operating, signs=is_terminal())}")

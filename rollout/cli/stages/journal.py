@@ -9,7 +9,7 @@ import msgspec
 from rollout import __version__
 from rollout.adapters.journal import JournalFile, journals, read_journal, runs_directory
 from rollout.cli import wiring
-from rollout.cli.stages.lock_owner import journal_of
+from rollout.cli.lock_owner import journal_of
 from rollout.cli.terminal import say
 from rollout.execution.rollout.remains import Aborted
 from rollout.model.cluster import ClusterIdentity

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rollout.cli import wiring
+from rollout.cli.lock_owner import has_ended_here
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import with_patience
-from rollout.cli.stages.lock_owner import has_ended_here
 from rollout.cli.terminal import error_console, is_forced, show
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import read_lease

@@ -12,6 +12,7 @@ from functools import partial
 from rollout.errors import ApiError, RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.guard import Guard
+from rollout.execution.base.heard_api import patient_api
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -68,8 +69,11 @@ def abort(
         options.unlock,
         options.stale_lease,
     )
-    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
-    with LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice) as lock:
+    cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    lease = LeaseLock(
+        ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice, silence=cluster.silence
+    )
+    with lease as lock:
         _free_slots(cluster, options.lease_namespace, report)
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:
