@@ -121,9 +121,9 @@ def files(incomplete: str) -> Sequence[str]:
 
 def _of_cluster(read: Callable[[], list[str]]) -> list[str]:
     """The same, with the client loaded before the time counts."""
-    from rollout.adapters.kube.session import load_client
+    from rollout.adapters.kube.client_parts import client_parts
 
-    load_client()
+    client_parts()
     return _in_time(read)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from rollout.cli.options.plain_values import read_plainly
 from rollout.cli.settings.rereading import remember
 
 _LAST = "Options"
@@ -28,8 +29,7 @@ class SectionedCommand(TyperCommand):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """As any command's; `--help-all` is `--help` that shows every option."""
-        if ctx.resilient_parsing:
-            as_written(self, ctx)
+        prepare_values(self, ctx)
         remember(ctx, args)
         flags = args[: args.index("--")] if "--" in args else args
         ctx.meta[ALL] = ALL in flags
@@ -77,6 +77,7 @@ class DefaultCommandGroup(TyperGroup):
         is_command = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
         # while a line is being typed, the next word may be any command's name
         is_open = ctx.resilient_parsing and not args
+        prepare_values(self, ctx)
         return super().parse_args(ctx, args if is_command or is_open else [next(iter(self.commands)), *args])
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
@@ -86,7 +87,11 @@ class DefaultCommandGroup(TyperGroup):
         return next(iter(self.commands.values())).shell_complete(ctx, incomplete)
 
 
-def as_written(command: Any, context: typer.Context) -> None:
-    """Have a command whose line is being typed take values as they are: reading them imports more than all else."""
-    for parameter in command.get_params(context):
+def prepare_values(command: Any, context: typer.Context) -> None:
+    """Have a command read its values quickly; one whose line is being typed takes them as they are."""
+    parameters = command.get_params(context)
+    if not context.resilient_parsing:
+        read_plainly(parameters)
+        return
+    for parameter in parameters:
         parameter.process_value = lambda _context, value: value

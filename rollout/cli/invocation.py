@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,11 @@ def invoke(program: Callable[..., Any], arguments: Sequence[str]) -> int:
         return ExitCode.ERROR
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the last place where one can be told
         flush_or_discard()
-        return failures.report(error, verbose=_is_verbose(arguments))
+        with suppress(OSError):
+            failures.report(error, verbose=_is_verbose(arguments))
+        return failures.exit_code(error)
+    finally:
+        flush_or_discard()
     return code if isinstance(code, int) else ExitCode.OK
 
 

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from rollout.cli.completion import complete_values
-from rollout.cli.help import SectionedCommand, as_written
+from rollout.cli.help import SectionedCommand, prepare_values
 from rollout.cli.options.flattening import flattened
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -84,8 +84,7 @@ class CommandList(TyperGroup):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """As any group's; a line that is being typed is not judged."""
-        if ctx.resilient_parsing:
-            as_written(self, ctx)
+        prepare_values(self, ctx)
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]

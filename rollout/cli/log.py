@@ -20,7 +20,7 @@ import typer
 from rollout import __version__
 from rollout.adapters.planted import refuse_planted
 from rollout.cli.failures import causes, exit_code, has_trace
-from rollout.cli.terminal import SAID, error_console, say
+from rollout.cli.terminal import SAID, say, write_beside
 from rollout.errors import InputError, RolloutError
 from rollout.model.text import elapsed, printable
 from rollout.report.event_log import EVENTS
@@ -118,7 +118,7 @@ class _Terminal(logging.Handler):
 
     def _write(self, line: str) -> None:
         try:
-            error_console().print(line, style="dim", soft_wrap=True)
+            write_beside(line, "dim")
         except (OSError, ValueError):
             # whoever has closed the stream wants to hear nothing more
             self.setLevel(logging.CRITICAL + 1)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from rollout.cli.streams import let_go_of_lost_terminals
 from rollout.errors import ExitCode
 from rollout.execution.base.stop import StopRequest
 
@@ -119,6 +120,7 @@ def _listen(ear: int, stop: StopRequest, said: str) -> None:
             continue
         asked = True
         stop.request()
+        let_go_of_lost_terminals()
         if said:
             _say(said)
 

@@ -4,6 +4,7 @@ import codecs
 import os
 import re
 import resource
+import stat
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,6 +17,8 @@ _SPINNER = frozenset(map(chr, range(0x2800, 0x2900)))
 _SIZES = ("COLUMNS", "LINES")
 _SIZE = re.compile(r"[1-9][0-9]{0,3}")
 _OPEN_FILES = 4096
+# /dev/null, /dev/full and their like
+_MEMORY_DEVICES = 1
 _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
@@ -60,13 +63,30 @@ def raise_limit_of_files() -> None:
 
 
 def flush_or_discard() -> None:
-    """Write what is still to be written; where that fails, nothing may be tried again at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        discard_output()
+    """Write what is still to be written; where that fails, nothing may be tried again at exit.
+
+    Python would try, and end with 120, whatever has come of a run.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            _discard(stream.fileno())
 
 
 def discard_output() -> None:
     """Let nothing more reach standard output."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard(sys.stdout.fileno())
+
+
+def let_go_of_lost_terminals() -> None:
+    """Where the terminal is gone, as after a broken login, what a run still has to say goes nowhere, and fails not."""
+    for number in (1, 2):
+        place = os.fstat(number)
+        is_device = stat.S_ISCHR(place.st_mode) and os.major(place.st_rdev) != _MEMORY_DEVICES
+        if is_device and not os.isatty(number):
+            _discard(number)
+
+
+def _discard(number: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from rollout.model.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rollout.report.shared_console import SharedConsole
 
 _WIDTH_OF_PIPES = 160
 SAID = "rollout.said"
@@ -20,7 +20,20 @@ _LOG = logging.getLogger(SAID)
 def say(text: str) -> None:
     """A line for the operator, beside the data."""
     _LOG.info("%s", text)
-    sys.stderr.write(f"{fitted(printable(text))}\n")
+    write_beside(fitted(printable(text)))
+
+
+def write_beside(line: str, style: str = "") -> None:
+    """Write a line, which is safe already, to standard error: on a terminal in this style, above whatever moves there.
+
+    Nothing moves before somebody has asked for the console.
+    """
+    if sys.stderr.isatty() and (style or error_console.cache_info().currsize):
+        from rich.text import Text
+
+        error_console().show(Text(line, style=style))
+        return
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
@@ -83,14 +96,14 @@ def width() -> int:
 
 
 @cache
-def error_console() -> "Console":
+def error_console() -> "SharedConsole":
     """Standard error, for progress; rich honours NO_COLOR and dumb terminals.
 
     One for all: what is printed by it while something moves there stands above that.
     """
-    from rich.console import Console
+    from rollout.report.shared_console import SharedConsole
 
-    return Console(stderr=True, highlight=False, markup=False, force_terminal=is_forced(sys.stderr))
+    return SharedConsole(stderr=True, force_terminal=is_forced(sys.stderr))
 
 
 def is_forced(stream: TextIO) -> bool | None:

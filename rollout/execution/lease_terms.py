@@ -12,8 +12,9 @@ class LeaseTerms:
     """What to hold and as whom. `seconds` is how long others must see no renewal before they may take it.
 
     The Lease of the run `unlock` is taken at once: an operator has made sure that its process is gone. So is its
-    version `stale`, which was seen to go unrenewed for its whole duration. Without `waits` no other is waited out:
-    what was planned before another held it fits no more. `process` is a word that no other process has.
+    version `stale`, which was seen to go unrenewed for its whole duration, or whose process has ended here. Without
+    `waits` no other is waited out: what was planned before another held it fits no more. `process` is a word that no
+    other process has.
     """
 
     namespace: str

@@ -30,6 +30,7 @@ from rollout.errors import (
     LockedError,
 )
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
+from rollout.execution.base.patience import Silence
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease_terms import SECONDS, LeaseTerms
 from rollout.gather.cluster.decode import decode
@@ -133,6 +134,7 @@ class LeaseLock:
         *,
         stop: StopRequest | None = None,
         notice: Callable[[str], None] = lambda _message: None,
+        silence: Silence | None = None,
     ) -> None:
         self._api = api
         self._interval = terms.seconds / _RENEWALS_PER_DURATION
@@ -142,6 +144,7 @@ class LeaseLock:
         self._outage = outage
         self._stop = stop or StopRequest()
         self._notice = notice
+        self._silence = silence or Silence(clock, terms.patience)
         self._is_held = False
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{terms.namespace}/leases"
         self._path = f"{self._collection}/{marks.LEASE_NAME}"
@@ -176,7 +179,9 @@ class LeaseLock:
             # the process ends in a moment, and another may begin before that
             threading.Event().wait()
         if self._lost_to is None and not self._is_surely_ours():
-            patiently(self._renew, Deadline(self._clock, self._terms.patience), self._outage, passing=_is_passing)
+            # whoever waits here shares the patience of the run; the renewals in the background wait for nothing
+            renew = self._silence.heard(marks.LEASE_NAME)(self._renew)
+            patiently(renew, Deadline(self._clock, self._silence.remaining), self._outage, passing=_is_passing)
         if self._lost_to is not None:
             holder = f"held by {self._lost_to}" if self._lost_to else "free"
             raise FencedError(
@@ -225,7 +230,7 @@ class LeaseLock:
             return None
 
     def _patiently(self, action: Callable[[], T]) -> T:
-        return patiently(action, Deadline(self._clock, self._terms.patience), self._outage, sleep=self._sleep)
+        return patiently(action, Deadline(self._clock, self._silence.remaining), self._outage, sleep=self._sleep)
 
     def _sleep(self, seconds: float) -> None:
         """Once it is held nodes may be under way, which a stop lets finish: renewals go on then."""
@@ -286,6 +291,7 @@ class LeaseLock:
         metadata = decode(answer, _Lease, self._path).metadata
         self._version, self._uid = metadata.resource_version, metadata.uid
         self._renewed_at = self._clock.monotonic()
+        self._silence.over(marks.LEASE_NAME)
 
     def _keep(self) -> None:
         failures = 0
@@ -332,8 +338,9 @@ class LeaseLock:
 
     def _release(self) -> None:
         """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
+        deadline = Deadline(self._clock, min(2 * self._interval, self._silence.remaining))
         with self._turn, suppress(ApiError):
-            patiently(lambda: self._give_up(self._hurried), Deadline(self._clock, 2 * self._interval), self._outage)
+            patiently(lambda: self._give_up(self._hurried), deadline, self._outage)
 
     def _let_go(self) -> None:
         """Give it up before the process ends at once; from here on nothing is begun that asks first."""
@@ -365,13 +372,9 @@ class LeaseLock:
         return body
 
     def _body(self, version: str) -> dict[str, Any]:
-        now = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now, terms = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"), self._terms
         self._acquired = self._acquired or now
-        metadata = {
-            "name": marks.LEASE_NAME,
-            "namespace": self._terms.namespace,
-            "annotations": self._terms.annotations,
-        }
+        metadata = {"name": marks.LEASE_NAME, "namespace": terms.namespace, "annotations": terms.annotations}
         if version:
             # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.
             metadata |= {"resourceVersion": version, "uid": self._uid}
@@ -380,8 +383,8 @@ class LeaseLock:
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
-                "holderIdentity": self._terms.holder,
-                "leaseDurationSeconds": self._terms.seconds,
+                "holderIdentity": terms.holder,
+                "leaseDurationSeconds": terms.seconds,
                 "acquireTime": self._acquired,
                 "renewTime": now,
                 "leaseTransitions": self._transitions,

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from rollout.model.host import HostObservation
+from rollout.report.shared_console import take_turns
 
 
 @contextmanager
@@ -14,6 +15,8 @@ def asking_progress(console: Console, total: int) -> Iterator[Callable[[str, Hos
     """A bar on a terminal while the context is open, nothing elsewhere; to be called for each host, on any thread."""
     columns = (TextColumn("asking hosts"), BarColumn(), MofNCompleteColumn())
     disable = not console.is_terminal or console.is_dumb_terminal
-    with Progress(*columns, console=console, transient=True, disable=disable) as progress:
+    progress = Progress(*columns, console=console, transient=True, disable=disable)
+    take_turns(progress.live)
+    with progress:
         task = progress.add_task("hosts", total=total)
         yield lambda _name, _observation: progress.advance(task)

@@ -1,5 +1,6 @@
 """Who holds FleetLock's slots, for people and for programs."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, TypedDict
 
@@ -45,7 +46,8 @@ def _lines(slots: Slots, nodes: Mapping[str, Node], server: str, width: int | No
 
 
 def _row(slot: Slot, node: Node | None) -> Sequence[str]:
-    texts = (slot.group, slot.node, slot.state.value, phase_of(slot, node), slot.since, slot.run, _note(slot, node))
+    since = re.sub(r"\.\d+", "", slot.since)
+    texts = (slot.group, slot.node, slot.state.value, phase_of(slot, node), since, slot.run, _note(slot, node))
     return [printable(or_nothing(text)) for text in texts]
 
 

@@ -165,7 +165,7 @@ def _unseen_lines(adopted: Adoption) -> Iterator[str]:
     machine = machines[0] if len(machines) == 1 else "MACHINE_ID"
     yield "Locks in etcd cannot be seen from here. If locksmith or airlock kept any, on a host that reaches that etcd:"
     yield f"  locksmith: locksmithctl status; {_UNLOCK.format(machine=printable(machine))}"
-    yield f"  airlock: {_RELEASE.format(group='GROUP')}"
+    yield f"  airlock:\n    {_RELEASE.format(group='GROUP')}"
 
 
 def nothing_text(shown: Adoption) -> str:

@@ -39,6 +39,7 @@ from rollout.model.progress import (
 from rollout.model.text import elapsed, printable
 from rollout.report import sentences
 from rollout.report.run_state import InFlight, RunState, phases
+from rollout.report.shared_console import print_above, take_turns
 
 _REFRESHES_PER_SECOND = 8
 _BAR_WIDTH = 30
@@ -109,18 +110,6 @@ class Fitting:
         return Measurement(min(*widths, options.max_width), min(max(widths), options.max_width))
 
 
-class _OneByOne(Live):
-    """Lines from many threads, above a board that is drawn by one more.
-
-    Each is written by where the board is that was drawn before: side by side they would leave parts of it standing.
-    """
-
-    def show(self, line: Text) -> None:
-        """Print a line above the board."""
-        with self._lock:
-            self.console.print(line)
-
-
 class LiveProgress:
     """Shows a run on a terminal while the context is open. Safe to call from many threads.
 
@@ -145,7 +134,7 @@ class LiveProgress:
         self._lock = threading.Lock()
         self._board = Board(started=monotonic())
         self._spinner = Spinner("dots")
-        self._live = _OneByOne(
+        self._live = Live(
             get_renderable=self._render,
             console=console,
             refresh_per_second=_REFRESHES_PER_SECOND,
@@ -153,6 +142,7 @@ class LiveProgress:
             redirect_stdout=False,
             redirect_stderr=False,
         )
+        take_turns(self._live)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -175,7 +165,7 @@ class LiveProgress:
                 self._board.held.pop(event.node, None)
             text = self._take(event)
         if text is not None:
-            self._live.show(text)
+            print_above(self._live, text)
 
     def _take(self, event: StepEvent) -> Text | None:
         match event:

@@ -6,6 +6,7 @@ from typing import IO, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
+from rich.text import Text
 
 from rollout.gather.updates.check import CheckOutcome, CheckResult, Watched
 from rollout.model.host import UpdateOperation, UpdateStatus
@@ -15,6 +16,7 @@ from rollout.model.text import counted, printable, shortened, timestamp
 from rollout.ports import Clock
 from rollout.report.document_types import CheckLine, CheckSummaryLine, ResultLine, UpdateLine
 from rollout.report.line_types import VersionLine
+from rollout.report.shared_console import print_above, take_turns
 
 _PREFIX = "UPDATE_STATUS_"
 _STEPS = 10
@@ -143,9 +145,9 @@ class CheckBars:
     """A bar for each host under way; what has ended stands above."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
         columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         self._bars = Progress(*columns, console=console, transient=True)
+        take_turns(self._bars.live)
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
@@ -168,7 +170,7 @@ class CheckBars:
         """Take the bar away."""
         if result.node in self._tasks:
             self._bars.remove_task(self._tasks.pop(result.node))
-        self._console.print(result_text(result))
+        print_above(self._bars.live, Text(result_text(result)))
 
 
 def _done(status: UpdateStatus) -> float:

@@ -100,7 +100,7 @@ class Answer:
         """What may be said at that moment of the monotonic clock: a yes that comes too late is a no."""
         if moment <= self.until:
             return self
-        return Answer(Kind.LOCK_LOST, f"the answer ({self.kind}) comes {moment - self.until:.0f} s too late to hold")
+        return Answer(Kind.LOCK_LOST, f"the answer ({self.kind}) comes {moment - self.until:.1f} s too late to hold")
 
 
 class Denied(Exception):  # noqa: N818 - a no is an answer, not an error

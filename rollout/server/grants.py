@@ -5,6 +5,7 @@ node is looked at, then the slot and the Lease. Whoever gives a node back has cl
 Node's phase after that: one of the two sees the other.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from rollout.errors import DrainError
@@ -14,7 +15,7 @@ from rollout.execution.drain.task import DrainTask
 from rollout.execution.node.last_look import look_again
 from rollout.execution.node.marking import mark_granted
 from rollout.execution.node.task import NodeTask
-from rollout.gather.cluster.snapshot import read_node
+from rollout.gather.cluster.snapshot import read_node, read_nodes
 from rollout.model import marks
 from rollout.model.cluster import Node
 from rollout.model.fleetlock import Slot, SlotState
@@ -23,6 +24,7 @@ from rollout.model.progress import Phase
 from rollout.planning.pools import pools_of
 from rollout.server.answers import Answer, Denied, Kind
 from rollout.server.leadership import Leadership
+from rollout.server.machines import by_id, the_one
 from rollout.server.nodes import planned
 from rollout.server.settings import ServerSettings, World
 from rollout.server.slots import SlotBook
@@ -48,11 +50,19 @@ class Grants:
         phase = node.annotations.get(marks.PHASE, "")
         if node.annotations.get(marks.RUN) != slot.run or phase not in _GRANTABLE:
             raise Denied(Kind.WAITING_FOR_DRAIN, f"{slot.node} is {phase or 'waiting for its drain'}{detail}")
+        if the_one(by_id(read_nodes(api)).get(slot.id, ())) != slot.node:
+            raise Denied(Kind.WAITING_FOR_PROOF, f"another Node than {slot.node} has its machine id by now")
         self._look(slot, node, PatientApi(api, self.world.clock, seconds=_PATIENCE))
+        return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", self._held_until(slot))
+
+    def _held_until(self, slot: Slot) -> float:
+        """Until when both are known to be held: read at once, so that one read in time for the Lease is enough."""
         until = self.leadership.safe_until
-        self._check_still_held(slot)
-        self.leadership.check()
-        return Answer(Kind.GRANTED, f"{slot.node} is cordoned and drained", until)
+        with ThreadPoolExecutor(1, thread_name_prefix="lease") as beside:
+            lease = beside.submit(self.leadership.check)
+            self._check_still_held(slot)
+            lease.result()
+        return until
 
     def _look(self, slot: Slot, node: Node, cluster: PatientApi) -> None:
         """Write the grant, and look at the node; what is seen to be wrong now is mended by whoever drains."""

@@ -31,12 +31,16 @@ class Leadership:
         self.lock: LeaseLock | None = None
 
     def look(self, age: float = _FRESH) -> Holder:
-        """What is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read."""
+        """What is known of its holder, from a look at most `age` seconds old; `ApiError` where it cannot be read.
+
+        Whoever has waited for another's look, which began after this was called, needs none of their own.
+        """
+        oldest = self._clock.monotonic() - age
         with self._turn:
-            now = self._clock.monotonic()
-            if now - self._seen_at > age:
+            if self._seen_at < oldest:
+                began = self._clock.monotonic()
                 self._seen = read_lease(self._api, self._namespace)
-                self._seen_at = now
+                self._seen_at = began
             return self._watch.look(self._seen)
 
     @property
@@ -66,16 +70,16 @@ class Leadership:
 
         It is read anew: what was taken by force a moment ago is still ours by the clock.
         """
-        self.look(age=0.0)
-        lock, is_own = self.lock, self._seen.holder == self._holder
+        state, lock = self.look(age=0.0), self.lock
+        is_own = lock is not None and self._seen.holder == self._holder
         if lock is not None and is_own:
             lock.check()
-        if not is_fleetlock_run(self._seen.run) or not ((lock is not None and is_own) or self._sees_it_renewed()):
+        if not is_fleetlock_run(self._seen.run) or not (is_own or self._sees_it_renewed(state)):
             raise FencedError("no FleetLock server is known to hold the Lease")
 
-    def _sees_it_renewed(self) -> bool:
+    def _sees_it_renewed(self, state: Holder) -> bool:
         """Whether its holder lives; who has just begun to watch waits for the next renewal."""
-        state, end = self.look(age=0.0), self._clock.monotonic() + self._seen.renewal + _ON_ITS_WAY
+        end = self._clock.monotonic() + self._seen.renewal + _ON_ITS_WAY
         while state is Holder.UNKNOWN and self._clock.monotonic() < end:
             time.sleep(_PAUSE)
             state = self.look(age=0.0)

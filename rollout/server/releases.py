@@ -11,7 +11,7 @@ from rollout.errors import ApiNotFoundError
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.fleetlock import Slot, SlotState, is_fleetlock_run
+from rollout.model.fleetlock import Slot, Slots, SlotState, is_fleetlock_run
 from rollout.model.node_marks import misunderstanding
 from rollout.model.progress import Phase
 from rollout.model.text import timestamp
@@ -55,8 +55,8 @@ class Releases:
 
     def _held(self, ask: Ask, name: str) -> Slot | None:
         """Its slot. That a host which is known holds none is a yes, and told by none but a fresh look."""
-        slot = self.book.seen(1.0).of_id(ask.id)
-        return self.book.read().of_id(ask.id) if slot is None and name else slot
+        slot = _slot_of(self.book.seen(1.0), ask, name)
+        return _slot_of(self.book.read(), ask, name) if slot is None and name else slot
 
     def _name(self, ask: Ask) -> str:
         """Its Node, empty where that cannot be any; `Denied` before the nodes are known."""
@@ -112,6 +112,12 @@ class Releases:
                 return Answer(Kind.RELEASED, f"{slot.node} is in service{_unmoved(slot, node)}")
             time.sleep(_PAUSE)
         raise Denied(Kind.WAITING_FOR_PROOF, f"{slot.node}: {_missing(slot, self._node(slot))}")
+
+
+def _slot_of(slots: Slots, ask: Ask, name: str) -> Slot | None:
+    """The slot that the host has taken; of several, as where its disk went to another machine, that of its Node now."""
+    slot = slots.of_node(name) if name else None
+    return slot if slot is not None and slot.id == ask.id else slots.of_id(ask.id)
 
 
 def _unmoved(slot: Slot, node: Node | None) -> str:

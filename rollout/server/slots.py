@@ -40,8 +40,9 @@ class SlotBook:
 
     def change(self, change: Callable[[Slots], Slots]) -> Slots:
         """Change them as they stand now; what `change` raises leaves them as they are."""
-        began = self._clock.monotonic()
-        return self._keep(change_slots(self._api, self._namespace, change), began)
+        changed = change_slots(self._api, self._namespace, change)
+        # what was read meanwhile may be from before it
+        return self._keep(changed, self._clock.monotonic())
 
     def _keep(self, slots: Slots, began: float) -> Slots:
         with self._turn:

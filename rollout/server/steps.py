@@ -124,11 +124,27 @@ def _closing(turn: Turn, context: NodeContext, progress: Progress, wait: _Waitin
         if progress.phase is Phase.DRAINED and node.annotations.get(marks.PHASE) == Phase.REBOOTING:
             turn.reopen()
             return progress.to(Phase.REBOOTING)
+        if progress.phase is Phase.REBOOTING and node.is_ready and not turn.is_released:
+            node = _after_last_grant(turn, context, node)
+            if not node.is_ready:
+                # it goes down now
+                turn.reopen()
+                return progress
         if _has_rebooted(context, node) and _is_same(context, node):
             turn.reopen()
             mark_phase(context.task, Phase.REBOOTING)
             return progress if progress.phase is Phase.REBOOTING else progress.to(Phase.REBOOTING)
         raise error from None
+
+
+def _after_last_grant(turn: Turn, context: NodeContext, node: Node) -> Node:
+    """The Node, once a grant that was given a moment before the slot was closed has had its time to be followed."""
+    deadline = context.cluster.deadline(min(_SAFE_SECONDS, turn.timeout))
+    while node.is_ready and not _has_rebooted(context, node) and not deadline.expired:
+        context.guard.check()
+        deadline.pause(_PAUSE)
+        node = _looked_at(context)
+    return node
 
 
 def _await_grant(turn: Turn, context: NodeContext, progress: Progress) -> Progress:
@@ -169,7 +185,7 @@ def _await_boot(turn: Turn, context: NodeContext, progress: Progress) -> Progres
             return replace(progress, boot=_boot_of(node)).to(Phase.BOOTED)
         if turn.is_released and until_safe is None:
             until_safe = context.cluster.deadline(_SAFE_SECONDS)
-        if deadline.expired or (until_safe is not None and until_safe.expired):
+        if (until_safe or deadline).expired:
             raise _not_rebooted(node, turn.timeout)
         if node.is_ready:
             try:

@@ -88,7 +88,7 @@ class Loop:
         self._servers: list[SshServer] = []
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout=20)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout=60)
 
     def serve(
         self,
@@ -153,7 +153,7 @@ def nothing_is_left_behind(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     yield
     assert paramiko_threads() <= threads
     # The servers are in this process as well, and close their ends when they come to it.
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while open_files() > descriptors + 1 and time.monotonic() < deadline:
         time.sleep(0.02)
     assert open_files() <= descriptors + 1

@@ -151,7 +151,7 @@ def _wait(server: Sshd) -> None:
 def ssh_agent(path: Path) -> Iterator[None]:
     """A real one that listens there."""
     with subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         yield

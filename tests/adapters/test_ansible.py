@@ -53,7 +53,7 @@ def reboot(lab: Lab, name: str) -> None:
     """Behind everybody's back, and wait until it is up again."""
     before = boots(lab, name)
     lab.call(lab.machines[name].reboot)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while boots(lab, name) == before or lab.call(lambda: lab.machines[name].power) is not Power.RUNNING:
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -69,13 +69,13 @@ def test_a_command_reaches_the_boot_that_has_answered_or_nothing(
         return True
 
     with ansible.attending([host]):
-        result = ansible.run_if(host, BOOT_COMMAND, too_late, REBOOT_COMMAND, timeout=20)
+        result = ansible.run_if(host, BOOT_COMMAND, too_late, REBOOT_COMMAND, timeout=60)
         assert result is not None
         assert "another boot" in result.stdout
         assert boots(lab, host.name) == 1
-        assert ansible.run_if(host, BOOT_COMMAND, lambda _answer: False, REBOOT_COMMAND, timeout=20) is None
+        assert ansible.run_if(host, BOOT_COMMAND, lambda _answer: False, REBOOT_COMMAND, timeout=60) is None
         assert boots(lab, host.name) == 1
-        agreed = ansible.run_if(host, BOOT_COMMAND, lambda answer: parse_boot(answer) is not None, "true", timeout=20)
+        agreed = ansible.run_if(host, BOOT_COMMAND, lambda answer: parse_boot(answer) is not None, "true", timeout=60)
         assert agreed == CommandResult(0, "", "")
 
 
@@ -84,11 +84,11 @@ def test_turns_end_with_their_context_and_a_run_that_ended_is_begun_again(
 ) -> None:
     host = hosts["worker-1"]
     with ansible.attending(hosts.values()):
-        assert ansible.run(host, "echo one; echo two >&2; exit 3", timeout=20) == CommandResult(3, "one\n", "two\n")
+        assert ansible.run(host, "echo one; echo two >&2; exit 3", timeout=60) == CommandResult(3, "one\n", "two\n")
         (turns,) = set(ansible._attended.values())
         assert turns._run is not None
         turns._run._run.end()
-        assert ansible.run(hosts["cp-1"], "echo again", timeout=20).stdout == "again\n"
+        assert ansible.run(hosts["cp-1"], "echo again", timeout=60).stdout == "again\n"
         began = turns._run._run
     assert not began.running
     assert not began.folder.exists()
@@ -114,10 +114,10 @@ def test_an_unchecked_key_still_has_to_stay_the_same(
     trusting = executor(lab, host_key_checking=HostKeyChecking.OFF, known_hosts=Path("/nowhere"))
     host = hosts["worker-1"]
     lab.call(lambda: lab.machines["worker-1"].inflict(HostFaults(host_key=HostKeyFault.CHANGES_AT_REBOOT)))
-    assert trusting.run(host, "echo first", timeout=20).stdout == "first\n"
+    assert trusting.run(host, "echo first", timeout=60).stdout == "first\n"
     reboot(lab, host.name)
     with pytest.raises(HostKeyError, match="has changed"):
-        trusting.run(host, "echo second", timeout=20)
+        trusting.run(host, "echo second", timeout=60)
 
 
 def test_what_cannot_be_an_address_is_not_given_to_ssh(lab: Lab, hosts: dict[str, Host]) -> None:

@@ -85,13 +85,13 @@ def test_causes_and_patience_come_from_the_body(tmp_path: Path) -> None:
 
 
 def test_plain_text_429_of_flow_control_surfaces_at_once_with_its_header(tmp_path: Path) -> None:
-    with scripted(lambda exchange: exchange.answer(429, b"Too many requests", Retry_After="7")) as server:
+    with scripted(lambda exchange: exchange.answer(429, b"Too many requests", Retry_After="77")) as server:
         began = time.monotonic()
         with pytest.raises(TooManyRequestsError, match="429 to GET /x: Too many requests") as caught:
             client(tmp_path, server.url).get("/x")
         assert len(server.exchanges) == 1
-    assert caught.value.retry_after == 7
-    assert time.monotonic() - began < 6
+    assert caught.value.retry_after == 77
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize("header", ["Wed, 21 Oct 2026 07:28:00 GMT", "soon", "-1", ""])

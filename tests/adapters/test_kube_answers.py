@@ -12,6 +12,7 @@ import pytest
 from rollout.adapters.kube.answers import continue_token
 from rollout.adapters.kube.server_time import ServerTime
 from rollout.errors import ApiUnavailableError
+from rollout.ports import ClusterApi
 from tests.adapters.kube_client import client
 from tests.scripted_api import Exchange, scripted
 
@@ -100,10 +101,16 @@ def test_a_hurried_request_ends_in_its_time_and_leaves_others_alone(tmp_path: Pa
     with scripted(lambda exchange: exchange.wait()) as server:
         api = client(tmp_path, server.url)
         for asked, least in ((api.within(0.1), 0.1), (api, 0.5), (api.within(60), 0.5)):
-            began = time.monotonic()
-            with pytest.raises(ApiUnavailableError, match="in time"):
-                asked.replace(f"{LEASES}/node-rollout", {})
-            assert least <= time.monotonic() - began < least + 0.4
+            # the quickest of a few: a busy machine makes a request longer only
+            took = [seconds_until_given_up(asked) for _ in range(5)]
+            assert least <= min(took) < least + 0.3
+
+
+def seconds_until_given_up(asked: ClusterApi) -> float:
+    began = time.monotonic()
+    with pytest.raises(ApiUnavailableError, match="in time"):
+        asked.replace(f"{LEASES}/node-rollout", {})
+    return time.monotonic() - began
 
 
 def test_a_hurried_body_that_trickles_ends_in_its_time_too(tmp_path: Path) -> None:
@@ -118,7 +125,7 @@ def test_a_hurried_body_that_trickles_ends_in_its_time_too(tmp_path: Path) -> No
         began = time.monotonic()
         with pytest.raises(ApiUnavailableError, match="in time"):
             client(tmp_path, server.url).within(0.3).get("/version")
-        assert time.monotonic() - began < 3  # whatever else this machine does: without a limit it would never end
+        assert time.monotonic() - began < 60  # whatever else this machine does: without a limit it would never end
 
 
 def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) -> None:
@@ -139,7 +146,7 @@ def test_the_servers_clock_goes_on_from_the_date_of_its_answers(tmp_path: Path) 
             api.within(1).get("/version")
             told = api.server_time()
             assert told is not None
-            assert timedelta() <= told - datetime(2026, 3, 1, hour, tzinfo=UTC) < timedelta(seconds=1)
+            assert timedelta() <= told - datetime(2026, 3, 1, hour, tzinfo=UTC) < timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(

@@ -243,7 +243,7 @@ def agent(tmp_path: Path, key_file: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
 

@@ -85,7 +85,7 @@ def site(servers: Any, client_key: asyncssh.SSHKey, key_file: Path) -> Iterator[
 
 
 def facts_of(site: Site, host: Host) -> HostFacts:
-    observation = observe(host, site.shell, timeout=20)
+    observation = observe(host, site.shell, timeout=60)
     assert isinstance(observation, HostFacts), observation
     return observation
 
@@ -164,11 +164,11 @@ def test_reboot_takes_the_host_away_and_back(site: Site) -> None:
     # Away for long enough to be asked meanwhile by a process that gets little of its machine.
     host = site.add("worker-1", HostFaults(boot_seconds=300))
     before = facts_of(site, host)
-    assert site.shell.run(host, REBOOT_COMMAND, timeout=30).exit_status in (0, None)
+    assert site.shell.run(host, REBOOT_COMMAND, timeout=60).exit_status in (0, None)
     deadline = time.monotonic() + 60
     gone = False
     while time.monotonic() < deadline:
-        after = observe(host, site.shell, timeout=20)
+        after = observe(host, site.shell, timeout=60)
         gone = gone or isinstance(after, ProbeFailure)
         if isinstance(after, HostFacts) and after.boot_id != before.boot_id:
             break
@@ -183,6 +183,6 @@ def test_reboot_takes_the_host_away_and_back(site: Site) -> None:
 
 def test_reboot_without_sudo_is_refused(site: Site) -> None:
     host = site.add("worker-1", HostFaults(sudo=SudoFault.REFUSED))
-    result = site.shell.run(host, REBOOT_COMMAND, timeout=10)
+    result = site.shell.run(host, REBOOT_COMMAND, timeout=60)
     assert result.exit_status not in (0, None)
     assert "not allowed to execute" in result.stderr

@@ -79,8 +79,10 @@ def test_on_a_terminal(lab: Lab, held: dict[str, Any], flags: Callable[[str], tu
     found = {(int(waited), int(left)) for waited, left in re.findall(line_of(held), shown)}
     # It counts while nothing is told.
     assert len({left for _, left in found}) >= 2, shown
-    # A busy machine may take a while until it has been held back for the first time.
-    assert all(6 <= waited + left <= 9 for waited, left in found), found
+    # A busy machine may take a while until it has been held back for the first time; from then on they add up.
+    sums = {waited + left for waited, left in found}
+    assert max(sums) <= 9, found
+    assert max(sums) - min(sums) <= 1, found
 
 
 def on_terminal(lab: Lab, home: Path, *arguments: str) -> str:
@@ -91,7 +93,7 @@ def on_terminal(lab: Lab, home: Path, *arguments: str) -> str:
     os.close(its)
     with os.fdopen(ours, "rb", buffering=0) as terminal:
         written = b"".join(iter(lambda: _some(terminal.fileno()), b""))
-    assert process.wait(30) == 4
+    assert process.wait(100) == 4
     assert_well_said(written.decode())
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.decode())
 

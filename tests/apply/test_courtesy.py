@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from rollout.lab.api.resources import LEASES, NODES
-from rollout.lab.hosts.faults import HostFaults
+from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
 from tests.apply.conftest import Rollout, command
+from tests.apply.test_fencing import steal
 from tests.ended import Ended, end_of
 
 Started = Callable[[Scenario | str, int], Lab]
@@ -100,6 +101,29 @@ def test_a_reboot_waits_until_users_have_logged_out(lab: Lab, tmp_path: Path) ->
     assert (ended.code, rebooted(lab)) == (0, 1), ended.stderr
     assert time.monotonic() - since < 60
     assert lab.scoreboard().clean
+
+
+def test_a_host_that_cannot_be_asked_for_a_while_is_waited_for_too(lab: Lab, tmp_path: Path) -> None:
+    """Its user may be there still: silence is no logout."""
+    log_in(lab, "core pts/0")
+    process = command(lab, tmp_path, "apply", *ALONE, "--wait-for-users", "1h")
+    heard(process, "waiting for core (pts/0) to log out")
+    machine = lab.machines[NODE]
+    lab.call(lambda: machine.inflict(HostFaults(ssh=SshFault.CLOSED, users=("core pts/0",))))
+    heard(process, "who is logged in cannot be asked")
+    log_in(lab, "core pts/0")
+    heard(process, "waiting for core (pts/0) to log out")
+    assert rebooted(lab) == 0
+    log_in(lab)
+    assert (end_of(process).code, rebooted(lab)) == (0, 1)
+
+
+def test_a_wait_ends_with_the_lock(lab: Lab, tmp_path: Path) -> None:
+    process = command(lab, tmp_path, "apply", *ALONE, "--reboot-delay", "1h", "--lease-duration", "3s")
+    heard(process, "before its reboot")
+    steal(lab)
+    (end,) = [line for line in end_of(process, 60).lines if line["type"] == "node_finished"]
+    assert (end["outcome"], rebooted(lab), is_cordoned(lab)) == ("fenced", 0, True), end
 
 
 def test_users_are_waited_for_no_longer_than_that(lab: Lab, rollout: Rollout) -> None:

@@ -9,11 +9,13 @@ import pytest
 from rollout.errors import ExitCode
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.hosts.commands.rpm_ostree import checksum_of
+from rollout.lab.hosts.faults import HostFaults, SshFault
 from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from rollout.model.marks import FLUO_PREFIX
-from tests.apply.conftest import Rollout
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_courtesy import heard
 from tests.apply.test_resume import record, run_of, stopped_at
 from tests.ended import end_of, start
 
@@ -93,6 +95,50 @@ def test_a_persons_annotation_is_taken_away_once_it_is_fulfilled(started: Start,
         "node-rollout.dev/last-result"
     }
     assert lab.scoreboard().clean
+
+
+def test_a_persons_annotation_stays_where_it_is_not_fulfilled(started: Start, rollout: Rollout) -> None:
+    """Its host fell back to the deployment from before."""
+    lab = started("sources", 12)
+
+    def ask() -> None:
+        stored = lab.store.get(NODES, "worker-7")
+        assert stored is not None
+        annotated = {**(stored["metadata"].get("annotations") or {}), OWN: "true"}
+        lab.store.put(NODES, {**stored, "metadata": {**stored["metadata"], "annotations": annotated}})
+
+    lab.call(ask)
+    ended = rollout(lab, "apply", "--detect", "annotation,rpm-ostree", *nodes("worker-7"), *QUICK)
+    assert ended.outcomes == {"worker-7": "rolled-back"}
+    assert annotations(lab, "worker-7")[OWN] == "true"
+
+
+def again(lab: Lab, node: str) -> None:
+    """As by a person, or a crash: what is to be seen now is not of the boot that was proven."""
+    machine = lab.machines[node]
+    machine.files.pop("/etc/needs-restart")
+    machine.reboot()
+
+
+def closed(lab: Lab, node: str) -> None:
+    lab.machines[node].inflict(HostFaults(ssh=SshFault.CLOSED))
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "why"),
+    [(again, "the host is in another boot than the one that was seen"), (closed, "connection")],
+)
+def test_another_boot_and_silence_prove_nothing(
+    meanwhile: Callable[[Lab, str], None], why: str, started: Start, tmp_path: Path
+) -> None:
+    lab = started("sources", 12)
+    flags = ("--detect", "command", *COMMAND, *nodes("worker-9"), "--ready-timeout", "15s")
+    process = command(lab, tmp_path, "apply", *flags, "--yes", "-o", "json", "--health-checks", "1")
+    heard(process, "waiting for its proof")
+    lab.call(lambda: meanwhile(lab, "worker-9"))
+    (end,) = [line for line in end_of(process).lines if line["type"] == "node_finished"]
+    assert (end["outcome"], "not proven by command" in end["message"]) == ("rolled-back", True), end
+    assert why in end["message"]
 
 
 def test_what_is_written_for_fluos_dashboards_is_no_word_of_its_agent(started: Start, rollout: Rollout) -> None:

@@ -338,7 +338,7 @@ def test_each_wave_is_asked_for_at_the_terminal(started: Started, tmp_path: Path
     process = start_on_terminal(tmp_path, {"TERM": "xterm", **lab.environment}, arguments, follower)
     os.close(follower)
     said = answer_waves(leader, ["y", "n"])
-    assert process.wait(30) == 4
+    assert process.wait(100) == 4
     os.close(leader)
     assert_well_said(said)
     assert said.count("Start it?") == 2

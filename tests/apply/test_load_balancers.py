@@ -125,7 +125,7 @@ def test_a_node_that_goes_back_before_its_drain_is_given_back_to_them(started: S
     process = command(lab, tmp_path, "apply", "--yes", "-o", "json", *flags)
     wait_until(lambda: bool(watched.labelled))
     process.terminate()
-    assert end_of(process, 20).code == 130
+    assert end_of(process).code == 130
     assert (labelled(lab), watched.drained) == (set(), {})
     assert lab.scoreboard().annotations_left == {}
 

@@ -277,13 +277,49 @@ def test_an_abort_ends_at_the_first_signal_and_at_once_at_the_second(started: St
 
 
 def test_whoever_waits_for_a_dead_holder_says_how_long_and_how_not_to(started: Start, tmp_path: Path) -> None:
-    lab = started("default", 5)
+    """From another machine, or a home without its journal: nothing there tells that its process is gone."""
+    lab, elsewhere = started("default", 5), tmp_path / "elsewhere"
+    elsewhere.mkdir()
     with stopped_at(lab, tmp_path, "drained", "--lease-duration", "15s"):
         run = run_of(lab)
-        ended = end_of(command(lab, tmp_path, "abort", "--yes", "--wait", "1s"))
+        ended = end_of(command(lab, elsewhere, "abort", "--yes", "--wait", "1s"))
     assert f"watching up to 15s for a renewal; where its process is surely gone: --force-unlock {run}" in ended.stderr
     assert re.search(r"has not renewed the lock: it is taken in [3-5]s", ended.stderr), ended.stderr
     assert "rollout operate" not in ended.stdout
+
+
+@pytest.mark.parametrize("way_out", [("abort", "--yes", "--wait", "1s"), ("resume", "--yes"), APPLY])
+def test_the_lock_of_a_process_that_has_ended_here_is_not_waited_for(
+    started: Start, rollout: Rollout, tmp_path: Path, way_out: tuple[str, ...]
+) -> None:
+    """Its half minute has only begun; apply learns as soon that the rollout is interrupted."""
+    lab = started("default", 5)
+    with stopped_at(lab, tmp_path, "drained"):
+        ended = rollout(lab, *way_out)
+    assert "holds the lock" not in ended.stderr, ended.stderr
+    if way_out == APPLY:
+        assert ended.code == 6
+        assert "resume" in ended.stderr
+        return
+    assert ended.code == 0, ended.stderr
+    assert record(lab) is None
+    assert holder_of(lab) == ""
+
+
+@pytest.mark.parametrize("way_out", ["abort", "resume"])
+def test_the_lock_of_a_living_process_is_nobody_elses(started: Start, tmp_path: Path, way_out: str) -> None:
+    lab = started("drain-hangs", 5)
+    living = command(lab, tmp_path, *APPLY, "--lease-duration", "6s")
+    try:
+        wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), 90)
+        holder = holder_of(lab)
+        ended = end_of(command(lab, tmp_path, way_out, "--yes"))
+        assert ended.code not in (0, 4), ended.stdout
+        assert f"another rollout is running: {holder} holds the Lease" in ended.stderr
+        assert (living.poll(), holder_of(lab)) == (None, holder)
+    finally:
+        living.kill()
+        living.communicate()
 
 
 def test_of_two_at_once_one_works(started: Start, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rollout.lab.api.resources import NODES
 from rollout.lab.hosts.faults import HostFaults
+from rollout.lab.hosts.machine import STAGED_LOCK
 from rollout.lab.lab import Lab
 from tests.apply.conftest import Rollout, command
 from tests.apply.test_detect import COMMAND, OWN, nodes
@@ -109,3 +110,32 @@ def test_a_host_that_says_something_else_each_time_is_begun_by_its_last_word(
     ended = rollout(lab, "apply", saved, *COMMAND, "-o", "json")
     assert (ended.code, ended.summary["succeeded"]) == (0, ["worker-8"]), ended.stderr
     assert lab.scoreboard().clean
+
+
+def locked(lab: Lab, node: str) -> None:
+    lab.machines[node].files[STAGED_LOCK] = ""
+
+
+@pytest.mark.parametrize(
+    ("other", "changes", "why"),
+    [
+        ("worker-4", no_file("/run/reboot-required"), "nothing asks for its reboot any more"),
+        ("worker-6", locked, "finalize-deployment"),
+    ],
+)
+def test_a_node_whose_host_has_changed_before_its_turn_is_not_begun(
+    other: str, changes: Callable[[Lab, str], None], why: str, started: Start, tmp_path: Path
+) -> None:
+    """As it was planned it needed its reboot, and could be rebooted; another node's turn came before its own."""
+    lab = started("sources", 12)
+    flags = ("--detect", "annotation,reboot-required,rpm-ostree", *nodes("worker-3", other), "--max-unavailable", "1")
+    lines = lines_of(lab, tmp_path, flags, lambda: changes(lab, other))
+    begun = [str(line["node"]) for line in lines if line["type"] == "step" and line["phase"] == "draining"]
+    assert set(begun) == {"worker-3"}
+    (end,) = [line for line in lines if line["type"] == "node_finished" and line["node"] == other]
+    assert (end["outcome"], end["left_cordoned"]) == ("skipped", False)
+    assert str(end["message"]).startswith("not started: ")
+    assert why in str(end["message"])
+    (summary,) = [line for line in lines if line["type"] == "summary"]
+    assert (summary["succeeded"], summary["skipped"]) == (["worker-3"], [other])
+    assert lab.scoreboard().reboots[other] == 0

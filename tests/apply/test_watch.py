@@ -261,14 +261,16 @@ def test_ctrl_c_ends_the_view_and_not_the_rollout(started: Start, tmp_path: Path
 
 
 @pytest.mark.parametrize("words", [("abort", "--yes"), ("resume", "--yes")])
-def test_who_waits_for_the_lock_says_so_at_once(started: Start, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_who_waits_for_the_lock_says_so_at_once(
+    started: Start, tmp_path: Path, elsewhere: Path, words: tuple[str, ...]
+) -> None:
     """Not after the half minute for which it may last."""
     lab = started("drain-hangs", 5)
     process = command(lab, tmp_path, *APPLY)
     wait_until(lambda: lab.call(lambda: is_ending(lab, "stubborn")), SECONDS)
     process.kill()
     process.communicate()
-    waiting = command(lab, tmp_path, *words)
+    waiting = command(lab, elsewhere, *words)
     assert waiting.stderr is not None
     try:
         line = next(line for line in waiting.stderr if "holds the lock" in line)

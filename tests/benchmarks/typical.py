@@ -81,6 +81,8 @@ class Measured:
 def main() -> None:
     """Measure all ways on each cluster."""
     asked = arguments()
+    if asked.keep:
+        asked.keep.mkdir(parents=True, exist_ok=True)
     for scenario in SCENARIOS if asked.scenario == "both" else (asked.scenario,):
         measure_all(asked, scenario)
 

@@ -13,7 +13,8 @@ from rollout.errors import ExitCode
 from rollout.gather.cluster.rights import apply_rights
 from rollout.gather.cluster.snapshot import node_path
 from rollout.lab.api.defaulting import with_defaults
-from rollout.lab.api.resources import DEPLOYMENTS
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import CONFIGMAPS, DEPLOYMENTS
 from rollout.lab.hostplan import scale
 from rollout.lab.hosts.faults import HostFaults, SudoFault
 from rollout.lab.hosts.units import Unit
@@ -204,6 +205,37 @@ def test_the_lock_is_shown_with_its_holder(start_lab: StartLab, command: Command
     (lock,) = (check for check in checks if check["check"] == "lock")
     assert (code, lock["verdict"]) == (ExitCode.ERROR, "fail")
     assert "rollout resume" in lock["fix"]
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "verdict"), [("node-rollout", "lock", "fail"), ("node-rollout-memory", "memory", "warn")]
+)
+def test_what_the_server_would_not_store_is_named(
+    start_lab: StartLab, command: Command, name: str, check: str, verdict: str
+) -> None:
+    """Somebody has made it immutable; a quota, or a webhook, refuses what is not there yet."""
+    lab = start_lab("idle", nodes=3, speed=1)
+    refused = ApiFault(answer=FaultAnswer.INVALID, verb="create", resource="configmaps")
+    lab.inflict(refused)
+    code, checks = findings(command, lab)
+    refusals = {entry["subject"]: entry["check"] for entry in checks if "cannot be written" in entry["message"]}
+    assert code == ExitCode.ERROR
+    assert refusals == {
+        "ConfigMap kube-system/node-rollout": "lock",
+        "ConfigMap kube-system/node-rollout-memory": "memory",
+    }
+    lab.behave()
+    metadata = {"name": name, "namespace": "kube-system", "annotations": {"node-rollout.dev/ended": "true"}}
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "immutable": True}
+    lab.call(lambda: lab.store.create(CONFIGMAPS, body))
+    _, checks = findings(command, lab)
+    entry = next(entry for entry in checks if "cannot be written" in entry["message"])
+    assert (entry["check"], entry["verdict"], entry["subject"]) == (check, verdict, f"ConfigMap kube-system/{name}")
+    assert "immutable" in entry["message"]
+    assert f"kubectl -n kube-system delete configmap {name}" in entry["fix"]
+    standing = lab.call(lambda: lab.store.get(CONFIGMAPS, name, "kube-system"))
+    assert standing is not None
+    assert "data" not in standing
 
 
 def test_hundreds_of_hosts_take_few_lines(start_lab: StartLab, command: Command) -> None:

@@ -184,7 +184,7 @@ def test_the_second_signal_ends_it_at_once(start_lab: StartLab, home: Path) -> N
     while "stopping" not in (line := process.stderr.readline()):
         assert line, process.communicate()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=100)
     assert process.returncode == ExitCode.INTERRUPTED
 
 
@@ -208,7 +208,7 @@ def test_a_reader_that_has_seen_enough_is_no_error_of_ours(start_lab: StartLab, 
     assert process.stderr is not None
     assert process.stderr.read() == ""
     process.stderr.close()
-    assert process.wait(30) == ExitCode.ERROR
+    assert process.wait(100) == ExitCode.ERROR
 
 
 def test_a_second_rollout_is_kept_out(start_lab: StartLab, home: Path, command: Command) -> None:
@@ -222,5 +222,5 @@ def test_a_second_rollout_is_kept_out(start_lab: StartLab, home: Path, command: 
     assert second.stderr.startswith("rollout: error: ")
     first.send_signal(signal.SIGINT)
     first.send_signal(signal.SIGTERM)
-    first.communicate(timeout=20)
+    first.communicate(timeout=100)
     assert lab.scoreboard().reboots["worker-3"] == 0

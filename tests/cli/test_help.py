@@ -153,6 +153,13 @@ def test_a_command_is_loaded_when_it_is_asked_for(words: tuple[str, ...], comman
     assert commands_among(loaded(tmp_path / "modules", *words)) == commands
 
 
+def test_a_command_line_loads_nothing_to_read_plain_values(tmp_path: Path) -> None:
+    """What judges all others takes longer to import than a command that asks one thing of the cluster takes."""
+    modules = loaded(tmp_path / "modules", "status", "--run", "--ssh-port", "22", KUBECONFIG=str(tmp_path / "none"))
+    assert "rollout.cli.commands.status" in modules
+    assert modules & {"pydantic", "requests", "paramiko", "rollout.execution.drain.drain"} == set()
+
+
 COMPLETED = {"sta": set(), "plan --context ": {"plan"}, "history ": {"history"}, "demo --scenario ": {"demo"}}
 
 

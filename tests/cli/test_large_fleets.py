@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -90,3 +91,22 @@ def test_an_interrupt_leaves_no_worker(lab: Lab, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert end_of(process).code == 130
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+@pytest.mark.timeout(300)
+def test_under_a_limit_of_open_files_all_hosts_answer(lab: Lab, tmp_path: Path) -> None:
+    """A hard one, as containers have it."""
+    asked = f"{sys.executable} -m rollout status -o json --probe-concurrency 500 --probe-timeout 2m"
+    ended = subprocess.run(
+        ["bash", "-c", f"ulimit -n 256; exec {asked}"],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(Path.cwd()), **lab.environment},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    assert ended.returncode == 0, ended.stderr
+    rows = json.loads(ended.stdout)
+    assert (len(rows), {row["error"] for row in rows}, {row["needs_reboot"] for row in rows}) == (HOSTS, {""}, {True})
+    assert ended.stderr.count("72 hosts are asked at once, not as many as --probe-concurrency allows") == 1

@@ -178,6 +178,19 @@ def test_lines_stand_above_the_board_and_leave_it_whole(start_lab: StartLab, hom
     assert all(not re.search(r"\d+ of \d+ nodes .*of about", line) for line in screen.lines)
 
 
+def test_lines_of_many_threads_leave_nothing_of_the_board_standing(start_lab: StartLab, home: Path) -> None:
+    """Requests of many drains at once, above a board that is drawn beside them: a line, or all of the board."""
+    lab = start_lab("default", nodes=16, speed=20)
+    words = ("apply", "--yes", "-vv", "--max-unavailable", "8", "--control-plane", "exclude")
+    screen = shown(home, lab.environment, words, 100)
+    assert screen.code == 0
+    began = next(number for number, line in enumerate(screen.lines) if "wave 1 of" in line)
+    lines = screen.lines[began:]
+    assert len([line for line in lines if re.match(r"\d\d:\d\d:\d\d api: ", line)]) > 100
+    # a spinner's frame before a node, or the bar of the whole
+    assert [line for line in lines if re.match(r"[⠀-⣿] |━|╸", line)] == []
+
+
 def test_without_a_word_of_it_nothing_is_logged(tmp_path: Path) -> None:
     root = logging.getLogger("rollout")
     with logged("plan", 0, None):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from rollout.lab.lab import Lab
 from rollout.lab.scenario import load_scenario
 from tests.conftest import StartLab
 from tests.ended import Ended
+from tests.security.test_no_tmp import may_mount
 
 TINY = str(Path(__file__).parent / "tiny.yaml")
 ROLLOUT = f"{sys.executable} -m rollout"
@@ -145,6 +147,21 @@ def test_files_for_the_ssh_client_may_be_anywhere(lab: Lab, tmp_path: Path) -> N
     assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr
 
 
+@pytest.mark.parametrize("executor", ["ssh", "ansible"])
+def test_a_key_may_have_any_name(lab: Lab, tmp_path: Path, executor: str) -> None:
+    """Or is refused by it: what Ansible's client would read out of it is another file."""
+    for name in ("100%h key", "a\"b\\\\c'd", "~", "#1", "a$HOME"):
+        (tmp_path / name).write_bytes((lab.directory / "id_ed25519").read_bytes())
+        (tmp_path / name).chmod(0o600)
+        named = shlex.quote(str(tmp_path / name))
+        ended = shell(f"{ROLLOUT} status --executor {executor} -o json --ssh-key {named}", tmp_path, lab)
+        if executor == "ansible" and "$" in name:
+            assert ended.code == ExitCode.ERROR
+            assert f"{name}: Ansible takes the $ in that path for a variable\nhint: " in ended.stderr
+        else:
+            assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, (name, ended.stderr)
+
+
 def test_ctrl_c_at_the_question_says_that_nothing_was_changed(lab: Lab, tmp_path: Path) -> None:
     """On a line of its own, as is the shell's next prompt."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "xterm", **lab.environment}
@@ -168,3 +185,63 @@ def test_a_limit_on_open_files_that_may_be_raised_is(lab: Lab, tmp_path: Path) -
     """As login shells have it, of a few hundred: hosts of a large fleet would be taken for unreachable."""
     ended = shell(f"ulimit -Sn 8 && {ROLLOUT} status -o json", tmp_path, lab)
     assert [row["error"] for row in json.loads(ended.stdout)] == [""] * 3, ended.stderr
+
+
+@pytest.mark.parametrize("words", ["apply --yes -o json", "apply --yes", "operate --once"])
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_terminal_that_goes_away_ends_a_run_as_asked(
+    start_lab: StartLab, tmp_path: Path, words: str, *, is_told: bool
+) -> None:
+    """As a broken login does; `setsid` and `disown` have a run go on, and nobody reads what it says."""
+    lab = start_lab("default", nodes=4)
+    code = (
+        "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        f"signal.signal(signal.SIGHUP, signal.{'SIG_DFL' if is_told else 'SIG_IGN'})\n"
+        "from rollout.cli.main import main; main()"
+    )
+    terminal, theirs = os.openpty()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TERM": "dumb", "PYTHONPATH": str(Path.cwd())}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *words.split()],
+        env={**environment, **lab.environment},
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while not re.search(rb"worker-\d[^\n]*draining", shown):
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    ended = process.wait(timeout=100)
+    (journal,) = (tmp_path / ".local").rglob("*.jsonl")
+    summary = json.loads(journal.read_text(encoding="utf-8").splitlines()[-1])
+    assert summary["type"] == "summary"
+    assert (ended, bool(summary["not_started"])) == ((130, True) if is_told else (0, False))
+    assert lab.scoreboard().cordons_left == ()
+
+
+# a home with room for so much, one that is read-only, and none; and what is said of it
+HOMES = {
+    "mount -t tmpfs -o size=12k tmpfs {}": "the journal can no longer be written: No space left on device",
+    "mount --bind {0} {0} && mount -o remount,bind,ro {0}": "no journal is written to ",
+    "rmdir {0} && touch {0}": "no journal is written to ",
+}
+
+
+@pytest.mark.skipif(not may_mount(), reason="takes a mount namespace of its own")
+@pytest.mark.parametrize("mounts", HOMES)
+def test_a_rollout_goes_on_without_room_for_its_journal(start_lab: StartLab, tmp_path: Path, mounts: str) -> None:
+    lab, home = start_lab("default", nodes=4), tmp_path / "home"
+    home.mkdir()
+    line = f"{mounts.format(home)}; {ROLLOUT} apply --yes -o json; code=$?; cp -r {home} {tmp_path}/kept; exit $code"
+    ended = shell(f"unshare --map-root-user --mount sh -c {shlex.quote(line)}", tmp_path, lab, HOME=str(home))
+    assert ended.code == ExitCode.OK, ended.stderr
+    assert len(ended.summary["succeeded"]) == 4
+    assert ended.stderr.count(HOMES[mounts]) == 1
+    assert lab.scoreboard().annotations_left == {}
+    for journal in (tmp_path / "kept").rglob("*.jsonl"):
+        shown = shell(f"{ROLLOUT} history --journal {journal}", tmp_path)
+        assert "bug" not in shown.stderr

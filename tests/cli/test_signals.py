@@ -20,9 +20,9 @@ try:
     with interrupted_by_signals(ending):
         Tidied()
         print("dropped")
-        time.sleep(30)
+        time.sleep(100)
 except KeyboardInterrupt:
-    print("interrupted", ending.requested, time.monotonic() - began < 10)
+    print("interrupted", ending.requested, time.monotonic() - began < 60)
 """
 WHILE_WAITING = """
 import os, signal, threading, time
@@ -43,7 +43,7 @@ try:
     with interrupted_by_signals(ending):
         with ending.lock:
             os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(30)
+            time.sleep(100)
 except KeyboardInterrupt:
     print("interrupted", ending.requested)
 """

@@ -115,6 +115,13 @@ class Witness:
             self.most = dict(self.away)
 
 
+def witnessing(running: Lab) -> Witness:
+    """One who sees all that happens from now on."""
+    witness = Witness()
+    running.call(partial(running.store.subscribe, witness.changed))
+    return witness
+
+
 @dataclass
 class Fate:
     """What has happened to a rollout so far."""
@@ -130,7 +137,7 @@ class Fate:
         return min(BOUNDARIES, key=lambda boundary: (self.kills[boundary], rng.random()))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whenever_it_is_killed_somebody_else_finishes_it(seed: int, machine: Machine, tmp_path: Path) -> None:
     rng = random.Random(seed)  # noqa: S311 - repeatable on purpose
@@ -139,8 +146,7 @@ def test_whenever_it_is_killed_somebody_else_finishes_it(seed: int, machine: Mac
     while fate.kills.total() < KILLS:
         fate.labs += 1
         with lab(tmp_path / f"lab-{fate.labs}") as running:
-            witness = Witness()
-            running.call(partial(running.store.subscribe, witness.changed))
+            witness = witnessing(running)
             until_done(running, machine, rng, fate, rng.choice(tuple(STRATEGIES)))
             judge(running, seed, witness)
     seconds = time.monotonic() - started
@@ -167,7 +173,7 @@ def until_done(running: Lab, machine: Machine, rng: random.Random, fate: Fate, s
             if boundary == "quiet":
                 process.join(rng.uniform(0.05, 2.5))
                 process.kill()
-            process.join(60)
+            process.join(180)
         said = machine.output(number).read_text() if machine.output(number).exists() else ""
         assert process.exitcode is not None, said
         if process.exitcode == -9:

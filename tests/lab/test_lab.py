@@ -78,7 +78,7 @@ def ssh(lab: Lab, name: str, command: str) -> tuple[int, str]:
             look_for_keys=False,
             timeout=5,
         )
-        _, stdout, _ = client.exec_command(command, timeout=10)
+        _, stdout, _ = client.exec_command(command, timeout=60)
         return stdout.channel.recv_exit_status(), stdout.read().decode()
 
 
@@ -253,7 +253,7 @@ def test_the_command_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         assert len(client.items("/api/v1/nodes")) == 2
         client.close()
         process.terminate()
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=100)
 
     assert exports[0] == f"export KUBECONFIG='{tmp_path}/a lab/kubeconfig'\n"
     assert all(line.startswith("export ROLLOUT_") for line in exports[1:])

@@ -13,7 +13,7 @@ import pytest
 
 from rollout.lab.lab import Lab
 from tests.crash.conftest import Machine, machine  # noqa: F401 - a fixture
-from tests.crash.test_kill import BOUNDARIES, STRATEGIES, Trigger, judge, lab, watching
+from tests.crash.test_kill import BOUNDARIES, STRATEGIES, Trigger, judge, lab, watching, witnessing
 
 LIMIT = "3"
 WHERE = [boundary for boundary in BOUNDARIES if boundary != "quiet"]
@@ -39,6 +39,7 @@ class Signal(Trigger):
             os.kill(self.process.pid, self.number)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("number", "boundary", "strategy"), CASES)
 def test_whatever_ended_a_pass_the_next_one_finishes_it(
     number: signal.Signals,
@@ -48,6 +49,7 @@ def test_whatever_ended_a_pass_the_next_one_finishes_it(
     tmp_path: Path,
 ) -> None:
     with lab(tmp_path / "lab") as running:
+        witness = witnessing(running)
         trigger = Signal(boundary)
         trigger.number = number
         first = one_pass(machine, running, strategy, trigger)
@@ -56,7 +58,7 @@ def test_whatever_ended_a_pass_the_next_one_finishes_it(
         assert first.exitcode == expected or (number, boundary) == (signal.SIGTERM, "done")
         last = one_pass(machine, running, strategy, Signal("nowhere"))
         assert last.exitcode == 0, said(machine)
-        judge(running, 0)
+        judge(running, 0, witness)
 
 
 def one_pass(machine: Machine, running: Lab, strategy: str, trigger: Trigger) -> ForkServerProcess:  # noqa: F811
@@ -64,7 +66,7 @@ def one_pass(machine: Machine, running: Lab, strategy: str, trigger: Trigger) ->
     with watching(running, trigger):
         arguments = ("operate", "--once", "-o", "json", *rules)
         trigger.process = process = machine.start(machine.next_number(), arguments, running.environment)
-        process.join(90)
+        process.join(180)
     assert process.exitcode is not None, said(machine)
     return process
 

@@ -76,7 +76,7 @@ def test_a_standing_process_is_scraped_while_it_works_and_while_it_waits(started
         assert waiting.values("node_rollout_passes_total", "result") == {"ok": 1}
         assert waiting.value("process_resident_memory_bytes") > 1e6
         process.send_signal(signal.SIGTERM)
-        assert end_of(process, 20).code == 0
+        assert end_of(process).code == 0
 
 
 def test_passes_add_up_and_what_is_skipped_is_no_success(started: Start, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 import io
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -8,6 +9,7 @@ from dataclasses import replace
 import pyte
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from rollout.execution.base.stop import StopRequest
 from rollout.model.plan import Estimate, TimeEstimate
@@ -29,6 +31,7 @@ from rollout.report.live import LiveProgress
 from rollout.report.observers import Unfailing
 from rollout.report.plain import PlainLines
 from rollout.report.sentences import sentence
+from rollout.report.shared_console import SharedConsole
 from tests.report.builders import AT
 from tests.report.test_json_lines import EVENTS, FAILED
 
@@ -156,7 +159,7 @@ def test_silence_is_filled_with_how_the_whole_stands() -> None:
         lines.notify(NodeStep(AT, "node-1", Phase.REBOOTING, "waiting for the host"))
         lines.notify(NodeStep(AT, "node-2", Phase.DRAINING))
         lines.notify(NodeFinished(AT, FAILED))
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while "ended" not in stream.getvalue() and time.monotonic() < end:
             time.sleep(0.05)
     (told,) = {line[9:] for line in stream.getvalue().splitlines() if " ended" in line}
@@ -262,6 +265,41 @@ def test_lines_of_many_threads_leave_nothing_of_the_board_standing(monkeypatch: 
     pyte.Stream(terminal).feed(stream.getvalue().replace("\n", "\r\n"))
     lines = ["".join(row[column].data for column in range(80)) for row in terminal.history.top] + terminal.display
     assert sum("✘ node-" in line for line in lines) == len(nodes)
+    assert [line for line in lines if "on its way" in line] == []
+
+
+def test_what_others_write_beside_a_board_leaves_nothing_of_it_standing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the lines of `-v`, which know of no board: they come from every thread that asks something."""
+    stream = Slow()
+    monkeypatch.setenv("COLUMNS", "80")
+    console = SharedConsole(stderr=True, force_terminal=True)
+    console.file = stream
+
+    def write(thread: int) -> None:
+        for number in range(25):
+            console.show(Text(f"line {thread} {number}"))
+
+    monkeypatch.setattr(live, "_REFRESHES_PER_SECOND", 500)
+    # threads give way to each other in the middle of what they do
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    with LiveProgress(console) as shown:
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        # the board grows and shrinks meanwhile
+        for number in range(40):
+            for node in (f"node-{number}", f"other-{number}"):
+                shown.notify(NodeStep(AT, node, Phase.REBOOTING, "on its way"))
+            for node in (f"node-{number}", f"other-{number}"):
+                shown.notify(NodeFinished(AT, replace(FAILED, node=node)))
+        for thread in threads:
+            thread.join()
+    sys.setswitchinterval(interval)
+    terminal = pyte.HistoryScreen(80, 24, history=5000)
+    pyte.Stream(terminal).feed(stream.getvalue().replace("\n", "\r\n"))
+    lines = ["".join(row[column].data for column in range(80)) for row in terminal.history.top] + terminal.display
+    assert sum(line.startswith("line ") for line in lines) == 8 * 25
     assert [line for line in lines if "on its way" in line] == []
 
 

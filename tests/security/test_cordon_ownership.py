@@ -37,7 +37,7 @@ def mend(lab: Lab, node: str) -> None:
         lab.machines[node].power_on()
 
     lab.call(switch_on)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not is_ready(lab.call(lambda: lab.store.get(NODES, node) or {})):
         assert time.monotonic() < end, "it does not come back"
         time.sleep(0.05)

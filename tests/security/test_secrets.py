@@ -185,7 +185,7 @@ def test_a_proxy_command_inherits_no_secret(home: Path, monkeypatch: pytest.Monk
     for name, value in {**SECRETS, "OTHER": "value"}.items():
         monkeypatch.setenv(name, value)
     written = home / "environment"
-    stream, relay = through(["sh", "-c", f"env > {written}.new; mv {written}.new {written}"], time.monotonic() + 20, 1)
+    stream, relay = through(["sh", "-c", f"env > {written}.new; mv {written}.new {written}"], time.monotonic() + 60, 1)
     with stream:
         while not written.exists():
             time.sleep(0.02)

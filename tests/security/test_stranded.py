@@ -85,7 +85,8 @@ def test_it_uses_up_what_may_be_away(started: Start, rollout: Rollout, tmp_path:
 def test_marks_that_are_not_understood_stop_it_for_their_node(
     started: Start, rollout: Rollout, tmp_path: Path, changed: dict[str, str | None], says: str
 ) -> None:
-    lab = started("default", 4)
+    # With room elsewhere for the pods that were evicted before it was stopped: the node stays cordoned.
+    lab = started("default", 7)
     with stopped_at(lab, tmp_path, "draining", "--max-unavailable", "1", "--lease-duration", "3s") as node:
         unlock = ("--force-unlock", run_of(lab))
         mark(lab, node, **changed)

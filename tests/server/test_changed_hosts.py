@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS, NODES
 from rollout.lab.lab import Lab
 from rollout.lab.scenario import Scenario
@@ -176,3 +177,64 @@ def test_slots_that_are_not_understood_are_no_free_slots_and_stay_as_they_are(
     body = lab.store.get(CONFIGMAPS, "node-rollout-fleetlock", "kube-system")
     assert body is not None
     assert body["data"]["slots.json"] == text
+
+
+def with_machine_id(lab: Lab, node: str, machine_id: str) -> None:
+    """What its kubelet reports, from now on; its boot is the same."""
+
+    def change() -> None:
+        lab.machines[node].machine_id = machine_id
+        body = lab.store.get(NODES, node)
+        assert body is not None
+        info = {**body["status"]["nodeInfo"], "machineID": machine_id}
+        lab.store.put(NODES, {**body, "status": {**body["status"], "nodeInfo": info}})
+
+    lab.call(change)
+
+
+def test_a_host_that_is_cloned_while_its_node_is_drained_is_two_hosts(started: Start, serve: Serve) -> None:
+    """The server does not hear of it: its watch hangs. Whoever asks by that id may be either."""
+    lab = started("default", 5)
+    lab.inflict(ApiFault(answer=FaultAnswer.HANG, verb="watch", resource="nodes"))
+    server, (client, clone) = serve(lab), [Client(lab, name) for name in workers(lab)[:2]]
+    client.await_grant(server)
+    own = lab.machines[clone.node].machine_id
+    with_machine_id(lab, clone.node, lab.machines[client.node].machine_id)
+    assert client.ask(server).kind == "doubled_id"
+    with_machine_id(lab, clone.node, own)
+    client.await_grant(server)
+
+
+def test_a_host_that_is_cloned_before_it_asks_gets_no_slot(started: Start, serve: Serve) -> None:
+    lab = started("default", 5)
+    lab.inflict(ApiFault(answer=FaultAnswer.HANG, verb="watch", resource="nodes"))
+    server, (client, clone) = serve(lab), [Client(lab, name) for name in workers(lab)[:2]]
+    with_machine_id(lab, clone.node, lab.machines[client.node].machine_id)
+    assert client.ask(server).kind == "doubled_id"
+    assert not slots_of(lab)
+    assert not is_cordoned(lab, client.node)
+
+
+def test_hosts_whose_machine_ids_are_swapped_reboot_by_no_grant_of_the_others(started: Start, serve: Serve) -> None:
+    """As by disks that are put into each other's machines: the one that asks is not the one that was drained."""
+    lab = started("default", 5)
+    flags = ("--slots", "2", "--max-unavailable", "3")
+    one, two = serve(lab, *flags), serve(lab, *flags)
+    first, second = [Client(lab, name) for name in workers(lab)[:2]]
+    first.await_grant(one)
+    ids = lab.machines[first.node].machine_id, lab.machines[second.node].machine_id
+    with_machine_id(lab, first.node, "0" * 32)
+    with_machine_id(lab, second.node, ids[0])
+    with_machine_id(lab, first.node, ids[1])
+    for server in (one, two):
+        for client in (first, second):
+            answer = client.ask(server)
+            assert answer.status != 200 or left_on(lab, client.node) == [], answer
+        # the host that was granted has the other Node's name by now: that one is drained for it, or it waits
+    wait_until(lambda: second.ask(two).status == 200)
+    assert left_on(lab, second.node) == []
+    assert is_cordoned(lab, second.node)
+    assert first.ask(one).status != 200
+    second.reboot()
+    second.await_release(one)
+    assert lab.scoreboard().rebooted_undrained == ()

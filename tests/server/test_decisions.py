@@ -1,5 +1,7 @@
 """What a server decides, as values: who asks, what is free, what was never asked for."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,6 +114,15 @@ def test_nodes_of_two_zones_wait_for_each_other() -> None:
     with pytest.raises(Denied) as denied:
         taken(slots, slot("c2"), GroupRules(Count(3)), limits)
     assert denied.value.answer.kind is Kind.NOT_NOW
+
+
+def test_control_plane_nodes_go_one_at_a_time() -> None:
+    label = {"node-role.kubernetes.io/control-plane": ""}
+    nodes = {name: replace(node(name), labels=label if name != "c" else {}) for name in "abc"}
+    limits = Limits(nodes, Selection(), Policy(max_unavailable=Count(3)))
+    slots = taken(taken(Slots(), slot("a"), GroupRules(Count(3)), limits), slot("c"), GroupRules(Count(3)), limits)
+    with pytest.raises(Denied, match="control-plane nodes reboot one at a time, and a is under way"):
+        taken(slots, slot("b"), GroupRules(Count(3)), limits)
 
 
 def test_a_reboot_without_marks_or_result_of_a_rollout_was_never_asked_for() -> None:

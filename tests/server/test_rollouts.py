@@ -5,6 +5,10 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from rollout.adapters.clock import SystemClock
+from rollout.adapters.kube.api import connect
+from rollout.execution.lease_terms import LeaseTerms
+from rollout.execution.lock import LeaseLock
 from rollout.lab.api.resources import NODES
 from rollout.lab.lab import Lab
 from tests.apply.conftest import command
@@ -62,6 +66,22 @@ def test_a_server_denies_while_a_rollout_runs_or_is_unfinished(
     wait_until(lambda: "rollout abort" in client.ask(server).value)
     assert not slots_of(lab)
     assert rollout(lab, "abort", "-y", "--lease-duration", "3s").code == 0
+    client.await_grant(server)
+
+
+def test_whoever_holds_the_lock_is_left_alone_though_nothing_else_tells_of_them(started: Start, serve: Serve) -> None:
+    """As `adopt` does, and an `apply` before it has written its record: no node has marks of theirs."""
+    lab = started("default", 4)
+    client = Client(lab, workers(lab)[0])
+    server = serve(lab)
+    terms = LeaseTerms("kube-system", "ann@laptop/1", "0123456789abcdef", 3)
+    with LeaseLock(connect(lab.kubeconfig, None), SystemClock(), terms):
+        for _ in range(2):
+            denied = client.ask(server)
+            assert (denied.kind, denied.status) == ("locked_by_rollout", 423)
+            assert "another rollout is running: ann@laptop/1" in denied.value
+        assert not slots_of(lab)
+        assert not is_cordoned(lab, client.node)
     client.await_grant(server)
 
 

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from rollout.lab.api.defaulting import with_defaults
 from rollout.lab.api.resources import DAEMONSETS, LEASES, NODES, PODS
 from rollout.lab.lab import Lab
@@ -98,6 +100,19 @@ def test_checks_on_the_node_are_waited_for_before_and_after(started: Start, serv
     change(lab, client.node, "annotations", **{"check.example/after": "true"})
     client.await_release(server)
     assert not is_cordoned(lab, client.node)
+
+
+@pytest.mark.parametrize("flag", ["--exclude", "--node", "--selector"])
+def test_a_node_that_is_not_meant_is_left_alone(flag: str, started: Start, serve: Serve) -> None:
+    lab = started("default", 4)
+    out, other = [Client(lab, name) for name in workers(lab)[:2]]
+    change(lab, other.node, "labels", tier="db")
+    named = {"--exclude": out.node, "--node": other.node, "--selector": "tier=db"}[flag]
+    server = serve(lab, flag, named)
+    denied = out.ask(server)
+    assert (denied.kind, "is left out by --selector, --node or --exclude" in denied.value) == ("node_excluded", True)
+    assert_untouched(lab, out)
+    assert other.ask(server).kind == "waiting_for_drain"
 
 
 def test_a_pool_has_its_own_limit(started: Start, serve: Serve, tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ class Cluster:
     pods: int = 0
     boots: int = 0
     turn: threading.Lock = field(default_factory=threading.Lock)
+    # by the Node that it reports as, whose machine a host is
+    machines: dict[str, str] = field(default_factory=lambda: {name: name for name in (*NAMES, "z")})
 
     def __post_init__(self) -> None:
         end_pods_at_once(self.behind)
@@ -128,7 +130,12 @@ class Cluster:
         self.behind.call(lambda: self.behind.store.subscribe(self._watch))
 
     def status(self, name: str, boot_id: str) -> Json:
-        info = {"bootID": boot_id, "machineID": machine_id(name), "osImage": "Flatcar 1.2.3", "kubeletVersion": "v1"}
+        info = {
+            "bootID": boot_id,
+            "machineID": machine_id(self.machines[name]),
+            "osImage": "Flatcar 1.2.3",
+            "kubeletVersion": "v1",
+        }
         return {"conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": info}
 
     def _watch(self, change: Change) -> None:
@@ -175,6 +182,30 @@ class Cluster:
             for pod in self.behind.store.pods_on(name):
                 self.behind.store.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
             self.behind.store.put(NODES, {**node, "status": self.status(name, boot_id)})
+
+        self.behind.call(change)
+
+    def create_again(self, name: str) -> None:
+        """The Node is deleted, and its kubelet, which runs on, registers again."""
+
+        def change() -> None:
+            node = self.behind.store.get(NODES, name)
+            assert node is not None
+            self.behind.store.remove(NODES, name)
+            self.behind.store.create(NODES, {"metadata": {"name": name}, "spec": {}, "status": node["status"]})
+
+        self.behind.call(change)
+
+    def swap(self, one: str, other: str) -> None:
+        """Two hosts report as each other's Node, each in the boot in which it is."""
+        machines, (first, second) = self.machines, (self.node(one), self.node(other))
+        machines[one], machines[other] = machines[other], machines[one]
+
+        def change() -> None:
+            for node, taken in ((first, second), (second, first)):
+                stored = self.behind.store.get(NODES, node["metadata"]["name"])
+                assert stored is not None
+                self.behind.store.put(NODES, {**stored, "status": taken["status"]})
 
         self.behind.call(change)
 
@@ -225,7 +256,8 @@ class Asking(RuleBasedStateMachine):
         self.replicas.append(Replica(server, api, ending))
 
     def asked(self, name: str, number: int) -> Ask:
-        return Ask(zincati_id(machine_id(name)), GROUP)
+        """By the host that reports as this Node now."""
+        return Ask(zincati_id(machine_id(self.cluster.machines[name])), GROUP)
 
     def server(self, number: int) -> Server:
         return self.replicas[number % len(self.replicas)].server
@@ -294,6 +326,17 @@ class Asking(RuleBasedStateMachine):
         self.granted.discard(name)
 
     @rule(name=st.sampled_from(NAMES))
+    def a_node_is_created_again(self, name: str) -> None:
+        self.cluster.create_again(name)
+        self.granted.discard(name)
+
+    @rule(names=st.lists(st.sampled_from(NAMES), min_size=2, max_size=2, unique=True))
+    def hosts_are_swapped(self, names: list[str]) -> None:
+        """What one of them was granted is not to be followed under the other's name."""
+        self.cluster.swap(*names)
+        self.granted -= set(names)
+
+    @rule(name=st.sampled_from(NAMES))
     def a_pod_arrives(self, name: str) -> None:
         self.cluster.add_pod(name)
 
@@ -359,6 +402,9 @@ class Asking(RuleBasedStateMachine):
     def settle(self) -> None:
         for name in NAMES:
             self.cluster.reboot(name)
+        if any(name != machine for name, machine in self.cluster.machines.items()):
+            # what was begun on one machine, and is another by now, is left to people
+            self.somebody_aborts()
         deadline = time.monotonic() + 100
         while self.left():
             for name in NAMES:

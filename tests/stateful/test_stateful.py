@@ -387,7 +387,7 @@ class Misfortunes(RuleBasedStateMachine):
         return len(nodes) == WORKERS + 1 and all(map(is_ready, nodes))
 
     def wait_until(self, reached: Callable[[], bool]) -> None:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not reached():
             assert time.monotonic() < end, self.told("the cluster does not get well")
             time.sleep(0.05)

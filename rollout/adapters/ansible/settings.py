@@ -21,7 +21,8 @@ from rollout.adapters.scratch import usual_folder
 from rollout.adapters.ssh.known_hosts import HostKeyChecking
 from rollout.errors import InputError, RolloutError, UsageError
 from rollout.model.host import DEFAULT_SSH_USER
-from rollout.model.ssh_path import ssh_path
+from rollout.model.ssh_path import escaped, ssh_path
+from rollout.model.text import printable
 
 _MISSING = "--executor ansible needs Ansible, which is not installed beside rollout"
 _INSTALL = f"{sys.executable} -m pip install ansible-core ansible-runner"
@@ -60,8 +61,13 @@ class AnsibleSettings:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def check_configuration(self) -> None:
-        """`UsageError` for a configuration file that may be another's, `InputError` for one that cannot be read."""
+        """`UsageError` for a configuration file that may be another's, `InputError` for a file that cannot be used."""
         _ = self._config
+        if self.key_file is not None and "$" in str(self.key_file.absolute()):
+            raise InputError(
+                f"--ssh-key {printable(str(self.key_file))}: Ansible takes the $ in that path for a variable",
+                hint="Put the key, or a link to it, at a path without one.",
+            )
 
     def variables(
         self, ssh_config: Path | None = None, *, first_on_path: Path | None = None, temporary: Path | None = None
@@ -81,7 +87,8 @@ class AnsibleSettings:
             **self._preferences(str(temporary or usual_folder("Ansible"))),
         }
         if self.key_file is not None:
-            variables["ANSIBLE_PRIVATE_KEY_FILE"] = str(self.key_file.absolute())
+            # Ansible hands it on between quotes, and its ssh knows %h and such there
+            variables["ANSIBLE_PRIVATE_KEY_FILE"] = escaped(str(self.key_file.absolute()))
         if self._config_file is not None:
             variables["ANSIBLE_CONFIG"] = str(self._config_file)
         return variables

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from rollout.adapters.child_environment import without_secrets
+from rollout.adapters.kube.client_parts import client_parts
 
 _SENTENCE = "no answer within {:.0f}s"
 LOGIN_LIMIT = 30.0
@@ -81,8 +81,7 @@ class _Login(subprocess.Popen[str]):
 @cache
 def bind_programs() -> None:
     """Have the package start them so."""
-    loader: Any = import_module("kubernetes.config.kube_config")
-    provider: Any = import_module("kubernetes.config.exec_provider")
-    programs = Programs(loader.ExecProvider)
-    loader.ExecProvider = programs
-    provider.subprocess = programs
+    parts = client_parts()
+    programs = Programs(parts.kube_config.ExecProvider)
+    parts.kube_config.ExecProvider = programs
+    parts.exec_provider.subprocess = programs

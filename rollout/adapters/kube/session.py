@@ -1,8 +1,8 @@
 """Credentials and connections out of a kubeconfig, by way of the `kubernetes` package.
 
 Its loader knows every way of logging in that kubectl knows, tokens that are renewed and programs that are run included.
-It says what went wrong with a program only to the log, so the log is listened to while it works. It costs a third
-of a second to import, hence only when a cluster is really asked for.
+It says what went wrong with a program only to the log, so the log is listened to while it works. It is slow to import,
+hence in parts, and only when a cluster is really asked for.
 """
 
 import logging
@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -24,6 +23,7 @@ import urllib3
 import urllib3.exceptions
 from urllib3.connection import HTTPConnection
 
+from rollout.adapters.kube.client_parts import client_parts
 from rollout.adapters.kube.kubeconfig import Login, find_login, in_cluster
 from rollout.adapters.kube.login_program import bind_programs
 from rollout.adapters.masking import header_value, masked, without_userinfo
@@ -64,12 +64,6 @@ class Session:
         return masked(body.decode(errors="surrogateescape"), sent).encode(errors="surrogateescape")
 
 
-def load_client() -> None:
-    """Import the client library, which costs some tenths of a second: for whoever counts the time from then on."""
-    for name in ("kubernetes.client", "kubernetes.config.kube_config"):
-        import_module(name)
-
-
 def open_session(kubeconfig: Path | None, context: str | None, *, connections: int) -> Session:
     """Find the kubeconfig, log in, and prepare connections; nothing is sent to the API server yet."""
     if kubeconfig is None and in_cluster(os.environ):
@@ -84,21 +78,19 @@ def _service_account(context: str | None) -> Any:
             f"there is no context {context!r}: the pod's service account is used",
             hint="Drop --context, or name a --kubeconfig.",
         )
-    from kubernetes import client, config  # noqa: PLC0415 - slow to import
-
-    configuration = client.Configuration()
+    parts = client_parts()
+    configuration = parts.configuration.Configuration()
     with _translated("the pod's service account"):
-        config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+        parts.incluster_config.load_incluster_config(configuration)
     return configuration
 
 
 def _configuration(login: Login) -> Any:
-    from kubernetes import client, config  # noqa: PLC0415 - slow to import
-
+    parts = client_parts()
     bind_programs()
-    configuration = client.Configuration()
+    configuration = parts.configuration.Configuration()
     with _translated(login.origin), scratch_for("a kubeconfig with certificates in it"), _listening() as heard:
-        config.load_kube_config(  # type: ignore[no-untyped-call]
+        parts.kube_config.load_kube_config(
             config_file=os.pathsep.join(str(path) for path in login.files),
             context=login.context,
             client_configuration=configuration,
@@ -112,8 +104,6 @@ def _configuration(login: Login) -> Any:
 
 
 def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
-    from kubernetes import client  # noqa: PLC0415 - slow to import
-
     _check_tls(configuration)
     _take_userinfo(configuration)
     _check_credentials(configuration)
@@ -121,7 +111,7 @@ def _session(configuration: Any, connections: int, *, proxy: str) -> Session:
     configuration.connection_pool_maxsize = connections
     configuration.socket_options = _kept_alive()
     with _translated("the kubeconfig"):
-        pool = client.ApiClient(configuration).rest_client.pool_manager
+        pool = client_parts().rest.RESTClientObject(configuration).pool_manager
     if not configuration.verify_ssl:
         # The operator asked for it in the kubeconfig; a warning a request helps nobody.
         warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
@@ -194,6 +184,8 @@ def _choose_proxy(configuration: Any, proxy: str) -> None:
         configuration.proxy = proxy
     else:
         configuration.no_proxy = ",".join(part for part in (configuration.no_proxy, _LOOPBACK) if part)
+        # Chosen by us, though it is the one from the environment: that would be looked through at each request.
+        configuration.proxy = configuration.proxy
 
 
 @contextmanager

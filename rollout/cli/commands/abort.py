@@ -16,7 +16,7 @@ from rollout.model.quantity import Duration
 
 if TYPE_CHECKING:
     from rollout.cli.stages.gather import Connections
-    from rollout.execution.rollout.abort import Aborted
+    from rollout.execution.rollout.remains import Aborted
 
 WaitOption = Annotated[
     Duration,
@@ -98,6 +98,7 @@ def _undo(
         lease_seconds=lock.seconds,
         probe_timeout=ssh.probe_timeout,
         unlock=lock.force_unlock,
+        stale_lease="" if lock.force_unlock else gather.ended_lease(connections.api, lease.lease_namespace),
     )
     observer = Observers((EventLog(), Unfailing(PlainLines(sys.stderr))))
     ports = Ports(connections.api, connections.shell, wiring.system_clock(), observer)

@@ -94,6 +94,7 @@ def _results(
     report: "CheckReport",
 ) -> "list[CheckResult]":
     """First those that need no question, then the others as they come to an end."""
+    from rollout.cli.open_files import asked_at_once
     from rollout.gather.updates.following import Patience, first_results, follow
     from rollout.planning.eligibility import excluded_by_name
 
@@ -102,7 +103,8 @@ def _results(
     results = list(first)
     for result in first:
         report.ended(result)
-    patience = Patience(wiring.system_clock(), time.sleep, check.limits, ssh.probe_timeout, ssh.probe_concurrency)
+    at_once = asked_at_once(ssh.probe_concurrency, len(others))
+    patience = Patience(wiring.system_clock(), time.sleep, check.limits, ssh.probe_timeout, at_once)
     with shell.attending([facts.host for facts in others.values()]):
         for result in follow(others, shell, patience, report.changed, wait=check.wait):
             report.ended(result)

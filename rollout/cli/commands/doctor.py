@@ -91,8 +91,10 @@ def _examined(
         subject = connections.api.server
         yield from server_checks(read_identity(connections.api))
         yield from clock_checks(wiring.system_clock().now(), connections.api.server_time())
-        yield from _rights(connections, policy, lease)
+        rights = tuple(_rights(connections, policy, lease))
+        yield from rights
         yield _lock(connections, lease.lease_namespace)
+        yield from _unwritable(connections, lease.lease_namespace, rights)
         stage, subject = CheckName.NODES, selection.selector or "all nodes"
         nodes = read_nodes(connections)
         targets = ask_hosts(nodes, connections, selection.selection, ssh, probe)
@@ -115,6 +117,22 @@ def _remembered(connections: "Connections", nodes: Sequence["Node"], lease: Leas
     memory = with_patience(lambda: read_memory(connections.api, lease.lease_namespace))
     yield from memory_checks(memory, f"{lease.lease_namespace}/{marks.MEMORY_NAME}")
     yield from pause_checks(memory, nodes, connections.api.server_time())
+
+
+def _unwritable(connections: "Connections", namespace: str, rights: Iterable["Check"]) -> Iterable["Check"]:
+    """What the API server would not store although this user has the right to it, by its answers to dry runs."""
+    from rollout.cli.stages.gather import with_patience
+    from rollout.execution.record.memory import why_unwritable
+    from rollout.execution.record.record import record_of
+    from rollout.gather.doctor.checks import Verdict
+    from rollout.gather.doctor.memory import unwritable_checks
+    from rollout.model import marks
+
+    if any(right.verdict is not Verdict.PASS for right in rights if " configmaps " in right.subject):
+        return ()
+    record = with_patience(lambda: record_of(namespace).why_unwritable(connections.api))
+    memory = with_patience(lambda: why_unwritable(connections.api, namespace))
+    return unwritable_checks((f"{namespace}/{marks.LEASE_NAME}", record), (f"{namespace}/{marks.MEMORY_NAME}", memory))
 
 
 def _pools(nodes: Sequence["Node"], policy: "Policy") -> Iterable["Check"]:
@@ -142,6 +160,7 @@ def _hosts(
     targets: "Targets", connections: "Connections", selection: SelectionOptions, ssh: SshOptions, *, own_command: bool
 ) -> Iterable["Check"]:
     from rollout.cli import wiring
+    from rollout.cli.open_files import asked_at_once
     from rollout.gather.doctor.doctor import examine_all
     from rollout.gather.doctor.hosts import all_host_checks
     from rollout.model.host import HostFacts
@@ -158,7 +177,7 @@ def _hosts(
         connections.shell,
         wiring.system_clock(),
         timeout=ssh.probe_timeout,
-        concurrency=ssh.probe_concurrency,
+        concurrency=asked_at_once(ssh.probe_concurrency, len(answering)),
     )
     keys_checked = ssh.host_key_checking is not HostKeys.OFF
     return all_host_checks(chosen, targets.observations, examined, keys_checked=keys_checked, own_command=own_command)

@@ -138,7 +138,8 @@ def _show(names: Sequence[str], standing: "Pause", *, everything: bool, as_json:
         return
     flag = "--all" if everything else " ".join(names)
     show_lines(
-        f"{'All nodes' if everything else shortened(names)}: {printable(str(standing))}. End it: rollout unpause {flag}"
+        f"{'All nodes' if everything else shortened(names)}: {printable(str(standing))}.\n"
+        f"End it: rollout unpause {flag}"
     )
 
 

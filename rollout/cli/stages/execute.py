@@ -4,24 +4,26 @@ import secrets
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
 from rollout.cli.options.run import ProcessOptions, StopMode
 from rollout.cli.signals import stopped_by_signals
-from rollout.cli.stages.gather import Connections, Gathered, Targets
+from rollout.cli.stages.gather import Connections, Gathered, Targets, ended_lease
 from rollout.cli.stages.journal import journalled
 from rollout.cli.stages.notify import News, Subject, notified
+from rollout.cli.streams import let_go_of_lost_terminals
 from rollout.cli.terminal import error_console, is_terminal, show
 from rollout.errors import ExitCode
 from rollout.execution.base.reporting import Observers
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.ports import GatePorts
 from rollout.execution.rollout.execute import execute as execute_plan
-from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
+from rollout.execution.rollout.ports import Ports, RunOptions
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.execution.rollout.rehearsal import rehearse as ask_server
+from rollout.execution.rollout.remains import Inheritance
 from rollout.model.cluster import Pod
 from rollout.model.host import Host
 from rollout.model.plan import ExclusionReason, RolloutPlan
@@ -136,6 +138,8 @@ def carry_out(run: Run, stop: StopRequest) -> RunResult:
         with stage("run") as note:
             result = _executed(run, observer, stop) if anything else _nothing_done(run, observer, stop)
             note(counts(result))
+        # a process that was not told of it goes on
+        let_go_of_lost_terminals()
     if not settings.as_json and (run.plan.waves or result.not_done or result.left_over):
         width, operating = settings.width, settings.operating
         show(f"\n{summary_text(run.plan, result, width=width, operating=operating, signs=is_terminal())}")
@@ -173,6 +177,7 @@ def _notify_conceded(run: Run, shown: Observer, observer: Observer) -> None:
 
 def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     api, shell, clock = run.connections.api, run.connections.shell, wiring.system_clock()
+    options = _with_ended_lease(run)
     with (
         _journalled(run, _all_of(run, Unfailing(observer))) as journal,
         stopped_by_signals(stop, shown=isinstance(observer, LiveProgress)),
@@ -180,7 +185,16 @@ def _executed(run: Run, observer: Observer, stop: StopRequest) -> RunResult:
     ):
         _notify_conceded(run, observer, journal)
         ports = Ports(api, shell, clock, observers, run.settings.gates)
-        return execute_plan(run.plan, run.hosts, ports, run.options, stop, run.inherited)
+        return execute_plan(run.plan, run.hosts, ports, options, stop, run.inherited)
+
+
+def _with_ended_lease(run: Run) -> RunOptions:
+    """The options with the lock of a process that has ended here; seen before the run's journal is this process's."""
+    options = run.options
+    if options.operating or options.unlock:
+        # a pass has watched the lock before it was planned; and a named run is held against the lock's
+        return options
+    return replace(options, stale_lease=ended_lease(run.connections.api, options.lease_namespace))
 
 
 def _all_of(run: Run, shown: Observer) -> Observer:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rollout.cli import wiring
 from rollout.cli.log import stage
+from rollout.cli.open_files import asked_at_once
 from rollout.cli.options.cluster import ClusterOptions
 from rollout.cli.options.ssh import SshOptions
 from rollout.cli.terminal import error_console, say
@@ -160,11 +161,19 @@ def is_holder_alive(api: ClusterApi, namespace: str) -> bool:
 
 def glance_at_lock(api: ClusterApi, namespace: str) -> "Glance":
     """Who holds the lock and when they last renewed it, at one look: to be shown, not to decide by."""
-    from rollout.cli.stages.journal import has_ended_here
+    from rollout.cli.lock_owner import has_ended_here
     from rollout.execution.rollout.lock_holder import glance
 
     lease = read_lock(api, namespace)
     return glance(lease, api.server_time(), has_ended=has_ended_here(lease))
+
+
+def ended_lease(api: ClusterApi, namespace: str) -> str:
+    """The version of the lock that nobody need wait for: its holder's process was on this machine, and has ended."""
+    from rollout.cli.lock_owner import has_ended_here
+
+    lease = read_lock(api, namespace)
+    return lease.version if has_ended_here(lease) else ""
 
 
 def read_lock(api: ClusterApi, namespace: str) -> "StandingLease":
@@ -304,7 +313,7 @@ def _poll(
             shell,
             probe=probe,
             timeout=ssh.probe_timeout,
-            concurrency=ssh.probe_concurrency,
+            concurrency=asked_at_once(ssh.probe_concurrency, len(hosts)),
             on_result=answered,
         )
         failures = Counter(item.kind for item in observations.values() if isinstance(item, ProbeFailure))

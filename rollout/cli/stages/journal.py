@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from rollout import __version__
-from rollout.adapters.journal import SUFFIX, JournalFile, is_let_go, journals, read_journal, runs_directory
+from rollout.adapters.journal import JournalFile, journals, read_journal, runs_directory
 from rollout.cli import wiring
+from rollout.cli.lock_owner import journal_of
 from rollout.cli.terminal import say
-from rollout.execution.lock import StandingLease
-from rollout.execution.rollout.abort import Aborted
+from rollout.execution.rollout.remains import Aborted
 from rollout.model.cluster import ClusterIdentity
 from rollout.model.names import is_run_id
 from rollout.model.plan import FORMAT_VERSION, RolloutPlan
@@ -65,7 +65,7 @@ def journalled(
     process: str = "",
 ) -> Iterator[Observer]:
     """The observer, with everything that it is told written down as well; `process` as the lock has it, if any."""
-    path = file or _journal_of(plan.plan_id)
+    path = file or journal_of(plan.plan_id)
     try:
         journal = JournalFile(path)
         journal.write(_first_record(plan, command, cluster_name, process))
@@ -82,25 +82,9 @@ def journalled(
         journal.close()
 
 
-def has_ended_here(lease: StandingLease) -> bool:
-    """Whether the process that holds the lock was on this machine, and is surely gone.
-
-    Users, machines and process ids may be alike in two containers: the word in the journal is not. A process has its
-    journal open for as long as it lives, and this machine knows its id.
-    """
-    if not (lease.process and is_run_id(lease.run)) or wiring.is_alive_here(lease.holder) is not False:
-        return False
-    path = _journal_of(lease.run)
-    try:
-        begun = [record for record in read_journal(path) if record.get("type") == "run"]
-    except OSError:
-        return False
-    return bool(begun) and begun[-1].get("process") == lease.process and is_let_go(path)
-
-
 def note_abort(aborted: Aborted) -> None:
     """Have the journal of a run that was begun on this machine say that it was undone; others know nothing of it."""
-    path = _journal_of(aborted.run) if is_run_id(aborted.run) else None
+    path = journal_of(aborted.run) if is_run_id(aborted.run) else None
     if path is None or not path.exists():
         return
     left = {**aborted.left_cordoned, **aborted.left_tainted}
@@ -118,13 +102,6 @@ def note_abort(aborted: Aborted) -> None:
         journal.close()
     except OSError as error:
         say(f"warning: the journal {path} does not say that it was aborted: {error.strerror}")
-
-
-def _journal_of(run: str) -> Path:
-    """Its file; an id that came from elsewhere was checked where it was read, and is no path."""
-    if not is_run_id(run):
-        raise AssertionError(f"{run!r} is not a rollout id")
-    return runs_directory() / f"{run}{SUFFIX}"
 
 
 def _first_record(plan: RolloutPlan, command: Command, cluster_name: str, process: str) -> RunRecord:

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rollout.cli import wiring
+from rollout.cli.lock_owner import has_ended_here
 from rollout.cli.options.general import GeneralOptions
 from rollout.cli.signals import interrupted_by_signals
 from rollout.cli.stages.gather import with_patience
-from rollout.cli.stages.journal import has_ended_here
-from rollout.cli.terminal import is_forced, show
+from rollout.cli.terminal import error_console, is_forced, show
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lock import read_lease
 from rollout.execution.rollout.watch import Standing, Watched, watch
@@ -58,10 +58,16 @@ def _show_end(watched: Watched, general: GeneralOptions) -> None:
 
 @contextmanager
 def _shown(api: ClusterApi, screen: _Screen, *, as_json: bool) -> Iterator[Observer]:
-    """Whoever shows it: on standard output, for it is what was asked for."""
-    from rich.console import Console
+    """Whoever shows it: on standard output, for it is what was asked for.
 
-    console = Console(highlight=False, markup=False, force_terminal=is_forced(sys.stdout))
+    Where that moves, and standard error is a terminal too, all is written by one console: what is said beside it stands
+    above it.
+    """
+    from rollout.report.shared_console import SharedConsole
+
+    console = SharedConsole(stderr=False, force_terminal=is_forced(sys.stdout))
+    if console.is_terminal and sys.stderr.isatty():
+        console = error_console()
     clock = wiring.system_clock()
     if as_json:
         lines = JsonLines(sys.stdout)

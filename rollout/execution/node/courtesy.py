@@ -47,6 +47,7 @@ def delay_reboot(context: NodeContext) -> None:
         _await_users(context)
     if delay := courtesy.reboot_delay:
         _delay(context, delay, Phase.DRAINED, f"waiting {delay} before its reboot (--reboot-delay)")
+        context.gates.after_waiting(context, "while its reboot was delayed")
 
 
 def report_replaced(context: NodeContext, before: Node, phase: Phase, labels: Sequence[str]) -> None:

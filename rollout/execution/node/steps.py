@@ -278,7 +278,7 @@ def _with_findings(context: NodeContext, result: NodeResult) -> NodeResult:
         return result
     report = NodeReport()
     with suppress(ApiError):
-        deadline = context.cluster.deadline(min(_LOOK_SECONDS, context.cluster.seconds))
+        deadline = context.cluster.deadline_within(_LOOK_SECONDS)
         report = patiently(lambda: read_report(context.cluster.api, context.name), deadline)
     return replace(result, findings=Findings(context.host.shell.error, report.conditions, report.console))
 

@@ -90,7 +90,7 @@ class Tainting:
         return failed
 
     def _write(self, names: Collection[str] | None, change: _Change) -> dict[str, str]:
-        deadline = self.cluster.deadline(min(_SECONDS, self.cluster.seconds))
+        deadline = self.cluster.deadline_within(_SECONDS)
         try:
             self.guard.check()
             nodes = self.cluster.ask(read_nodes, deadline)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from rollout.errors import ApiConflictError, ApiError, ApiUnavailableError, FencedError
+from rollout.errors import ApiError, ApiUnavailableError, FencedError
 from rollout.execution.base.guard import Guard
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -26,7 +26,6 @@ Change = Callable[[Memory], Memory]
 # In seconds: how long a read is good for, and how long a write is tried while a node waits for it.
 _FRESH = 1.0
 _PATIENCE = 30.0
-_DRY = {"dryRun": "All"}
 
 
 def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool = False) -> Memory:
@@ -46,29 +45,17 @@ def change_memory(api: ClusterApi, namespace: str, change: Change, *, anew: bool
 
 
 def why_unwritable(api: ClusterApi, namespace: str) -> str:
-    """Why nothing could be remembered, by the API server's answer to a dry run; empty where it could.
+    """Why nothing could be remembered, by the API server's answer to a dry run; empty where something could.
 
-    That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks. `ApiUnavailableError`.
+    The memory of another version of this program is not written over. `ApiUnavailableError`.
     """
-    document = memory_of(namespace)
     try:
-        memory, whole = read_standing(api, namespace)
-        if memory.is_newer:
-            return memory.problem
-        body = written_memory(namespace, memory, whole)
-        # what it holds already, an immutable one takes
-        body["data"][document.key] += "\n"
-        if whole is None:
-            api.create(document.collection, body, _DRY)
-        else:
-            api.replace(document.path, body, _DRY)
+        memory = read_standing(api, namespace).memory
     except ApiUnavailableError:
         raise
-    except ApiConflictError:
-        return ""
     except ApiError as error:
         return error.message
-    return ""
+    return memory.problem if memory.is_newer else memory_of(namespace).why_unwritable(api)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +190,7 @@ class RunMemory:
         """All that is pending; where it cannot be done, this process goes by it nevertheless."""
         try:
             self._guard.check()
-            deadline = self._cluster.deadline(min(_PATIENCE, self._cluster.seconds))
+            deadline = self._cluster.deadline_within(_PATIENCE)
             self._seen = self._cluster.ask(self._rewrite, deadline)
         except FencedError:
             return

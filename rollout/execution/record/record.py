@@ -27,6 +27,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.record.health import Health
+from rollout.gather.cluster.documents import Document
 from rollout.model import marks
 from rollout.model.names import is_run_id
 from rollout.model.plan import RolloutPlan
@@ -99,9 +100,14 @@ class _NotUnderstoodError(Exception):
     """Why a record is not understood, in half a sentence."""
 
 
+def record_of(namespace: str) -> Document:
+    """Where the record stands, as it is written plainly."""
+    return Document(namespace, marks.LEASE_NAME, _PLAN_KEY)
+
+
 def record_path(namespace: str) -> str:
     """Where the record stands."""
-    return f"/api/v1/namespaces/{namespace}/configmaps/{marks.LEASE_NAME}"
+    return record_of(namespace).path
 
 
 def read_record(api: ClusterApi, namespace: str) -> StandingRecord | None:

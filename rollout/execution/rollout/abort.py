@@ -6,12 +6,13 @@ so does one that answers in its old boot all along. One that does neither is lef
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from rollout.errors import ApiError, RolloutError, StepError
 from rollout.execution.base.deadline import Deadline
 from rollout.execution.base.guard import Guard
+from rollout.execution.base.heard_api import patient_api
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -33,6 +34,7 @@ from rollout.execution.record.slots import change_slots
 from rollout.execution.record.stranded import stranded
 from rollout.execution.record.unfinished import Begun, Unfinished, look
 from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.execution.rollout.remains import Aborted
 from rollout.gather.cluster.snapshot import read_node
 from rollout.model.cluster import Node
 from rollout.model.courtesy import CourtesyPolicy
@@ -44,24 +46,6 @@ from rollout.planning.memory import with_abort
 
 _AT_ONCE = 8
 _PAUSE = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Aborted:
-    """What came of it: nodes that are as they were before, and those that could not be made so, each with why.
-
-    `run` is empty where neither a record nor a mark names it. `untainted` are the nodes that had its soft taint,
-    `left_tainted` those on which it stays, each with why. `stopped`: it was asked to end before it was done.
-    `operating`: the rollout was an operating process', whose next pass would begin another.
-    """
-
-    run: str
-    reverted: tuple[str, ...]
-    left_cordoned: Mapping[str, str]
-    untainted: tuple[str, ...] = ()
-    left_tainted: Mapping[str, str] = field(default_factory=dict)
-    stopped: bool = False
-    operating: bool = False
 
 
 def abort(
@@ -77,10 +61,19 @@ def abort(
     unfinished = look(ports.api, options.lease_namespace, deferred=True)
     run = unfinished.run if unfinished else ""
     terms = LeaseTerms(
-        options.lease_namespace, options.holder, run, options.lease_seconds, options.api_patience, options.unlock
+        options.lease_namespace,
+        options.holder,
+        run,
+        options.lease_seconds,
+        options.api_patience,
+        options.unlock,
+        options.stale_lease,
     )
-    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
-    with LeaseLock(ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice) as lock:
+    cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    lease = LeaseLock(
+        ports.api, ports.clock, terms, cluster.notice, stop=stop, notice=report.notice, silence=cluster.silence
+    )
+    with lease as lock:
         _free_slots(cluster, options.lease_namespace, report)
         unfinished = look(ports.api, options.lease_namespace, deferred=True)
         if unfinished is None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from rollout.errors import ApiConflictError, ApiNotFoundError, BlockedError, RolloutError, StepError
 from rollout.execution.base.guard import Guard
+from rollout.execution.base.heard_api import patient_api
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Reporter
@@ -58,7 +59,7 @@ def adopt(
 ) -> Adopted:
     """Take back what was shown, once the Lease is held."""
     report = Reporter(observer, clock)
-    cluster = PatientApi(api, clock, OutageNotice(report), terms.patience)
+    cluster = patient_api(api, clock, OutageNotice(report), terms.patience)
     with LeaseLock(api, clock, terms, cluster.notice, notice=report.notice) as lock:
         unfinished = cluster.ask(lambda server: look(server, terms.namespace))
         if unfinished is not None and unfinished.blocks:

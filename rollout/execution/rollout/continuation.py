@@ -11,7 +11,7 @@ from datetime import datetime
 
 from rollout.execution.record.stranded import stranded
 from rollout.execution.record.unfinished import Begun, Unfinished
-from rollout.execution.rollout.ports import Inheritance
+from rollout.execution.rollout.remains import Inheritance
 from rollout.model.cluster import ClusterSnapshot, Node
 from rollout.model.host import Host, HostObservation
 from rollout.model.own_node import OwnNode

@@ -7,6 +7,7 @@ from functools import partial
 
 from rollout.errors import ApiError, RolloutError
 from rollout.execution.base.guard import Guard
+from rollout.execution.base.heard_api import patient_api
 from rollout.execution.base.outage import OutageNotice
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.base.reporting import Observers, Reporter
@@ -31,7 +32,8 @@ from rollout.execution.record.memory import RunMemory, Terms
 from rollout.execution.record.record import NoRecord, Record, RunRecord
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.pool_rooms import PoolRooms
-from rollout.execution.rollout.ports import Inheritance, Ports, RunOptions
+from rollout.execution.rollout.ports import Ports, RunOptions
+from rollout.execution.rollout.remains import Inheritance
 from rollout.execution.rollout.rolling import RollingAdmission
 from rollout.execution.rollout.settle import Settler
 from rollout.execution.rollout.waves import Allowance, WaveRunner
@@ -85,10 +87,16 @@ def execute(
     begun.
     """
     report = Reporter(ports.observer, ports.clock)
-    cluster = PatientApi(ports.api, ports.clock, OutageNotice(report), options.api_patience)
+    cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
     record = _record(cluster, options, inherited)
     lease = LeaseLock(
-        ports.api, ports.clock, _lease_terms(plan, options), cluster.notice, stop=stop, notice=report.notice
+        ports.api,
+        ports.clock,
+        _lease_terms(plan, options),
+        cluster.notice,
+        stop=stop,
+        notice=report.notice,
+        silence=cluster.silence,
     )
     with lease as lock, PhaseEvents(ports.api, plan, report) as events:
         report = Reporter(Observers((ports.observer, events)), ports.clock)

@@ -1,15 +1,12 @@
-"""What a rollout is given: the outside world, how this process runs, and what an earlier process has left."""
+"""What a rollout is given: the outside world, and how this process runs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rollout.execution.gates.ports import GatePorts
-from rollout.execution.record.health import Health
 from rollout.gather.hosts.probe_command import REBOOT_COMMAND
 from rollout.gather.hosts.users import WALL_MESSAGE, wall_command
 from rollout.model import marks
 from rollout.model.own_node import OwnNode
-from rollout.model.progress import NodeResult, NotDone
 from rollout.ports import Clock, ClusterApi, HostExecutor, Observer
 
 
@@ -32,8 +29,8 @@ class RunOptions:
     long a single request may be repeated while the API server is away; `unlock` is a run whose Lease is not waited for.
     `pods` are the UIDs of those that stood on the planned nodes; `own_node` is the node under this process.
     `operating`: nobody watches, and the next pass goes on with what is left. `stale_lease` is the version of a Lease
-    that was seen to go unrenewed. `sentinel` is the operator's `--detect-command`, empty where there is none. `process`
-    is a word that no other process has.
+    that was seen to go unrenewed, or whose process has ended on this machine. `sentinel` is the operator's
+    `--detect-command`, empty where there is none. `process` is a word that no other process has.
     """
 
     selected: int
@@ -51,26 +48,3 @@ class RunOptions:
     stale_lease: str = ""
     sentinel: str = ""
     process: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Inheritance:
-    """What an earlier process has left of this run.
-
-    `begun` maps nodes to the run whose marks they carry; `left` are nodes that failed and stay cordoned. `health` is
-    what was well before the wave that was interrupted, None where that is not known. `failures` are as many as count
-    towards the most that are allowed; `failed` are the nodes that failed and are not tried again. `stranded` are the
-    ends of begun nodes that this process cannot go on with. `is_recorded`: its record stands, and is understood; else
-    none is written or taken away. `retried` are nodes that failed and were given back, and are tried again.
-    `left_over` are nodes that it was to take, and that the plan of this process leaves out.
-    """
-
-    begun: Mapping[str, str] = field(default_factory=dict)
-    left_cordoned: frozenset[str] = frozenset()
-    health: Health | None = None
-    failures: int = 0
-    failed: tuple[NotDone, ...] = ()
-    stranded: tuple[NodeResult, ...] = ()
-    is_recorded: bool = True
-    retried: frozenset[str] = frozenset()
-    left_over: tuple[str, ...] = ()

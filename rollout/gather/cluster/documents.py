@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 
-from rollout.errors import ApiError, ApiNotFoundError
+from rollout.errors import ApiConflictError, ApiError, ApiNotFoundError, ApiUnavailableError
 from rollout.model.text import excerpt
 from rollout.ports import ClusterApi
 
 NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 # In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
 _LARGEST_BODY = 4 << 20
+_DRY = {"dryRun": "All"}
 
 
 class _ConfigMap(msgspec.Struct):
@@ -64,9 +65,33 @@ class Document:
 
     def written(self, content: msgspec.Struct, whole: dict[str, Any] | None) -> dict[str, Any]:
         """The ConfigMap with this content, in the version that was read."""
+        return self._with(msgspec.json.encode(content).decode(), whole)
+
+    def why_unwritable(self, api: ClusterApi) -> str:
+        """Why nothing could be written, by the API server's answer to a dry run; empty where something could.
+
+        That asks for all at once: rights, a ConfigMap that is immutable, quotas, webhooks. `ApiUnavailableError`.
+        """
+        try:
+            text, whole = self.read(api)
+            # what it holds already, an immutable one takes
+            body = self._with(f"{text or ''}\n", whole)
+            if whole is None:
+                api.create(self.collection, body, _DRY)
+            else:
+                api.replace(self.path, body, _DRY)
+        except ApiUnavailableError:
+            raise
+        except ApiConflictError:
+            return ""
+        except ApiError as error:
+            return error.message
+        return ""
+
+    def _with(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
         base = whole or {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {"name": self.name, "namespace": self.namespace},
         }
-        return {**base, "data": {**(base.get("data") or {}), self.key: msgspec.json.encode(content).decode()}}
+        return {**base, "data": {**(base.get("data") or {}), self.key: text}}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from rollout.gather.doctor.checks import Check, CheckName, warned
+from rollout.gather.doctor.checks import Check, CheckName, failed, warned
 from rollout.model.cluster import Node
 from rollout.model.memory import Memory, Pause
 from rollout.model.pause import pause_on
@@ -16,11 +16,27 @@ def memory_checks(memory: Memory, subject: str) -> Iterator[Check]:
     """One verdict for each thing to know; `subject` is the ConfigMap with its namespace."""
     if memory.problem:
         yield warned(CheckName.MEMORY, subject, memory.problem, _ANEW)
-    for version, failed in memory.versions.items():
-        if failed.held_since:
-            message = f"held since {failed.held_since}: it failed on {counted(len(failed.nodes), 'node')}"
+    for version, failures in memory.versions.items():
+        if failures.held_since:
+            message = f"held since {failures.held_since}: it failed on {counted(len(failures.nodes), 'node')}"
             fix = f"Once its cause is known: rollout release {shell_word(version)}."
             yield warned(CheckName.MEMORY, version, message, fix)
+
+
+def unwritable_checks(record: tuple[str, str], memory: tuple[str, str]) -> Iterator[Check]:
+    """Of the record and the memory, each a ConfigMap with its namespace and why it cannot be written, empty if it can.
+
+    No rollout begins without its record; a person's goes on without a memory.
+    """
+    for (subject, why), name, verdict, without in (
+        (record, CheckName.LOCK, failed, "no rollout can begin"),
+        (memory, CheckName.MEMORY, warned, "failures are not remembered, and no pass of operate begins"),
+    ):
+        if why:
+            namespace, _, config_map = subject.partition("/")
+            delete = f"kubectl -n {namespace} delete configmap {config_map}"
+            fix = f"Allow it; one that is immutable, or damaged, is begun anew once it is gone: {delete}"
+            yield verdict(name, f"ConfigMap {subject}", f"cannot be written, so {without}: {why}", fix)
 
 
 def pause_checks(memory: Memory, nodes: Sequence[Node], now: datetime | None) -> Iterator[Check]:

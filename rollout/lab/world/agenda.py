@@ -64,8 +64,11 @@ class Agenda:
         self._at(self.clock.monotonic() + seconds, work, *args, settles=settles)
 
     def repeat(self, seconds: float, work: Callable[..., None]) -> None:
-        """Do it every so many simulated seconds, the first time after as many; never part of settling."""
-        due = self.clock.monotonic() + seconds
+        """Do it every so many simulated seconds, the first time so many after `time`; never part of settling.
+
+        Not after what the clock says: whoever is held up between two such requests would have their turns apart.
+        """
+        due = self.time + seconds
         self._at(due, self._again, due, seconds, work, settles=False)
 
     def later(self, seconds: float, work: Callable[..., None], *args: Any) -> None:

@@ -314,9 +314,9 @@ def test_the_journal_keeps_what_was_done_as_root(machine: Machine, ask: Ask) -> 
 def test_times_are_the_clocks(machine: Machine, ask: Ask) -> None:
     now, since, uptime = ask(machine, "date +%s; uptime -s; cut -d. -f1 /proc/uptime").out.splitlines()
 
-    assert abs(int(now) - time.time()) < 5
+    assert abs(int(now) - time.time()) < 60
     assert since == f"{machine.booted_at:%Y-%m-%d %H:%M:%S}"
-    assert 0 <= int(uptime) < 5
+    assert 0 <= int(uptime) < 60
 
 
 def test_who_is_logged_in_until_the_host_goes_down(make_machine: MakeMachine, ask: Ask) -> None:

@@ -69,7 +69,7 @@ class Served:
 
 
 def answer_of(client: paramiko.SSHClient, command: str) -> tuple[int, str, str]:
-    _, stdout, stderr = client.exec_command(command, timeout=10)
+    _, stdout, stderr = client.exec_command(command, timeout=60)
     out, err = stdout.read().decode("utf-8", "surrogateescape"), stderr.read().decode()
     return stdout.channel.recv_exit_status(), out, err
 
@@ -165,7 +165,7 @@ def test_a_running_command_is_killed_when_the_host_goes_down(serve: Serve) -> No
     host = serve(speed=20)
 
     with host.connect() as client:
-        _, stdout, _ = client.exec_command("sleep 600", timeout=10)
+        _, stdout, _ = client.exec_command("sleep 600", timeout=60)
         host.in_loop(host.machine.reboot)
         assert stdout.channel.recv_exit_status() == -1
 
@@ -238,7 +238,7 @@ def test_a_script_can_be_piped_in(serve: Serve) -> None:
     host = serve()
 
     with host.connect() as client:
-        stdin, stdout, _ = client.exec_command("sh -s", timeout=10)
+        stdin, stdout, _ = client.exec_command("sh -s", timeout=60)
         stdin.write("echo piped\n")
         stdin.channel.shutdown_write()
         assert stdout.read() == b"piped\n"
@@ -297,7 +297,7 @@ def test_a_session_with_a_terminal_is_a_login_and_its_own_question_does_not_coun
     with host.connect() as operator, host.connect() as asking:
         shell = operator.invoke_shell()
         assert until(lambda: bool(host.machine.users))
-        _, stdout, _ = asking.exec_command(WHO_COMMAND, get_pty=True, timeout=10)
+        _, stdout, _ = asking.exec_command(WHO_COMMAND, get_pty=True, timeout=60)
         answer = stdout.read().decode()
         assert answer.count("core ") == 2
         assert len(users_in(answer)) == 1

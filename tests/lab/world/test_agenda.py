@@ -64,12 +64,12 @@ def test_running_lets_time_pass_at_the_clock_s_speed() -> None:
         await asyncio.sleep(0)
         agenda.after(10, done.append, "ten")
         agenda.after(20, agenda.stop)
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
         return time.monotonic() - began
 
     took = asyncio.run(run())
     assert done == ["ten"]
-    assert 0.2 <= took < 2
+    assert 0.2 <= took < 15
 
 
 def test_work_arriving_from_the_loop_wakes_a_sleeping_agenda() -> None:
@@ -82,7 +82,7 @@ def test_work_arriving_from_the_loop_wakes_a_sleeping_agenda() -> None:
         await asyncio.sleep(0.05)
         assert done == ["at once"]
         agenda.stop()
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 60)
 
     asyncio.run(run())
 

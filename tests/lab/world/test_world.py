@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from typing_extensions import override
 
 from rollout.lab.api.resources import DEPLOYMENTS, NODES, PODS
-from rollout.lab.api.store import Json, ObjectStore
+from rollout.lab.api.store import Change, Json, ObjectStore
 from rollout.lab.clock import LabClock
 from rollout.lab.scoreboard import ScoreKeeper
 from rollout.lab.world.objects import is_ready
@@ -35,9 +36,24 @@ async def passing_time(world: World) -> AsyncIterator[None]:
     await running
 
 
+class HeldUpClock(LabClock):
+    """Between two readings of it nothing much happens, but for one: before that the process was held up for long."""
+
+    def __init__(self) -> None:
+        super().__init__(speed=1e6)
+        self.readings = self.held_up_before = 0
+        self._elapsed = 0.0
+
+    @override
+    def monotonic(self) -> float:
+        self.readings += 1
+        self._elapsed += 300 if self.readings == self.held_up_before else 0.25
+        return self._elapsed
+
+
 class Cluster:
-    def __init__(self, speed: float, nodes: int) -> None:
-        self.clock = LabClock(speed)
+    def __init__(self, speed: float, nodes: int, clock: LabClock | None = None) -> None:
+        self.clock = clock or LabClock(speed)
         self.store = ObjectStore(now=self.clock.now)
         self.world = World(self.store, self.clock)
         self.keeper = ScoreKeeper(self.world)
@@ -90,6 +106,28 @@ def test_a_process_that_is_held_up_does_not_take_living_nodes_for_silent() -> No
                 assert cluster.ready_nodes() == 3
 
     asyncio.run(live())
+
+
+@pytest.mark.parametrize("moment", range(1, 31))
+def test_at_whatever_moment_it_is_held_up_no_living_node_is_taken_for_silent(moment: int) -> None:
+    clock = HeldUpClock()
+    cluster = Cluster(speed=1, nodes=12, clock=clock)
+    cluster.world.settle()
+    clock.held_up_before = clock.readings + moment
+    least = cluster.ready_nodes()
+
+    def look(_change: Change) -> None:
+        nonlocal least
+        least = min(least, cluster.ready_nodes())
+
+    async def live() -> None:
+        async with passing_time(cluster.world):
+            await until(lambda: cluster.world.agenda.time > 400)
+
+    cluster.store.subscribe(look)
+    asyncio.run(live())
+    assert clock.readings >= clock.held_up_before
+    assert least == 12
 
 
 def test_a_seeding_that_took_long_is_not_taken_for_silence() -> None:

@@ -1,0 +1,119 @@
+"""The parts of the `kubernetes` package that are used here, loaded without the rest of it.
+
+The package imports all of itself with its first part: models, dynamic client, websockets, and with them pydantic,
+requests and OAuth, which takes four times as long as everything that a command needs. Here its packages stand empty
+while its loaders of kubeconfigs and its connections are imported; what those only may need one day (OpenID Connect
+renews tokens by requests_oauthlib) is imported when it is called. Nothing of that stays in `sys.modules`: whoever
+imports `kubernetes` gets all of it, as ever. A version of the package that cannot be taken apart so is imported whole.
+"""
+
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from types import ModuleType
+from typing import Any
+
+_LOG = logging.getLogger("rollout.api")
+_PACKAGE = "kubernetes"
+_LATER: Mapping[str, Mapping[str, str]] = {
+    "kubernetes.client": {"ApiClient": "kubernetes.client.ApiClient"},
+    "requests_oauthlib": {"OAuth2Session": "requests_oauthlib.OAuth2Session"},
+    "oauthlib": {"oauth2": "oauthlib.oauth2"},
+    "oauthlib.oauth2": {},
+}
+_EMPTY = (_PACKAGE, f"{_PACKAGE}.client", f"{_PACKAGE}.config", f"{_PACKAGE}.utils")
+_TURN = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    """Modules of the package: what a client is told, its connections, and what loads a kubeconfig or a pod's login."""
+
+    configuration: Any
+    rest: Any
+    kube_config: Any
+    exec_provider: Any
+    incluster_config: Any
+
+
+def client_parts() -> ClientParts:
+    """The parts, imported once."""
+    with _TURN:
+        return _loaded()
+
+
+@cache
+def _loaded() -> ClientParts:
+    if _PACKAGE in sys.modules:
+        return _imported()
+    try:
+        with _alone():
+            return _imported()
+    except Exception as error:  # noqa: BLE001 - whatever another version does, it can be imported whole
+        _LOG.info("the kubernetes package is loaded whole: %s", error)
+        return _imported()
+
+
+def _imported() -> ClientParts:
+    return ClientParts(
+        configuration=importlib.import_module("kubernetes.client.configuration"),
+        rest=importlib.import_module("kubernetes.client.rest"),
+        kube_config=importlib.import_module("kubernetes.config.kube_config"),
+        exec_provider=importlib.import_module("kubernetes.config.exec_provider"),
+        incluster_config=importlib.import_module("kubernetes.config.incluster_config"),
+    )
+
+
+class _Later:
+    """Something that is imported when it is called, or something of it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return resolve_name(self._name)(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(resolve_name(self._name), name)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Have empty packages in the places of the real ones; afterwards the import system knows of none of it."""
+    known = {name: module for name, module in sys.modules.items() if _is_ours(name)}
+    stand_ins = _stand_ins()
+    sys.modules.update(stand_ins)
+    try:
+        configuration = importlib.import_module("kubernetes.client.configuration")
+        vars(stand_ins["kubernetes.client"])["Configuration"] = configuration.Configuration
+        yield
+    finally:
+        for name in filter(_is_ours, tuple(sys.modules)):
+            del sys.modules[name]
+        sys.modules.update(known)
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] == _PACKAGE or name in _LATER
+
+
+def _stand_ins() -> dict[str, ModuleType]:
+    """The packages without anything in them but their folders, and what is imported later."""
+    specification = find_spec(_PACKAGE)
+    if specification is None or not specification.submodule_search_locations:
+        raise ImportError("it is no package")
+    modules = {name: ModuleType(name) for name in (*_EMPTY, *_LATER)}
+    folders = specification.submodule_search_locations
+    for name in _EMPTY:
+        below = name.split(".")[1:]
+        vars(modules[name])["__path__"] = ["/".join((folder, *below)) for folder in folders]
+    for name, values in _LATER.items():
+        vars(modules[name]).update({attribute: _Later(place) for attribute, place in values.items()})
+    return modules
