@@ -62,13 +62,10 @@ def _loaded() -> ClientParts:
 
 
 def _imported() -> ClientParts:
-    return ClientParts(
-        configuration=importlib.import_module("kubernetes.client.configuration"),
-        rest=importlib.import_module("kubernetes.client.rest"),
-        kube_config=importlib.import_module("kubernetes.config.kube_config"),
-        exec_provider=importlib.import_module("kubernetes.config.exec_provider"),
-        incluster_config=importlib.import_module("kubernetes.config.incluster_config"),
-    )
+    from kubernetes.client import configuration, rest  # noqa: PLC0415 - not before its packages are in place
+    from kubernetes.config import exec_provider, incluster_config, kube_config  # noqa: PLC0415 - as above
+
+    return ClientParts(configuration, rest, kube_config, exec_provider, incluster_config)
 
 
 class _Later:
