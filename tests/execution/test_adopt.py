@@ -21,7 +21,7 @@ from rollout.lab.lab import Lab
 from rollout.model.fleetlock import zincati_id
 from rollout.model.leftovers import Adoption
 from rollout.planning.leftovers import adoption
-from rollout.ports import ClusterApi
+from rollout.ports import ClusterApi, Query
 from tests.conftest import StartLab
 
 FLUO = "flatcar-linux-update.v1.flatcar-linux.net/"
@@ -141,11 +141,11 @@ class _Meddling:
         if name != "patch":
             return method
 
-        def patch(path: str, body: Mapping[str, Any]) -> object:
+        def patch(path: str, body: Mapping[str, Any], query: Query | None = None) -> object:
             if path == self._path and self._change is not None:
                 change, self._change = self._change, None
                 self._api.patch(path, change)
-            return method(path, body)
+            return method(path, body, query)
 
         return patch
 

@@ -89,6 +89,10 @@ def _path(declared: Any, value: str) -> Path:
     if is_asked_more or declared.path_type is not None or not (declared.file_okay and declared.dir_okay):
         raise _NotPlain
     path = Path(value)
-    if "\0" in value or not (os.access(path, os.R_OK) or not path.exists()):
+    try:
+        is_fine = os.access(path, os.R_OK) or not path.exists()
+    except (OSError, ValueError) as error:
+        raise _NotPlain from error
+    if not is_fine:
         raise _NotPlain
     return path
