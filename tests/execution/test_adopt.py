@@ -1,5 +1,6 @@
 """What `rollout adopt` writes where others write, too, where it is interrupted, and where answers are lost."""
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -168,6 +169,45 @@ def test_a_rollout_that_has_begun_since_is_not_adopted(api: ClusterApi) -> None:
         clean(api, shown, scope)
     api.patch(node_path("worker-9"), {"metadata": {"annotations": dict.fromkeys(annotations)}})
     assert look(api)[0] == shown
+
+
+class _Usurping:
+    """An API server on which somebody takes the Lease by force once the first node has been written."""
+
+    def __init__(self, api: ClusterApi, usurp: Callable[[], None]) -> None:
+        self._api = api
+        self._usurp = usurp
+        self.written: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._api, name)
+        if name != "patch":
+            return method
+
+        def patch(path: str, body: Mapping[str, Any], query: Query | None = None) -> object:
+            self.written.append(path)
+            if len(self.written) == 1:
+                self._usurp()
+                # longer than the Lease lasts that was lost: by then its holder has met the other's name
+                time.sleep(4)
+            return method(path, body, query)
+
+        return patch
+
+
+def test_nothing_more_is_written_once_the_lock_is_lost(lab: Lab, api: ClusterApi) -> None:
+    def usurp() -> None:
+        lease = lab.store.get(LEASES, "node-rollout", "kube-system")
+        assert lease is not None
+        lab.store.put(LEASES, {**lease, "spec": {**lease["spec"], "holderIdentity": "somebody@else/1"}})
+
+    shown, scope = look(api)
+    usurping = _Usurping(api, lambda: lab.call(usurp))
+    adopted = clean(usurping, shown, scope)  # type: ignore[arg-type]
+    # nodes are written side by side, and locks after them
+    assert adopted.cleaned
+    assert adopted.released == ()
+    assert {lock.place for lock in shown.locks if not lock.obstacle} <= set(adopted.left)
 
 
 def test_a_lock_whose_object_has_merely_changed_is_removed(api: ClusterApi) -> None:
