@@ -208,10 +208,31 @@ class Rooms:
     def _best(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> Room | None:
         if _exceeds(pod.requests, self._too_much(shape)):
             return None
-        key = partial(self.scores.score, pod) if self.scores else attrgetter("free_share")
-        best = max(self._open(pod, shape, checks), key=key, default=None)
+        if self.scores:
+            best = max(self._open(pod, shape, checks), key=partial(self.scores.score, pod), default=None)
+        elif checks:
+            best = max(self._open(pod, shape, checks), key=attrgetter("free_share"), default=None)
+        else:
+            best = self._emptiest(pod.requests, shape)
         if best is None and not (checks and self._has_room(pod, shape)):
             shape.too_much = pod.requests
+        return best
+
+    def _emptiest(self, requests: Resources, shape: _Shape) -> Room | None:
+        """The same as of those that `_open` yields, where no neighbour minds: most pods are placed by this."""
+        rooms, closed, first = shape.rooms, self.closed, shape.next
+        best, most, looks = None, 0.0, 0
+        for place in chain(range(first, len(rooms)), range(first)):
+            room = rooms[place]
+            if room.name in closed or not room.takes(requests):
+                continue
+            share = room.free_share
+            if best is None or share > most:
+                best, most = room, share
+            looks += 1
+            if looks == _LOOKS:
+                shape.next = (place + 1) % len(rooms)
+                break
         return best
 
     def _has_room(self, pod: Pod, shape: _Shape) -> bool:
