@@ -199,13 +199,12 @@ class _Packing:
         self._filled: list[Weight] = [_NO_WEIGHT[: len(limits.room)] for _ in self._groups]
         self._barred = [0] * len(items)
         self._waiting = set(range(len(items)))
-        self._sharing: dict[str, list[int]] = defaultdict(list)
+        self._sharing: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for index, load in enumerate(self._loads):
-            for budget in load:
-                self._sharing[budget].append(index)
-        self._most = {
-            budget: max(self._loads[index][budget] for index in sharing) for budget, sharing in self._sharing.items()
-        }
+            for budget, need in load.items():
+                self._sharing[budget].append((need, index))
+        for sharing in self._sharing.values():
+            sharing.sort(reverse=True)
         self._urgency = self._ranks()
 
     def run(self) -> list[list[int]]:
@@ -249,16 +248,17 @@ class _Packing:
         used, bit = self._used[number], 1 << number
         for budget, need in self._loads[index].items():
             used[budget] += need
-            if self._limits.admits(budget, used[budget], self._most[budget]):
-                continue
-            for neighbour in self._sharing[budget]:
-                if neighbour in self._waiting and not self._barred[neighbour] & bit:
-                    self._bar(neighbour, budget, used[budget], bit)
+            if used[budget]:
+                self._bar(self._sharing[budget], self._capacity.get(budget, 0) - used[budget], bit)
 
-    def _bar(self, index: int, budget: str, used: int, bit: int) -> None:
-        if not self._limits.admits(budget, used, self._loads[index][budget]):
-            self._barred[index] |= bit
-            self._urgency[index] += len(self._urgency)
+    def _bar(self, sharing: Sequence[tuple[int, int]], left: int, bit: int) -> None:
+        """Bar those from a group that need more of a budget than is left there; the first need most."""
+        for need, index in sharing:
+            if need <= left:
+                break
+            if index in self._waiting and not self._barred[index] & bit:
+                self._barred[index] |= bit
+                self._urgency[index] += len(self._urgency)
 
     def _fill(self, number: int, index: int) -> None:
         """Put the node into the group; full ones are looked at no more."""

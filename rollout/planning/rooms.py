@@ -174,11 +174,13 @@ class Rooms:
 
     def take_out(self, pod: Pod) -> None:
         """The pod leaves its node."""
-        self.rooms[self.node_of(pod)].account(pod.requests, 1)
+        where = self.node_of(pod)
+        self.rooms[where].account(pod.requests, 1)
         if self.scores:
-            self.scores.count(pod, self.node_of(pod), -1)
+            self.scores.count(pod, where, -1)
         self._where[pod.uid] = ""
-        self.neighbours.move(pod, to="")
+        if self.neighbours.any_minds:
+            self.neighbours.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
         """The pod, or its replacement, comes to a node."""
@@ -186,7 +188,8 @@ class Rooms:
         if self.scores:
             self.scores.count(pod, node, 1)
         self._where[pod.uid] = node
-        self.neighbours.move(pod, to=node)
+        if self.neighbours.any_minds:
+            self.neighbours.move(pod, to=node)
 
     def node_of(self, pod: Pod) -> str:
         """Where the pod is by now; empty while it is nowhere."""
@@ -200,8 +203,8 @@ class Rooms:
         shape = self._shape(pod)
         if _exceeds(pod.requests, self._too_much(shape)):
             return self._place_back(pod, shape)
-        checks = self.neighbours.checks(pod, self.closed)
-        preferred = self._without_taint(shape)
+        checks = self.neighbours.checks(pod, self.closed) if self.neighbours.any_minds else ()
+        preferred = self._without_taint(shape) if self._tainted else None
         best = (self._best(pod, preferred, checks) if preferred else None) or self._best(pod, shape, checks)
         return best.name if best else self._place_back(pod, shape)
 
@@ -241,7 +244,7 @@ class Rooms:
 
     def _without_taint(self, shape: _Shape) -> _Shape | None:
         """The shape's nodes that have no soft taint by now; None where that is no preference."""
-        if not self._tainted or not shape.minds_taint or len(shape.rooms) == 1:
+        if not shape.minds_taint or len(shape.rooms) == 1:
             return None
         if shape.untainted is None:
             shape.untainted = _Shape([room for room in shape.rooms if room.name not in self._tainted])
