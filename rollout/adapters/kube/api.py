@@ -231,6 +231,7 @@ class KubeApi:
             response.close()
             response = self._send(self._access.renewed(session), request)
         if response.status in _SUCCESS:
+            self._recovery.was_accepted()
             return response
         raise self._refusal(response, request)
 
