@@ -118,6 +118,21 @@ def test_refusals_that_the_operator_can_cure_carry_a_hint(tmp_path: Path, status
     assert hint in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("why", "hint"),
+    [
+        ("exceeded quota: few, requested: count/configmaps=1, used: 2, limited: 1", "kubectl describe quota"),
+        ('admission webhook "policy.example" denied the request: no', "admission webhook"),
+        ('User "u" cannot create resource "configmaps" in API group "" in the namespace "kube-system"', "right"),
+    ],
+)
+def test_403_has_the_hint_of_what_refuses(tmp_path: Path, why: str, hint: str) -> None:
+    body = status_body(403, "Forbidden", f'configmaps "c" is forbidden: {why}')
+    with scripted(lambda exchange: exchange.json(body, 403)) as server, pytest.raises(ApiError) as caught:
+        client(tmp_path, server.url).create("/x", {})
+    assert hint in caught.value.hint
+
+
 def test_403_says_verb_and_resource_in_the_servers_words(tmp_path: Path) -> None:
     text = 'nodes is forbidden: User "u" cannot list resource "nodes" in API group "" at the cluster scope'
     with (
