@@ -17,6 +17,8 @@ NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 # In bytes: a ConfigMap holds a mebibyte, and who wrote which field stands beside it.
 _LARGEST_BODY = 4 << 20
 _DRY = {"dryRun": "All"}
+# How the API server words that a webhook cannot be asked without doing what it does: what it would say is not known.
+_UNASKED = "does not support dry run"
 
 
 class _ConfigMap(msgspec.Struct):
@@ -85,7 +87,7 @@ class Document:
         except ApiConflictError:
             return ""
         except ApiError as error:
-            return error.message
+            return "" if _UNASKED in error.message else error.message
         return ""
 
     def _with(self, text: str, whole: dict[str, Any] | None) -> dict[str, Any]:
