@@ -1,4 +1,4 @@
-"""Documents of a newer version, within the same major one: what is not known is kept, passed over or refused, by rule.
+"""Documents of another version, within the same major one: what is not known is kept, passed over or refused, by rule.
 
 During an update replicas of FleetLock are of two versions, and a laptop is older than the cluster's `operate`. An older
 one once rewrote the memory and the slots without whatever it did not know: with that it undid what the newer one had
@@ -115,5 +115,17 @@ def test_a_field_that_informs_is_passed_over(lab: Lab, rollout: Command, tmp_pat
     plan["estimate"]["odds"] = 0.5
     (tmp_path / "newer.plan").write_text(sealed(plan))
     ended = rollout("apply", "newer.plan")
+    assert ended.code == 0, ended.stderr
+    assert lab.scoreboard().reboots["worker-1"] == 1
+
+
+def test_a_plan_from_before_machine_ids_is_applied(lab: Lab, rollout: Command, tmp_path: Path) -> None:
+    """Every node of it was once skipped, as "another machine than when it was planned"."""
+    assert rollout("plan", "--out", "saved.plan", "--node", "worker-1").code == 0
+    plan = json.loads((tmp_path / "saved.plan").read_bytes())
+    for node in plan["waves"][0]["nodes"]:
+        del node["machine_id"]
+    (tmp_path / "older.plan").write_text(sealed(plan))
+    ended = rollout("apply", "older.plan")
     assert ended.code == 0, ended.stderr
     assert lab.scoreboard().reboots["worker-1"] == 1
