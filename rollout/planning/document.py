@@ -189,7 +189,8 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
     numbers = _numbers(policy_document(plan.policy), "policy")
     yield from (f"{at} is {number}" for at, number in numbers if not 0 <= number <= LONGEST)
     try:
-        parse_selector(plan.policy.control_plane_selector)
+        for selector in _selectors(plan.policy):
+            parse_selector(selector)
         node_labels(plan.policy.courtesy.pre_reboot_node_labels)
         node_labels(plan.policy.courtesy.post_reboot_node_labels)
     except UsageError as error:
@@ -199,6 +200,10 @@ def _impossible(plan: RolloutPlan) -> Iterator[str]:
             Window.parse(window)
         except UsageError as error:
             yield error.message
+
+
+def _selectors(policy: Policy) -> tuple[str, ...]:
+    return (policy.control_plane_selector, policy.drain.pod_selector, *policy.gates.blocking_pods)
 
 
 def _impossible_pools(plan: RolloutPlan) -> Iterator[str]:
