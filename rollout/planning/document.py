@@ -126,7 +126,8 @@ def _not_read(why: str, origin: str) -> PlanFileError:
     """A word in place of a fixed one is a newer version's: what it stands for is not known here."""
     if why.startswith(_STRANGE_WORD):
         word = why.removeprefix(_STRANGE_WORD).strip()
-        return PlanFileError(f"{origin} has a word that this program does not know: {word}", hint=_OTHER_VERSION)
+        why, hint = f"it has a word that this program does not know: {word}", _OTHER_VERSION
+        return PlanFileError(f"{origin} is not a complete plan: {why}", hint=hint)
     return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_MAKE_ANEW)
 
 
