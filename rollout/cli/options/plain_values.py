@@ -11,6 +11,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from rollout.cli.options.empty_values import refuse_empty
+
 
 class _NotPlain(Exception):  # noqa: N818 - it never leaves this file
     """Typer is to judge."""
@@ -29,8 +31,11 @@ def _reader(parameter: Any, ordinary: Callable[[Any, Any], Any]) -> Callable[[An
         try:
             plain = _value(parameter, value)
         except _NotPlain:
-            return ordinary(context, value)
-        return parameter.callback(context, parameter, plain) if parameter.callback else plain
+            judged = ordinary(context, value)
+        else:
+            judged = parameter.callback(context, parameter, plain) if parameter.callback else plain
+        refuse_empty(context, parameter, value)
+        return judged
 
     return process_value
 
