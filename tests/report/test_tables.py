@@ -4,7 +4,7 @@ from dataclasses import replace
 from rollout.execution.rollout.rehearsal import Rehearsal
 from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
-from rollout.model.plan import PlanSummary, PlanWarning, TimeEstimate
+from rollout.model.plan import Estimate, PlanSummary, PlanWarning, TimeEstimate, Wave
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
 from rollout.planning.status import NodeStatus
 from rollout.report.rehearsal import rehearsal_text
@@ -90,6 +90,25 @@ def test_a_wide_wave_wraps_within_the_width() -> None:
     text = plan_text(replace(plan(), waves=(wide,)), zones={}, width=120)
     assert max(len(line) for line in text.splitlines()) <= 120
     assert all(node.name in text for node in nodes)
+
+
+def test_many_waves_that_are_alike_are_one_row_in_which_each_node_is_named() -> None:
+    def wave(index: int, because: str, seconds: int) -> Wave:
+        return Wave(index, (planned(f"node-{index}"),), because, estimate=Estimate(seconds))
+
+    waves = tuple(wave(index, "the canary" if index == 1 else "full wave", 60 + index % 3) for index in range(1, 601))
+    long = replace(plan(), waves=(*waves, wave(601, "control plane", 70), wave(602, "control plane", 70)))
+    lines = plan_text(long, zones={}, width=80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 120
+    text = " ".join(" ".join(lines).split())
+    assert all(f" {node.name}" in text for node in long.nodes)
+    assert "full wave: node-2, node-3," in text
+    assert [line.split()[0] for line in lines if "→" in line] == ["1", "2-600", "601", "602"]
+    # every row, where every column is asked for, and where a few more rows hurt nobody
+    assert len(plan_text(long, zones={}).splitlines()) > 600
+    few = replace(plan(), waves=waves[:20])
+    assert len(plan_text(few, zones={}, width=160).splitlines()) > 20
 
 
 def test_summary_names_failures_their_hints_and_who_never_began() -> None:
