@@ -82,6 +82,7 @@ CLOUD = tuple(node(f"ip-10-0-0-{n}.ec2.internal", address=f"10.0.0.{n}") for n i
     ("nodes", "written", "hint"),
     [
         (NODES, "web-2.example.com", "Similar: web-2"),
+        (NODES, "DB-1", "Similar: db-1"),
         (CLOUD, "ip-10-0-0-17", "Similar: ip-10-0-0-17.ec2.internal"),
         (CLOUD, "10.0.0.17", "Similar: ip-10-0-0-17.ec2.internal"),
         (NODES, "web-*", "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."),

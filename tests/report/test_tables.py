@@ -6,7 +6,9 @@ from rollout.model.host import LoggedInUser
 from rollout.model.json_text import json_document
 from rollout.model.plan import Estimate, PlanSummary, PlanWarning, TimeEstimate, Wave
 from rollout.model.progress import Findings, NodeCondition, NodeResult, NotStarted, Outcome, Phase, RunResult
+from rollout.planning.explanation import Explanation, NotThere
 from rollout.planning.status import NodeStatus
+from rollout.report.explained import explanation_text
 from rollout.report.rehearsal import rehearsal_text
 from rollout.report.summary import summary_text
 from rollout.report.tables import plan_text, status_text
@@ -192,3 +194,13 @@ def test_what_is_remembered_is_not_said_of_each_node_too() -> None:
     assert status_text(rows, width=100, remembered=remembered).count(sentence) == 1
     assert status_text(rows, width=100).splitlines()[-1] == f"version-held (a, b): {sentence} (rollout release 2)"
     assert status_text(rows).count(sentence) == 2
+
+
+def test_an_explanation_says_once_what_keeps_a_node_out_of_many_waves() -> None:
+    earlier = [NotThere(wave, ("it is full",) if wave != 7 else ("a budget",)) for wave in range(1, 600)]
+    lines = explanation_text(Explanation("n", 600, "the rest", not_earlier=tuple(earlier))).splitlines()
+    assert lines[1:] == [
+        "  not in waves 1 to 6: it is full",
+        "  not in wave 7: a budget",
+        "  not in waves 8 to 599: it is full",
+    ]

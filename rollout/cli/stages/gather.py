@@ -361,7 +361,7 @@ def close_names(name: str, nodes: Sequence[Node]) -> str:
     if set(name) & _OF_PATTERNS:
         return "Patterns are for --exclude alone. Write whole names, or choose by labels: --selector."
     present = [node.name for node in nodes]
-    host = name.partition(".")[0]
+    host = name.lower().partition(".")[0]
     alike = [node.name for node in nodes if host == node.name.partition(".")[0] or name in _addresses(node)]
     close = alike[:_SUGGESTIONS] or difflib.get_close_matches(name, present, n=_SUGGESTIONS)
     return f"Similar: {', '.join(close)}" if close else f"The cluster has {shortened(present)}"
