@@ -1,5 +1,6 @@
 """What tests of every room use: marks, a lab over the real wire, and processes that SIGINT interrupts."""
 
+import gc
 import signal
 import subprocess
 import time
@@ -72,6 +73,17 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         time.tzset()
         yield
     time.tzset()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Import the tests without looking for garbage again and again: there is little, and what is here stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)

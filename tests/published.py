@@ -72,6 +72,9 @@ def _closed(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     closed = {key: _closed(value) for key, value in part.items()}
+    if added := [name for name, content in part.get("properties", {}).items() if "$comment" in content]:
+        # the schemas of what is kept allow for older documents; what is written now has it all
+        closed["required"] = [*part["required"], *added]
     is_open = "properties" in part and "additionalProperties" not in part and part.get("title") != "Manifest"
     return {**closed, "additionalProperties": False} if is_open else closed
 

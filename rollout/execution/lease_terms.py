@@ -1,10 +1,48 @@
 """What a process asks of the lock: which Lease, as whom, and whose it need not wait for."""
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
 
 from rollout.model import marks
+from rollout.model.memory import moment
 
 SECONDS = 30
+
+
+class _Write(msgspec.Struct, rename={"fields": "fieldsV1"}):
+    """When somebody wrote which fields last, by the API server's clock."""
+
+    time: str | None = None
+    fields: msgspec.Raw = msgspec.Raw(b"")
+
+
+class LeaseMeta(msgspec.Struct, rename="camel"):
+    """Which Lease it is, in which version, and what stands on it beside the lock."""
+
+    name: str
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    finalizers: list[str] = []
+    owner_references: list[dict[str, Any]] = []
+    managed_fields: list[_Write] = []
+
+    @property
+    def written(self) -> datetime | None:
+        """When it was last renewed, by the API server's clock; what others write beside the lock does not count."""
+        renewals = (write for write in self.managed_fields if b'"f:renewTime"' in bytes(write.fields))
+        times = (moment(write.time or "") for write in renewals)
+        return max((time for time in times if time is not None), default=None)
+
+    def with_ours(self, annotations: dict[str, str]) -> dict[str, Any]:
+        """What others have written on it, which an update would take away, beside these annotations of ours."""
+        theirs = {name: word for name, word in self.annotations.items() if name not in (marks.RUN, marks.PROCESS)}
+        kept = {"labels": self.labels, "finalizers": self.finalizers, "ownerReferences": self.owner_references}
+        return {**{field: value for field, value in kept.items() if value}, "annotations": {**theirs, **annotations}}
 
 
 @dataclass(frozen=True, slots=True)

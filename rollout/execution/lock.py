@@ -32,7 +32,7 @@ from rollout.errors import (
 from rollout.execution.base.deadline import Deadline, is_passing, patiently
 from rollout.execution.base.patience import Silence
 from rollout.execution.base.stop import StopRequest
-from rollout.execution.lease_terms import SECONDS, LeaseTerms
+from rollout.execution.lease_terms import SECONDS, LeaseMeta, LeaseTerms
 from rollout.gather.cluster.decode import decode
 from rollout.model import marks
 from rollout.model.memory import moment
@@ -49,18 +49,6 @@ _SURE_SHARE = 0.8
 _SAID_AGAIN, _LAST_SECONDS = 10.0, 2.0
 
 
-class _Write(msgspec.Struct):
-    time: str | None = None
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    uid: str = ""
-    resource_version: str = ""
-    annotations: dict[str, str] = {}
-    managed_fields: list[_Write] = []
-
-
 class _Spec(msgspec.Struct, rename="camel"):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -70,17 +58,22 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 
 class _Lease(msgspec.Struct):
-    metadata: _Meta
+    metadata: LeaseMeta
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
     @property
     def held_by(self) -> str:
         return self.spec.holder_identity or ""
 
+    @property
+    def renewal(self) -> str:
+        """A word that each renewal changes; what others write beside the lock does not."""
+        return f"{self.spec.acquire_time} {self.spec.renew_time} {self.spec.lease_transitions}"
+
 
 @dataclass(frozen=True, slots=True)
 class StandingLease:
-    """The Lease as it stands: who holds it (empty: nobody) for which `run`, and its version, which renewals change.
+    """The Lease as it stands: who holds it (empty: nobody) for which `run`, and a word that renewals change.
 
     A living holder renews it within `renewal` seconds; whoever does not within `duration` has given it up. `renewed` is
     when it last did, by its own clock, and `written` by the API server's: to be shown, never to decide by. `process` is
@@ -114,9 +107,7 @@ def read_lease(api: ClusterApi, namespace: str) -> StandingLease:
     seconds = lease.spec.lease_duration_seconds or SECONDS
     renewal, renewed = seconds / _RENEWALS_PER_DURATION, moment(lease.spec.renew_time or "")
     run, process = (lease.metadata.annotations.get(name, "") for name in (marks.RUN, marks.PROCESS))
-    writes = (moment(write.time or "") for write in lease.metadata.managed_fields)
-    written = max((write for write in writes if write is not None), default=None)
-    return StandingLease(lease.held_by, lease.metadata.resource_version, renewal, run, renewed, written, process)
+    return StandingLease(lease.held_by, lease.renewal, renewal, run, renewed, lease.metadata.written, process)
 
 
 class LeaseLock:
@@ -152,8 +143,7 @@ class LeaseLock:
         self._ended = threading.Event()
         self._leaving = threading.Event()
         self._renewed_at = 0.0
-        self._version = ""
-        self._uid = ""
+        self._standing = LeaseMeta(marks.LEASE_NAME)
         self._acquired = ""
         self._transitions = 0
         self._lost_to: str | None = None
@@ -201,24 +191,27 @@ class LeaseLock:
     def _acquire(self) -> None:
         lease = self._read()
         if lease is None:
-            self._claim(lambda: self._api.create(self._collection, self._body("")))
+            self._claim(lambda: self._api.create(self._collection, self._body()))
             return
         if lease.held_by:
             lease = lease if self._is_unlocked(lease) else self._outwait(lease)
-        version, self._transitions = lease.metadata.resource_version, (lease.spec.lease_transitions or 0) + 1
-        self._uid = lease.metadata.uid
-        self._claim(lambda: self._api.replace(self._path, self._body(version)))
+        self._standing, self._transitions = lease.metadata, (lease.spec.lease_transitions or 0) + 1
+        self._claim(lambda: self._api.replace(self._path, self._body()), lease)
 
-    def _claim(self, write: Callable[[], bytes]) -> None:
+    def _claim(self, write: Callable[[], bytes], before: _Lease | None = None) -> None:
         """Of two who write, one meets a conflict; so does whoever writes again because an answer was lost."""
-        try:
-            self._patiently(lambda: self._note(write()))
-        except ApiConflictError as error:
-            current = self._read()
-            if current is None or not self._is_mine(current):
-                raise self._taken(current.held_by if current else "another process", "") from error
-            self._version, self._renewed_at = current.metadata.resource_version, self._clock.monotonic()
-            self._uid = current.metadata.uid
+        while True:
+            try:
+                self._patiently(lambda: self._note(write()))
+            except ApiConflictError as error:
+                current = self._read()
+                if current is None or not (self._is_mine(current) or _is_as(before, current)):
+                    raise self._taken(current.held_by if current else "another process", "") from error
+                self._standing, self._renewed_at = current.metadata, self._clock.monotonic()
+                if self._is_mine(current):
+                    return
+            else:
+                return
 
     def _read(self) -> _Lease | None:
         return self._patiently(lambda: self._read_once(self._api))
@@ -241,7 +234,7 @@ class LeaseLock:
 
     def _is_unlocked(self, lease: _Lease) -> bool:
         """Whether the holder is to be passed over; `BlockedError` where another run than the named one holds it."""
-        if lease.metadata.resource_version == self._terms.stale:
+        if lease.renewal == self._terms.stale:
             return True
         run = lease.metadata.annotations.get(marks.RUN, "")
         if self._terms.unlock not in ("", run):
@@ -275,8 +268,9 @@ class LeaseLock:
                     f"another rollout, by {lease.held_by}, was running and has just ended",
                     hint="The cluster has changed: check it, and plan again.",
                 )
-            if current.metadata.resource_version != lease.metadata.resource_version:
+            if current.renewal != lease.renewal:
                 raise self._taken(current.held_by, current.metadata.annotations.get(marks.RUN, ""))
+            lease = current
         return lease
 
     def _taken(self, holder: str, run: str) -> LockedError:
@@ -288,8 +282,7 @@ class LeaseLock:
         )
 
     def _note(self, answer: bytes) -> None:
-        metadata = decode(answer, _Lease, self._path).metadata
-        self._version, self._uid = metadata.resource_version, metadata.uid
+        self._standing = decode(answer, _Lease, self._path).metadata
         self._renewed_at = self._clock.monotonic()
         self._silence.over(marks.LEASE_NAME)
 
@@ -318,7 +311,7 @@ class LeaseLock:
                 return
             started = self._clock.monotonic()
             try:
-                answer: bytes | None = self._hurried.replace(self._path, self._body(self._version))
+                answer: bytes | None = self._hurried.replace(self._path, self._body())
             except ApiConflictError:
                 answer = self._retake()
             except ApiNotFoundError:
@@ -334,7 +327,8 @@ class LeaseLock:
         if current is None or not self._is_mine(current):
             self._lost_to = current.held_by if current else ""
             return None
-        return self._hurried.replace(self._path, self._body(current.metadata.resource_version))
+        self._standing = current.metadata
+        return self._hurried.replace(self._path, self._body())
 
     def _release(self) -> None:
         """Give it up, trying again for a while: whoever comes next would have to wait for it to run out."""
@@ -359,37 +353,39 @@ class LeaseLock:
         if self._lost_to is not None:
             return
         try:
-            api.replace(self._path, self._released(self._version))
+            api.replace(self._path, self._body(released=True))
         except ApiConflictError:
             current = self._read_once(api)
             if current is not None and self._is_mine(current):
-                api.replace(self._path, self._released(current.metadata.resource_version))
+                self._standing = current.metadata
+                api.replace(self._path, self._body(released=True))
 
-    def _released(self, version: str) -> dict[str, Any]:
-        body = self._body(version)
-        body["spec"]["holderIdentity"] = ""
-        body["metadata"]["annotations"] = {}
-        return body
-
-    def _body(self, version: str) -> dict[str, Any]:
+    def _body(self, *, released: bool = False) -> dict[str, Any]:
+        """As it is to stand; what others have written on it stays."""
         now, terms = self._clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"), self._terms
         self._acquired = self._acquired or now
-        metadata = {"name": marks.LEASE_NAME, "namespace": terms.namespace, "annotations": terms.annotations}
-        if version:
+        metadata = self._standing.with_ours({} if released else terms.annotations)
+        metadata |= {"name": marks.LEASE_NAME, "namespace": terms.namespace}
+        if self._standing.resource_version:
             # Without the UID an update of a Lease that somebody has deleted would quietly make it anew.
-            metadata |= {"resourceVersion": version, "uid": self._uid}
+            metadata |= {"resourceVersion": self._standing.resource_version, "uid": self._standing.uid}
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": metadata,
             "spec": {
-                "holderIdentity": terms.holder,
+                "holderIdentity": "" if released else terms.holder,
                 "leaseDurationSeconds": terms.seconds,
                 "acquireTime": self._acquired,
                 "renewTime": now,
                 "leaseTransitions": self._transitions,
             },
         }
+
+
+def _is_as(before: _Lease | None, current: _Lease) -> bool:
+    """Whether nobody has taken, renewed or freed it since: others have written only beside the lock."""
+    return before is not None and (before.held_by, before.renewal) == (current.held_by, current.renewal)
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -25,6 +25,8 @@ CONTEXT: Final = "rollout-lab"
 _LIFETIME: Final = dt.timedelta(days=30)
 _SKEW: Final = dt.timedelta(minutes=5)
 _OWNER_ONLY: Final = 0o600
+# libyaml's, where PyYAML was built with it, takes a tenth of the time.
+_DUMPER: Final = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def write_kubeconfig(path: Path, *, server: str, authority: Authority, token: st
         "users": [{"name": CONTEXT, "user": {"token": token}}],
         "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT, "namespace": "default"}}],
     }
-    _write_private(path, yaml.safe_dump(document, sort_keys=False))
+    _write_private(path, yaml.dump(document, Dumper=_DUMPER, sort_keys=False))
 
 
 def write_client_key(path: Path, key: asyncssh.SSHKey) -> None:
@@ -132,7 +134,7 @@ def write_inventory(path: Path, hosts: Sequence[InventoryHost], *, user: str, ke
             "children": groups,
         }
     }
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    path.write_text(yaml.dump(document, Dumper=_DUMPER, sort_keys=False))
 
 
 def public_line(key: asyncssh.SSHKey) -> str:

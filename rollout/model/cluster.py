@@ -141,6 +141,9 @@ class PodPhase(StrEnum):
     UNKNOWN = "Unknown"
 
 
+_ENDED = (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+
 @dataclass(frozen=True, slots=True)
 class Pod:
     """A pod, reduced.
@@ -180,7 +183,7 @@ class Pod:
     @property
     def finished(self) -> bool:
         """Whether all its containers have ended for good."""
-        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+        return self.phase in _ENDED
 
     @property
     def terminating(self) -> bool:

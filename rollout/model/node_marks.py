@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -86,10 +87,12 @@ def is_deferred(node: Node) -> bool:
 
 
 def _fields_of(node: Node, annotation: str) -> Mapping[str, str]:
+    """Its texts; what a newer version has added to them may be anything, and takes none of them away."""
     try:
-        return msgspec.json.decode(node.annotations.get(annotation, "{}"), type=dict[str, str])
+        written = msgspec.json.decode(node.annotations.get(annotation, "{}"), type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
         return {}
+    return {name: value for name, value in written.items() if isinstance(value, str)}
 
 
 def _stranger_on(node: Node) -> str:

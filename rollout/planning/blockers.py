@@ -25,11 +25,17 @@ def drain_blockers(
     for verdict in verdicts:
         if verdict.action is Action.REFUSE:
             blockers.append(_refusal(node, verdict))
-        elif verdict.action is Action.EVICT:
+        elif verdict.action is Action.EVICT and not _goes_freely(verdict.pod, index, stuck_pods):
             blockers.extend(_stuck(node, verdict.pod, stuck_pods))
             if evicting:
                 blockers.extend(_budget_blockers(node, verdict.pod, index.covering(verdict.pod), stuck_pods))
     return tuple(dict.fromkeys(blockers))
+
+
+def _goes_freely(pod: Pod, index: BudgetIndex, stuck_pods: StuckPods) -> bool:
+    """Whether there is nothing to say of its eviction, as of most: a large cluster has many."""
+    budgets = index.covering(pod)
+    return not pod.deleted_at and (not budgets or (len(budgets) == 1 and stuck_pods.is_open(budgets[0])))
 
 
 def _refusal(node: str, verdict: PodVerdict) -> Blocker:
@@ -121,7 +127,7 @@ def drain_warnings(
         for warning in verdict.warnings
     ]
     for verdict in verdicts:
-        if verdict.action is Action.EVICT:
+        if verdict.action is Action.EVICT and not _goes_freely(verdict.pod, index, stuck_pods):
             warnings.extend(_leaving(node, verdict.pod, stuck_pods))
             if evicting:
                 warnings.extend(_budget_warnings(node, verdict.pod, index.covering(verdict.pod), stuck_pods))

@@ -3,7 +3,7 @@
 from collections.abc import Container, Sequence
 from dataclasses import replace
 
-from rollout.model.plan import PlannedNode, RolloutPlan, Wave
+from rollout.model.plan import BlockerKind, PlannedNode, RolloutPlan, Wave
 from rollout.model.quantity import Count
 
 _BECAUSE = "begun before the interruption"
@@ -51,9 +51,11 @@ def with_earlier_exclusions(plan: RolloutPlan, before: RolloutPlan | None, prese
 
 
 def without_accepted_blockers(plan: RolloutPlan, before: RolloutPlan | None) -> RolloutPlan:
-    """The plan without the blockers beside which its operator began it: whoever goes on is not asked about them."""
-    accepted = {(blocker.node, blocker.kind, blocker.object) for blocker in (before.blockers if before else ())}
-    blockers = tuple(
-        blocker for blocker in plan.blockers if (blocker.node, blocker.kind, blocker.object) not in accepted
-    )
+    """The plan without the blockers beside which its operator began it: whoever goes on is not asked about them.
+
+    Beside another coordinator nobody begins one: a record that says so was forged.
+    """
+    named = before.blockers if before else ()
+    accepted = {(item.node, item.kind, item.object) for item in named if item.kind is not BlockerKind.RIVAL}
+    blockers = tuple(item for item in plan.blockers if (item.node, item.kind, item.object) not in accepted)
     return replace(plan, blockers=blockers)

@@ -4,7 +4,7 @@ Who goes where, which pods find a place and which wait, and what therefore holds
 happens; so all of it is played together, nodes and pods, by the rules of those who carry it out.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -217,16 +217,19 @@ class _Together(_Wave):
 class _Following(_Wave):
     """Nodes that follow one another: the next begins once the cluster has settled from one.
 
-    `_before` is how many pods of its owners were away when each in flight began, by owner, and `_had` how many ready
-    ones were there; `_unsettled` has those that are back and wait, each for the owner of which too few pods are ready.
+    `_before` is how many pods of its owners were away when each in flight began, by owner, `_befores` the same by owner
+    and node; `_away` has, by owner, the nodes in flight and not back that had ready pods of it. `_unsettled` has those
+    that are back and wait, by the owner of which too few pods are ready.
     """
 
     def __init__(self, setting: Setting, flow: Flow, stretch: Stretch) -> None:
         super().__init__(setting, flow, stretch)
         self._rules, names = stretch.rolling or Rolling(1), stretch.names
         self._turns, self._places = Turns(self._rules, names), {name: place for place, name in enumerate(names)}
-        self._before, self._had = dict[str, dict[str, int]](), dict[str, Counter[str]]()
-        self._unsettled, self._floor = dict[str, str](), dict[str, int]()
+        self._before, self._floor = dict[str, dict[str, int]](), dict[str, int]()
+        self._befores: dict[str, dict[str, int]] = defaultdict(dict)
+        self._away: dict[str, set[str]] = defaultdict(set)
+        self._unsettled: dict[str, list[str]] = defaultdict(list)
 
     def run(self, *, is_last: bool) -> Leg:
         """Play it; behind the last node the rollout does not wait for settling."""
@@ -243,7 +246,8 @@ class _Following(_Wave):
     def give_back(self, name: str) -> None:
         """It is back, and keeps its place until the cluster has settled from it."""
         super().give_back(name)
-        del self._had[name]
+        for owner in self._before[name]:
+            self._away[owner].discard(name)
         agenda = self.flow.agenda
         agenda.at(self.now + self._floor[name], lambda: self._look(name))
         agenda.at(self.now + round(self.setting.policy.settle_timeout), lambda: self._free(name))
@@ -253,20 +257,20 @@ class _Following(_Wave):
             self._begin_one(self.stretch.names[place])
 
     def _begin_one(self, name: str) -> None:
-        pods, had, away = self.pods(name), self.flow.ready_on(name), self.flow.away
-        earlier = [before for before in self._before.values() if not had.keys().isdisjoint(before)]
-        self._before[name] = {
-            owner: min([away[owner], *(before[owner] for before in earlier if owner in before)]) for owner in had
+        pods, away = self.pods(name), self.flow.away
+        self._before[name] = before = {
+            owner: min((away[owner], *self._befores[owner].values())) for owner in self.flow.ready_on(name)
         }
-        self._had[name] = had
+        for owner, missing in before.items():
+            self._befores[owner][name] = missing
+            self._away[owner].add(name)
         self._floor[name] = self.setting.pace.settle(pods) if pods else 0
         self.flow.close((name,))
         self.begin(name, self.setting.slowest((pods,)), 1)
 
     def _look_again(self, owner: str) -> None:
         """A pod of this owner is ready."""
-        for name in [name for name, waiting_for in self._unsettled.items() if waiting_for == owner]:
-            del self._unsettled[name]
+        for name in self._unsettled.pop(owner, ()):
             self._look(name)
 
     def _look(self, name: str) -> None:
@@ -280,15 +284,17 @@ class _Following(_Wave):
             soaked = self.now + round(self.setting.policy.gates.soak)
             self.flow.agenda.at(soaked, lambda: self._free(name))
         else:
-            self._unsettled[name] = owner
+            self._unsettled[owner].append(name)
 
     def _lacks(self, owner: str, was: int) -> bool:
         """Whether more pods are away than before; what others in flight have taken is not held against it."""
         more = self.flow.away[owner] - was
-        return more > 0 and more > sum(self.flow.taken(node, owner) for node, had in self._had.items() if owner in had)
+        return more > 0 and more > sum(self.flow.taken(node, owner) for node in self._away[owner])
 
     def _free(self, name: str) -> None:
-        if self._before.pop(name, None) is not None:
-            self._unsettled.pop(name, None)
+        before = self._before.pop(name, None)
+        if before is not None:
+            for owner in before:
+                del self._befores[owner][name]
             self._turns.end(self._places[name])
             self._admit()

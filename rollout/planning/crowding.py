@@ -5,13 +5,13 @@ bound to is tried with its worst one: those that have the most to move.
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rollout.model.cluster import Pod
 from rollout.model.plan import Rolling
 from rollout.planning.forecast import places_for
-from rollout.planning.rolling import may_begin
+from rollout.planning.rolling import together
 from rollout.planning.rooms import Rooms
 from rollout.planning.waves import Placed
 
@@ -20,7 +20,13 @@ Leaving = Mapping[str, Sequence[Pod]]
 
 def near(name: str, leaving: Leaving, rooms: Rooms) -> frozenset[str]:
     """The nodes that the pods of this one could go to, room or not."""
-    return frozenset[str]().union(*(rooms.matching(pod) for pod in leaving.get(name, ())))
+    return frozenset[str]().union(*_matching((name,), leaving, rooms))
+
+
+def _matching(names: Iterable[str], leaving: Leaving, rooms: Rooms) -> Iterable[frozenset[str]]:
+    """The nodes that the pods of these could go to, once for all pods of the same demands."""
+    matching = (rooms.matching(pod) for name in names for pod in leaving.get(name, ()))
+    return {id(nodes): nodes for nodes in matching}.values()
 
 
 def uncrowded(wave: Placed, leaving: Leaving, rooms: Rooms) -> Placed:
@@ -35,12 +41,9 @@ def uncrowded(wave: Placed, leaving: Leaving, rooms: Rooms) -> Placed:
 
 def _bound_together(wave: Placed, leaving: Leaving, rooms: Rooms) -> list[list[str]]:
     """The nodes of the wave that pods with the same demands leave, or can go to."""
-    matching = {
-        id(names): names for name in wave.names for pod in leaving.get(name, ()) for names in [rooms.matching(pod)]
-    }
-    return [
-        members for names in matching.values() if len(members := [name for name in wave.names if name in names]) > 1
-    ]
+    order = {name: place for place, name in enumerate(wave.names)}
+    groups = (order.keys() & nodes for nodes in _matching(wave.names, leaving, rooms))
+    return [sorted(members, key=order.__getitem__) for members in groups if len(members) > 1]
 
 
 def _kept_apart(rules: Rolling, key: str, members: Sequence[str], leaving: Leaving, rooms: Rooms) -> Rolling:
@@ -65,11 +68,7 @@ class _Crowd:
     @property
     def worst(self) -> list[str]:
         """As many as may be in flight together, those with the most to move first."""
-        worst: list[str] = []
-        for name in sorted(self.members, key=self._much, reverse=True):
-            if may_begin(self.rules, worst, name):
-                worst.append(name)
-        return worst
+        return together(self.rules, sorted(self.members, key=self._much, reverse=True))
 
     def _much(self, name: str) -> tuple[int, int]:
         pods = self.leaving.get(name, ())

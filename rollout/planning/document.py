@@ -36,6 +36,8 @@ _EXCERPT = 200
 _WRITTEN = (Count, Duration)
 _MAKE_ANEW = "Make a new one with `rollout plan --out FILE`."
 _OTHER_VERSION = "Apply it with the version of rollout that made it, or make a new plan."
+# How msgspec begins what it says of a word that is none of an enum's.
+_STRANGE_WORD = "Invalid enum value"
 # RecursionError: msgspec's answer to deep nesting.
 _NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
@@ -110,7 +112,7 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
         rules = msgspec.json.decode(data, type=_Rules)
         identity = _identity_as_written(data)
     except _NOT_READ as error:
-        raise PlanFileError(f"{origin} is not a complete plan: {str(error)[:_EXCERPT]}", hint=_MAKE_ANEW) from error
+        raise _not_read(str(error)[:_EXCERPT], origin) from error
     if plan.plan_id != identity:
         raise PlanFileError(f"{origin} has been edited since it was made", hint=_MAKE_ANEW)
     plan = _as_meant(plan, rules)
@@ -118,6 +120,14 @@ def decode_plan(data: bytes, origin: str) -> RolloutPlan:
     if wrong := next(_impossible(plan), ""):
         raise PlanFileError(f"{origin} is not a plan made by rollout: {wrong[:_EXCERPT]}", hint=_MAKE_ANEW)
     return plan
+
+
+def _not_read(why: str, origin: str) -> PlanFileError:
+    """A word in place of a fixed one is a newer version's: what it stands for is not known here."""
+    if why.startswith(_STRANGE_WORD):
+        word = why.removeprefix(_STRANGE_WORD).strip()
+        return PlanFileError(f"{origin} has a word that this program does not know: {word}", hint=_OTHER_VERSION)
+    return PlanFileError(f"{origin} is not a complete plan: {why}", hint=_MAKE_ANEW)
 
 
 def _as_meant(plan: RolloutPlan, rules: _Rules) -> RolloutPlan:

@@ -108,6 +108,8 @@ class DrainForecaster:
 
     def waiting(self, snapshot: ClusterSnapshot, timeout: Duration) -> "DrainForecaster":
         """The same for nodes whose drains may take that long."""
+        if timeout == self.rules.policy.timeout:
+            return self
         return replace(self, stuck_pods=StuckPods.of(snapshot.pods, self.index, snapshot.read_at, timeout))
 
     def forecast(self, candidate: Candidate, facts: HostFacts) -> Drainable:

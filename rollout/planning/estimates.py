@@ -43,6 +43,17 @@ class Past:
     turns: tuple[float, ...] = ()
     owners: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
+    def in_order(self) -> "Past":
+        """The same, the shortest of each first, as estimates ask for them many thousand times."""
+        return replace(
+            self,
+            drains=tuple(sorted(self.drains)),
+            reboots=tuple(sorted(self.reboots)),
+            settles=tuple(sorted(self.settles)),
+            endings=tuple(sorted(self.endings)),
+            turns=tuple(sorted(self.turns)),
+        )
+
 
 NO_PAST = Past()
 
@@ -58,19 +69,22 @@ class _LastResult(msgspec.Struct, frozen=True):
 class Pace:
     """How fast things go: `past` runs as they were written down, and `runs`, whole ones as the nodes remember them.
 
+    Of both the shortest come first. `usual_settle` is how long waves take to settle: the mean, for that adds up.
     `starts` is how many seconds the pods of each owner, by its UID, took to be ready, `endings` how many to end.
     """
 
     past: Past
     runs: tuple[float, ...] = ()
+    usual_settle: int = _START_SECONDS
     starts: Mapping[str, int] = field(default_factory=dict)
     endings: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, nodes: Iterable[Node], past: Past, pods: Sequence[Pod] = ()) -> "Pace":
         """The pace of these nodes and pods."""
-        runs = tuple(seconds for node in nodes if (seconds := past_run(node)) is not None)
-        return cls(past, runs, _starts_of(pods), _endings_of(pods, past.owners))
+        runs = tuple(sorted(seconds for node in nodes if (seconds := past_run(node)) is not None))
+        settle = round(mean(past.settles)) if past.settles else _START_SECONDS
+        return cls(past.in_order(), runs, settle, _starts_of(pods), _endings_of(pods, past.owners))
 
     @property
     def is_known(self) -> bool:
@@ -119,12 +133,12 @@ class Pace:
             return _slowest(self.past.turns, 3) - ending
         if self.past.drains:
             # One that waited for a replacement ended a pod before that, and one after it.
-            return min(_START_SECONDS, round(max(self.past.drains)) - 2 * ending)
+            return min(_START_SECONDS, round(self.past.drains[-1]) - 2 * ending)
         return _START_SECONDS
 
     def between(self, soak: float) -> int:
         """What each wave takes besides its drains."""
-        return self.reboot(0, 1) + self._usual_settle + round(soak)
+        return self.reboot(0, 1) + self.usual_settle + round(soak)
 
     def reboot(self, drain: int, nodes: int) -> int:
         """How long the slowest of so many reboots takes; `drain` is how long emptying the nodes takes before.
@@ -144,13 +158,8 @@ class Pace:
         Where their starts are known, that is what any wave took: more was the starting of what moved then.
         """
         if self.tells_starts(pod.owner.uid for pod in pods if pod.owner):
-            return min(round(min(self.past.settles, default=0)), _START_SECONDS)
-        return self._usual_settle
-
-    @property
-    def _usual_settle(self) -> int:
-        """The mean, for what waves take adds up."""
-        return round(mean(self.past.settles)) if self.past.settles else _START_SECONDS
+            return min(round(self.past.settles[0]) if self.past.settles else 0, _START_SECONDS)
+        return self.usual_settle
 
     @property
     def basis(self) -> tuple[str, ...]:
@@ -172,7 +181,7 @@ class Pace:
     def _basis_of_settling(self) -> str:
         if self.past.settles:
             mean_of = f", the mean of {len(self.past.settles)} in the local journals"
-            return f"a wave settles in {Duration(self._usual_settle)}{mean_of}"
+            return f"a wave settles in {Duration(self.usual_settle)}{mean_of}"
         return f"replacements are ready {Duration(_START_SECONDS)} after their start (assumed)"
 
 
@@ -197,8 +206,11 @@ def _starts_of(pods: Iterable[Pod]) -> Mapping[str, int]:
 
 
 def _slowest(past: Sequence[float], of: int) -> int:
-    """What the slowest of so many is likely to take, in seconds: the median for one, near the longest for many."""
-    return round(sorted(past)[math.ceil(len(past) * of / (of + 1)) - 1])
+    """What the slowest of so many is likely to take, in seconds: the median for one, near the longest for many.
+
+    `past` has the shortest first.
+    """
+    return round(past[math.ceil(len(past) * of / (of + 1)) - 1])
 
 
 def _median(past: Sequence[float]) -> str:

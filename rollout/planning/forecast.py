@@ -31,13 +31,15 @@ def stuck_budgets(
     must run on other nodes, for this one is closed.
     """
     moving = movable(verdicts)
-    covered: dict[Budget, list[Pod]] = defaultdict(list)
+    covered: dict[int, list[tuple[Budget, Pod]]] = defaultdict(list)
     for pod in moving:
         budget = _only(index.covering(pod))
-        if budget is not None and not bypasses(pod, budget) and budget.disruptions_allowed > 0:
-            covered[budget].append(pod)
+        if budget is not None and budget.disruptions_allowed > 0 and not bypasses(pod, budget):
+            covered[id(budget)].append((budget, pod))
     blockers = (
-        _stuck(node, budget, pods, moving, rooms, headcount.most_healthy(budget)) for budget, pods in covered.items()
+        _stuck(node, group[0][0], [pod for _, pod in group], moving, rooms, headcount)
+        for group in covered.values()
+        if len(group) > group[0][0].disruptions_allowed
     )
     return tuple(blocker for blocker in blockers if blocker)
 
@@ -48,9 +50,9 @@ def _only(budgets: Sequence[Budget]) -> Budget | None:
 
 
 def _stuck(
-    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], rooms: Rooms, most_healthy: int
+    node: str, budget: Budget, pods: Sequence[Pod], moving: Iterable[Pod], rooms: Rooms, headcount: Headcount
 ) -> Blocker | None:
-    at_once = max(budget.disruptions_allowed, most_healthy - budget.desired_healthy)
+    at_once = max(budget.disruptions_allowed, headcount.most_healthy(budget) - budget.desired_healthy)
     if len(pods) <= at_once:
         return None
     homeless, why = _left_waiting(node, pods, at_once, rooms)

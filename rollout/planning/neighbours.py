@@ -83,6 +83,7 @@ class Neighbours:
         self._nodes = nodes
         self._namespaces = namespaces or {}
         self._kinds = _kinds_of(pods)
+        self.any_minds = bool(self._kinds)
         self._kind_of = {pod.uid: kind for kind in self._kinds for pod in kind.pods}
         self._by_label, self._spaces = _index(self._kinds)
         self._where: dict[str, str] = {}

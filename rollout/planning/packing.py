@@ -39,7 +39,8 @@ class Limits:
 
     A node that exceeds a budget, or the room, alone may be in a group, but with no other node that uses of it.
     `rounds` is how often, one after another, a group may use a budget up: once where it is not named. What a node holds
-    until it is back is away in all of these rounds. `rates` says how long they take.
+    until it is back is away in all of these rounds. `rates` says how long they take. `_variants` remembers limits that
+    were made from these: every wave asks for them, and a large cluster has many budgets.
     """
 
     size: int
@@ -47,15 +48,23 @@ class Limits:
     room: Weight = ()
     rounds: Mapping[str, int] = field(default_factory=dict)
     rates: Rates = NO_RATES
+    _variants: dict[tuple[str, float], "Limits"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def up_to(self, rounds: int) -> "Limits":
         """The same with at most so many rounds of each budget."""
-        return replace(self, rounds={key: min(rounds, most) for key, most in self.rounds.items()})
+        key = "rounds", rounds
+        if key not in self._variants:
+            fewer = {budget: min(rounds, most) for budget, most in self.rounds.items()}
+            self._variants[key] = replace(self, rounds=fewer)
+        return self._variants[key]
 
     def with_patience(self, factor: float) -> "Limits":
         """The same where drains may take so many times as long in company."""
-        rates = replace(self.rates, patience=self.rates.patience * factor)
-        return replace(self, rounds=rates.rounds(), rates=rates)
+        key = "patience", factor
+        if key not in self._variants:
+            rates = replace(self.rates, patience=self.rates.patience * factor)
+            self._variants[key] = replace(self, rounds=rates.rounds(), rates=rates)
+        return self._variants[key]
 
     @property
     def capacity(self) -> Mapping[str, int]:
@@ -185,17 +194,17 @@ class _Packing:
         self._limits = limits
         self._capacity = limits.capacity
         self._groups: list[list[int]] = [[] for _ in range(_first_groups(items, limits))]
+        self._by_size = {0: (1 << len(self._groups)) - 1}
         self._used: list[Counter[str]] = [Counter() for _ in self._groups]
         self._filled: list[Weight] = [_NO_WEIGHT[: len(limits.room)] for _ in self._groups]
         self._barred = [0] * len(items)
         self._waiting = set(range(len(items)))
-        self._sharing: dict[str, list[int]] = defaultdict(list)
+        self._sharing: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for index, load in enumerate(self._loads):
-            for budget in load:
-                self._sharing[budget].append(index)
-        self._most = {
-            budget: max(self._loads[index][budget] for index in sharing) for budget, sharing in self._sharing.items()
-        }
+            for budget, need in load.items():
+                self._sharing[budget].append((need, index))
+        for sharing in self._sharing.values():
+            sharing.sort(reverse=True)
         self._urgency = self._ranks()
 
     def run(self) -> list[list[int]]:
@@ -220,35 +229,43 @@ class _Packing:
 
     def _choose(self, index: int) -> int:
         """The fullest group that takes the node; a new one where none does."""
-        barred, size, heft = self._barred[index], self._limits.size, self._heft[index]
-        best, fullest = -1, -1
-        for number, group in enumerate(self._groups):
-            if not fullest < len(group) < size or (barred >> number) & 1:
-                continue
-            if not heft or self._limits.has_room(self._filled[number], heft):
-                best, fullest = number, len(group)
-        if best >= 0:
-            return best
+        barred, heft = self._barred[index], self._heft[index]
+        for size in sorted(self._by_size, reverse=True):
+            for number in _bits(self._by_size[size] & ~barred):
+                if not heft or self._limits.has_room(self._filled[number], heft):
+                    return number
+        self._by_size[0] = self._by_size.get(0, 0) | 1 << len(self._groups)
         self._groups.append([])
         self._used.append(Counter())
         self._filled.append(_NO_WEIGHT[: len(self._limits.room)])
         return len(self._groups) - 1
 
     def _place(self, index: int, number: int) -> None:
-        self._groups[number].append(index)
+        self._fill(number, index)
         self._filled[number] = tuple(
             filled + more for filled, more in zip(self._filled[number], self._heft[index], strict=False)
         )
         used, bit = self._used[number], 1 << number
         for budget, need in self._loads[index].items():
             used[budget] += need
-            if self._limits.admits(budget, used[budget], self._most[budget]):
-                continue
-            for neighbour in self._sharing[budget]:
-                if neighbour in self._waiting and not self._barred[neighbour] & bit:
-                    self._bar(neighbour, budget, used[budget], bit)
+            if used[budget]:
+                self._bar(self._sharing[budget], self._capacity.get(budget, 0) - used[budget], bit)
 
-    def _bar(self, index: int, budget: str, used: int, bit: int) -> None:
-        if not self._limits.admits(budget, used, self._loads[index][budget]):
-            self._barred[index] |= bit
-            self._urgency[index] += len(self._urgency)
+    def _bar(self, sharing: Sequence[tuple[int, int]], left: int, bit: int) -> None:
+        """Bar those from a group that need more of a budget than is left there; the first need most."""
+        for need, index in sharing:
+            if need <= left:
+                break
+            if index in self._waiting and not self._barred[index] & bit:
+                self._barred[index] |= bit
+                self._urgency[index] += len(self._urgency)
+
+    def _fill(self, number: int, index: int) -> None:
+        """Put the node into the group; full ones are looked at no more."""
+        group, bit = self._groups[number], 1 << number
+        self._by_size[len(group)] &= ~bit
+        if not self._by_size[len(group)]:
+            del self._by_size[len(group)]
+        group.append(index)
+        if len(group) < self._limits.size:
+            self._by_size[len(group)] = self._by_size.get(len(group), 0) | bit

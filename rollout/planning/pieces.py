@@ -53,6 +53,25 @@ def filled_by(pieces: Sequence[Piece], limits: Limits) -> Weight:
     )
 
 
+def joining(wave: Sequence[Piece], waiting: Sequence[Piece], limits: Limits) -> tuple[tuple[Piece, ...], list[Piece]]:
+    """The wave with those of the waiting that may join it, one after another, and those that may not."""
+    used, weight = used_by(wave, limits), filled_by(wave, limits)
+    pieces, staying = list(wave), list[Piece]()
+    for piece in waiting:
+        uses = limits.use(piece.load, piece.holds)
+        if (
+            len(pieces) < limits.size
+            and all(limits.admits(key, used[key], need) for key, need in uses.items())
+            and (not piece.weight or limits.has_room(weight, piece.weight))
+        ):
+            pieces.append(piece)
+            used.update(uses)
+            weight = tuple(map(sum, zip(weight, piece.weight, strict=False))) if piece.weight else weight
+        else:
+            staying.append(piece)
+    return tuple(pieces), staying
+
+
 def items_of(pieces: Sequence[Piece], limits: Limits) -> list[Item]:
     """The nodes as what is packed."""
     return [Item(limits.use(piece.load, piece.holds), piece.weight) for piece in pieces]

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from rollout.model.policy import Strategy
 from rollout.planning.packing import Limits
-from rollout.planning.pieces import Piece
+from rollout.planning.pieces import Piece, joining
 from rollout.planning.pools import Pools, predecessors
 from rollout.planning.quotas import Quota
-from rollout.planning.waves import CANARY, Layout, Placed, as_played, lay_out, obstacles
+from rollout.planning.waves import CANARY, Layout, Placed, as_played, lay_out
 
 _TOGETHER = "side by side, as far as their limits and the rollout's allow"
 
@@ -102,11 +102,11 @@ def _common_wave(queue: list[Placed], others: Sequence[list[Placed]], limits: Li
 
 def _with_company(wave: Placed, queue: list[Placed], limits: Limits) -> Placed:
     """The wave with those nodes of the queue's next part that may be away beside it; the others stay in the queue."""
-    title, pieces = queue[0], list(wave.pieces)
+    title, pieces = queue[0], wave.pieces
     for place, head in enumerate(_part_ahead(queue)):
-        staying: list[Piece] = []
-        for piece in head.pieces:
-            (staying if obstacles(pieces, piece, limits) else pieces).append(piece)
+        if len(pieces) >= limits.size:
+            break
+        pieces, staying = joining(pieces, head.pieces, limits)
         queue[place] = replace(head, pieces=tuple(staying))
     queue[:] = [other for other in queue if other.pieces]
     if len(pieces) == len(wave.pieces):

@@ -62,6 +62,8 @@ class Rate:
 
     def seconds(self, pods: int, held: int = 0) -> int:
         """How long it takes until the last of so many pods is gone, `held` permits being away all the while."""
+        if pods + held <= self.permits:
+            return self.ending  # as mostly, and asked for many thousand times
         return self.ending + self.ready(max(0, pods - max(1, self.permits - held)), held)
 
     def ready(self, pods: int, held: int = 0) -> int:
@@ -102,7 +104,7 @@ class Rates:
         if len(going) == 1:
             return {going[0].name: self.drain_alone(going[0])}
         held = sum_of(node.holds for node in going)
-        gone: Counter[str] = Counter()
+        gone: dict[str, int] = {}
         seconds: dict[str, int] = {}
         for node in going:
             seconds[node.name] = node.ending
@@ -110,8 +112,8 @@ class Rates:
                 if (rate := self.by_key.get(key)) is None:
                     continue
                 passing = need - node.holds.get(key, 0)
-                gone[key] += passing
-                waited = rate.seconds(gone[key], held.get(key, 0)) if passing else rate.ending
+                gone[key] = passed = gone.get(key, 0) + passing
+                waited = rate.seconds(passed, held.get(key, 0)) if passing else rate.ending
                 seconds[node.name] = max(seconds[node.name], waited)
         return seconds
 
@@ -128,11 +130,16 @@ class Rates:
 
     def _lasting(self, load: Mapping[str, int], holds: Mapping[str, int], ending: int) -> int:
         """How long it takes until all of these pods are gone, of which the slowest takes so long to end."""
-        seconds = ending
+        seconds, by_key = ending, self.by_key
         for key, need in load.items():
-            if rate := self.by_key.get(key):
+            if (rate := by_key.get(key)) is None:
+                continue
+            if need <= rate.permits:
+                waited = rate.ending
+            else:
                 held = holds.get(key, 0)
-                seconds = max(seconds, rate.seconds(need - held, held) if need > held else rate.ending)
+                waited = rate.seconds(need - held, held) if need > held else rate.ending
+            seconds = max(seconds, waited)
         return seconds
 
     def waits(self, nodes: Sequence[Draining], at_once: int) -> Mapping[str, int]:
@@ -186,18 +193,19 @@ class SharedDrain:
 
     rates: Rates
     seconds: int = 0
-    _passing: Counter[str] = field(default_factory=Counter)
-    _held: Counter[str] = field(default_factory=Counter)
+    _passing: dict[str, int] = field(default_factory=dict)
+    _held: dict[str, int] = field(default_factory=dict)
 
     def seconds_with(self, node: Draining) -> int:
         """How long it would be with this node too."""
-        seconds = max(self.seconds, node.ending)
+        seconds, by_key = max(self.seconds, node.ending), self.rates.by_key
         for key, need in node.load.items():
-            rate = self.rates.by_key.get(key)
-            if rate is not None:
-                held = node.holds.get(key, 0)
-                passing = self._passing[key] + need - held
-                seconds = max(seconds, rate.seconds(passing, self._held[key] + held) if passing else rate.ending)
+            if (rate := by_key.get(key)) is None:
+                continue
+            held = node.holds.get(key, 0)
+            passing = self._passing.get(key, 0) + need - held
+            waited = rate.seconds(passing, self._held.get(key, 0) + held) if passing else rate.ending
+            seconds = max(seconds, waited)
         return seconds
 
     def add(self, node: Draining) -> None:
@@ -205,8 +213,8 @@ class SharedDrain:
         self.seconds = self.seconds_with(node)
         for key, need in node.load.items():
             held = node.holds.get(key, 0)
-            self._held[key] += held
-            self._passing[key] += need - held
+            self._held[key] = self._held.get(key, 0) + held
+            self._passing[key] = self._passing.get(key, 0) + need - held
 
     def copy(self) -> "SharedDrain":
         """The same, to be changed on its own."""

@@ -30,6 +30,19 @@ def may_begin(rules: Rolling, in_flight: Collection[str], node: str) -> bool:
     return len(in_flight) < rules.in_flight and not _is_barred(rules, _used(rules, in_flight), needs)
 
 
+def together(rules: Rolling, names: Iterable[str]) -> list[str]:
+    """As many of these nodes, in their order, as may be in flight at once."""
+    used, going = Counter[str](), list[str]()
+    for name in names:
+        if len(going) >= rules.in_flight:
+            break
+        needs = rules.holds.get(name, _NOTHING)
+        if not _is_barred(rules, used, needs):
+            going.append(name)
+            used.update(needs)
+    return going
+
+
 def candidates(
     rules: Rolling, order: Mapping[str, int], waiting: Sequence[str], in_flight: Collection[str]
 ) -> Generator[str, bool | None]:

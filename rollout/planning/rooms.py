@@ -174,11 +174,13 @@ class Rooms:
 
     def take_out(self, pod: Pod) -> None:
         """The pod leaves its node."""
-        self.rooms[self.node_of(pod)].account(pod.requests, 1)
+        where = self.node_of(pod)
+        self.rooms[where].account(pod.requests, 1)
         if self.scores:
-            self.scores.count(pod, self.node_of(pod), -1)
+            self.scores.count(pod, where, -1)
         self._where[pod.uid] = ""
-        self.neighbours.move(pod, to="")
+        if self.neighbours.any_minds:
+            self.neighbours.move(pod, to="")
 
     def put(self, pod: Pod, node: str) -> None:
         """The pod, or its replacement, comes to a node."""
@@ -186,7 +188,8 @@ class Rooms:
         if self.scores:
             self.scores.count(pod, node, 1)
         self._where[pod.uid] = node
-        self.neighbours.move(pod, to=node)
+        if self.neighbours.any_minds:
+            self.neighbours.move(pod, to=node)
 
     def node_of(self, pod: Pod) -> str:
         """Where the pod is by now; empty while it is nowhere."""
@@ -200,18 +203,39 @@ class Rooms:
         shape = self._shape(pod)
         if _exceeds(pod.requests, self._too_much(shape)):
             return self._place_back(pod, shape)
-        checks = self.neighbours.checks(pod, self.closed)
-        preferred = self._without_taint(shape)
+        checks = self.neighbours.checks(pod, self.closed) if self.neighbours.any_minds else ()
+        preferred = self._without_taint(shape) if self._tainted else None
         best = (self._best(pod, preferred, checks) if preferred else None) or self._best(pod, shape, checks)
         return best.name if best else self._place_back(pod, shape)
 
     def _best(self, pod: Pod, shape: _Shape, checks: Sequence[Check]) -> Room | None:
         if _exceeds(pod.requests, self._too_much(shape)):
             return None
-        key = partial(self.scores.score, pod) if self.scores else attrgetter("free_share")
-        best = max(self._open(pod, shape, checks), key=key, default=None)
+        if self.scores:
+            best = max(self._open(pod, shape, checks), key=partial(self.scores.score, pod), default=None)
+        elif checks:
+            best = max(self._open(pod, shape, checks), key=attrgetter("free_share"), default=None)
+        else:
+            best = self._emptiest(pod.requests, shape)
         if best is None and not (checks and self._has_room(pod, shape)):
             shape.too_much = pod.requests
+        return best
+
+    def _emptiest(self, requests: Resources, shape: _Shape) -> Room | None:
+        """The same as of those that `_open` yields, where no neighbour minds: most pods are placed by this."""
+        rooms, closed, first = shape.rooms, self.closed, shape.next
+        best, most, looks = None, 0.0, 0
+        for place in chain(range(first, len(rooms)), range(first)):
+            room = rooms[place]
+            if room.name in closed or not room.takes(requests):
+                continue
+            share = room.free_share
+            if best is None or share > most:
+                best, most = room, share
+            looks += 1
+            if looks == _LOOKS:
+                shape.next = (place + 1) % len(rooms)
+                break
         return best
 
     def _has_room(self, pod: Pod, shape: _Shape) -> bool:
@@ -220,7 +244,7 @@ class Rooms:
 
     def _without_taint(self, shape: _Shape) -> _Shape | None:
         """The shape's nodes that have no soft taint by now; None where that is no preference."""
-        if not self._tainted or not shape.minds_taint or len(shape.rooms) == 1:
+        if not shape.minds_taint or len(shape.rooms) == 1:
             return None
         if shape.untainted is None:
             shape.untainted = _Shape([room for room in shape.rooms if room.name not in self._tainted])

@@ -69,7 +69,8 @@ class Turns:
 
     def end(self, place: int) -> None:
         """What this one held is free again."""
-        self._used.subtract(self._needs[place])
+        for key, freed in self._needs[place].items():
+            self._used[key] -= freed
         for key in self._needs[place]:
             for need in self._queues.get(key, ()):
                 self._wake(key, need)
@@ -91,10 +92,12 @@ class Turns:
 
     def _barrier(self, place: int) -> tuple[str, int] | None:
         """What keeps it from beginning: a key, and how much of it is needed."""
+        used, capacity, kept = self._used, self._rules.capacity, self._kept
         for key, need in self._needs[place].items():
-            if key in self._kept and self._bars(key, _KEPT, place):
+            if key in kept and self._bars(key, _KEPT, place):
                 return key, _KEPT
-            if self._used[key] and self._bars(key, need, place):
+            taken = used.get(key)
+            if taken and taken + need > capacity.get(key, 0):
                 return key, need
         return None
 
@@ -113,8 +116,8 @@ class Turns:
 
     def _begin(self, place: int) -> None:
         self._begun.add(place)
-        self._used.update(self._needs[place])
-        for key in self._needs[place]:
+        for key, need in self._needs[place].items():
+            self._used[key] += need
             self._wake(key, _KEPT)
         self._keep_for_the_passed()
 

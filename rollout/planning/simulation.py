@@ -57,7 +57,7 @@ class Simulation:
         played: list[Placed] = []
         waiting: list[Piece] = []
         for wave in part:
-            fuller, waiting = joined(wave, waiting, limits)
+            fuller, waiting = joined(wave, waiting, limits) if waiting else (wave, [])
             played.append(self._taken(fuller, waiting, limits))
         while waiting:
             further, waiting = latecomers(part[-1], waiting, limits)

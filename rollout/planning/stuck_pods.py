@@ -1,7 +1,7 @@
 """What will not pass by itself: pods unready, or on their way out, for longer than a drain would wait for them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from rollout.model.cluster import Budget, Pod, PodPhase
@@ -17,13 +17,14 @@ class StuckPods:
 
     The moment is the API server's own clock: without it no pod is unready for long, or overdue. When a pod became
     unready its kubelet has stamped, whose clock may differ a little: that is compared by minutes, never by less than
-    `patience` seconds, which is the drain's deadline.
+    `patience` seconds, which is the drain's deadline. `_open` remembers `is_open`, which is asked for every pod.
     """
 
     now: datetime | None
     patience: float
     headcount: Headcount
     unready: tuple[Pod, ...] = ()
+    _open: dict[str, bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, pods: Sequence[Pod], index: BudgetIndex, now: datetime | None, drain_timeout: float) -> "StuckPods":
@@ -45,6 +46,14 @@ class StuckPods:
     def can_never_allow(self, budget: Budget) -> bool:
         """Whether it allows nothing, however long is waited."""
         return self.headcount.can_never_allow(budget)
+
+    def is_open(self, budget: Budget) -> bool:
+        """Whether it allows something now, and by itself always will again."""
+        is_open = self._open.get(budget.key)
+        if is_open is None:
+            is_open = budget.disruptions_allowed > 0 and not self.can_never_allow(budget)
+            self._open[budget.key] = is_open
+        return is_open
 
     def is_held_open_by(self, budget: Budget, unready: Sequence[Pod]) -> bool:
         """Whether it may allow something though these of its pods stay unready."""

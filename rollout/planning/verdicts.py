@@ -198,6 +198,8 @@ _CHAIN: tuple[Callable[[Pod, DrainRules], _Finding | None], ...] = (
 
 def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
     """Verdict of the whole chain on one pod: one refusal is as good as another, but all of them are told."""
+    if not rules.selector.requirements and _is_ordinary(pod):
+        return PodVerdict(pod, Action.EVICT, VerdictReason.ORDINARY)
     warnings: list[str] = []
     refusals: list[_Finding] = []
     reason = _usual_reason(pod)
@@ -217,6 +219,12 @@ def judge(pod: Pod, rules: DrainRules) -> PodVerdict:
         message = "; ".join(finding.message for finding in refusals)
         return PodVerdict(pod, Action.REFUSE, refusals[0].reason, message, tuple(warnings))
     return PodVerdict(pod, Action.EVICT, reason, warnings=tuple(warnings))
+
+
+def _is_ordinary(pod: Pod) -> bool:
+    """Whether no rule of the chain has anything to say of it, as of most: a large cluster has many."""
+    special = pod.mirror or pod.has_empty_dir or _is_on_its_way(pod)
+    return not special and pod.owner is not None and not of_daemon_set(pod)
 
 
 def _usual_reason(pod: Pod) -> VerdictReason:

@@ -18,7 +18,7 @@ from rollout.model.quantity import Duration
 from rollout.planning.fastest import fastest, thin_first
 from rollout.planning.naming import natural_key
 from rollout.planning.packing import Limits, Weight, budget_bound, lower_bound
-from rollout.planning.pieces import Piece, by_name, by_price, filled_by, items_of, used_by
+from rollout.planning.pieces import Piece, by_name, by_price, filled_by, items_of, joining, used_by
 from rollout.planning.sharing import is_owner
 
 # The part of the rollout whose pods have only nodes to go to that wait for their own turn.
@@ -184,14 +184,12 @@ def _full(limits: Limits) -> str:
 
 def joined(wave: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:
     """A wave with those of the waiting that can go along under its limits, and those that cannot."""
-    own, pieces = wave.own(limits), list(wave.pieces)
-    remaining: list[Piece] = []
-    for piece in waiting:
-        (remaining if obstacles(pieces, piece, own) else pieces).append(piece)
+    own = wave.own(limits)
+    pieces, remaining = joining(wave.pieces, waiting, own)
     if len(pieces) == len(wave.pieces):
         return wave, remaining
     why = _full(own) if len(pieces) >= wave.most else "filled up with nodes postponed from earlier waves"
-    return _placed(tuple(pieces), why, wave, own), remaining
+    return _placed(pieces, why, wave, own), remaining
 
 
 def latecomers(last: Placed, waiting: Sequence[Piece], limits: Limits) -> tuple[Placed, list[Piece]]:

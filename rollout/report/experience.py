@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from rollout.errors import UsageError
+from rollout.model.quantity import Duration
 from rollout.planning.estimates import Past
 
 Record = Mapping[str, Any]
@@ -13,6 +15,8 @@ Record = Mapping[str, Any]
 # A permit that is back sooner was not waited for.
 _AT_ONCE = 1.0
 _NEARLY = 0.75
+# In seconds: how far apart threads may write what they see at one moment, and how late an end may be told of.
+_SLACK = 5.0
 
 
 @dataclass(slots=True)
@@ -23,8 +27,14 @@ class _JournalReader:
     is when one of a budget was last given to a pod that had been refused it, `freed` the same by node, and `whole` how
     long the first of a drain was waited for. `asked` is when a host was first asked to reboot; reboots count from there
     where empty nodes waited (`delayed`). `owners` is how long pods of each took to end.
+
+    Moments are a wall clock's, which is set back or on at times, and goes on while a machine sleeps. What spans such a
+    step teaches nothing: a moment of a node before its last one (`heard`), a turn that took longer than its process has
+    counted, a wave that settled for longer than it may (`longest_settle`, in seconds) or before its last node's end.
     """
 
+    longest_settle: float = float("inf")
+    heard: dict[str, datetime] = field(default_factory=dict)
     begun: dict[str, datetime] = field(default_factory=dict)
     drained: dict[str, datetime] = field(default_factory=dict)
     emptied: set[str] = field(default_factory=set)
@@ -47,21 +57,33 @@ class _JournalReader:
         at = _moment(record)
         if at is None:
             return
+        self._hold_to_order(str(record.get("node")), at)
         match record.get("type"):
             case "run":
-                self.begun, self.drained, self.asked, self.last_ended = {}, {}, {}, None
-                for waits in (self.waited, self.granted, self.whole, self.freed):
-                    waits.clear()
+                self._forget()
             case "step":
                 self._step(str(record.get("node")), record, at)
             case "released":
                 self._released(str(record.get("node")), record, at)
             case "node_finished":
-                self._finished(str(record.get("node")), record.get("outcome"), at)
+                self._finished(record, at)
             case "wave_started":
                 self._settled(at)
             case _:
                 pass
+
+    def _hold_to_order(self, node: str, at: datetime) -> None:
+        """Forget what has begun of a node whose clock was set back in its turn."""
+        if (self.heard.get(node, at) - at).total_seconds() > _SLACK:
+            for moments in (self.begun, self.drained, self.asked, self.waited, self.freed):
+                moments.pop(node, None)
+        self.heard[node] = at
+
+    def _forget(self) -> None:
+        """Whatever has begun, and not ended."""
+        self.begun, self.drained, self.asked, self.last_ended = {}, {}, {}, None
+        for waits in (self.waited, self.granted, self.whole, self.freed):
+            waits.clear()
 
     def _step(self, node: str, record: Record, at: datetime) -> None:
         if record.get("phase") == "drained":
@@ -89,10 +111,13 @@ class _JournalReader:
             self.whole[budget] = whole
             self.granted[budget] = self.freed[node] = at
 
-    def _finished(self, node: str, outcome: object, at: datetime) -> None:
+    def _finished(self, record: Record, at: datetime) -> None:
+        node, counted = str(record.get("node")), record.get("seconds")
         began, empty = self.begun.get(node), self.drained.get(node)
         self.last_ended = at
-        if outcome == "succeeded" and began and empty and began < empty:
+        if began and isinstance(counted, int | float) and (at - began).total_seconds() > counted + _SLACK:
+            return
+        if record.get("outcome") == "succeeded" and began and empty and began < empty:
             self.drains.append((empty - began).total_seconds())
             self.reboots.append((at - (self.asked.get(node, empty) if self.delayed else empty)).total_seconds())
             self._drained_by(node, began, empty)
@@ -105,7 +130,8 @@ class _JournalReader:
 
     def _settled(self, at: datetime) -> None:
         if self.last_ended is not None:
-            self.settles.append((at - self.last_ended).total_seconds())
+            seconds = (at - self.last_ended).total_seconds()
+            self.settles += [seconds] if 0 <= seconds <= self.longest_settle + _SLACK else []
             self.last_ended = None
 
 
@@ -130,12 +156,20 @@ def _of_one(records: Iterator[Record], cluster: str) -> _JournalReader | None:
     if first.get("type") != "run" or (first.get("cluster") or {}).get("uid") != cluster:
         return None
     policy = first.get("policy") or {}
-    reader = _JournalReader(delayed=_waits_before_reboots(policy))
+    reader = _JournalReader(delayed=_waits_before_reboots(policy), longest_settle=_longest_settle(policy))
     for record in records:
         reader.hear(record)
     if _waits_between_waves(policy):
         reader.settles.clear()
     return reader
+
+
+def _longest_settle(policy: Record) -> float:
+    """In seconds; no limit where the journal does not say."""
+    try:
+        return Duration.parse(str(policy.get("settle_timeout")))
+    except UsageError:
+        return float("inf")
 
 
 def _waits_between_waves(policy: Record) -> bool:

@@ -16,6 +16,7 @@ from rollout.errors import (
     ApiUnavailableError,
     TooManyRequestsError,
 )
+from rollout.execution.base.deadline import is_passing
 from tests.adapters.kube_client import QUICK, client
 from tests.scripted_api import Exchange, Kubeconfig, scripted
 
@@ -114,6 +115,21 @@ def test_refusals_that_the_operator_can_cure_carry_a_hint(tmp_path: Path, status
         pytest.raises(ApiError) as caught,
     ):
         client(tmp_path, server.url).get("/x")
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("why", "hint"),
+    [
+        ("exceeded quota: few, requested: count/configmaps=1, used: 2, limited: 1", "kubectl describe quota"),
+        ('admission webhook "policy.example" denied the request: no', "admission webhook"),
+        ('User "u" cannot create resource "configmaps" in API group "" in the namespace "kube-system"', "right"),
+    ],
+)
+def test_403_has_the_hint_of_what_refuses(tmp_path: Path, why: str, hint: str) -> None:
+    body = status_body(403, "Forbidden", f'configmaps "c" is forbidden: {why}')
+    with scripted(lambda exchange: exchange.json(body, 403)) as server, pytest.raises(ApiError) as caught:
+        client(tmp_path, server.url).create("/x", {})
     assert hint in caught.value.hint
 
 
@@ -223,6 +239,24 @@ def test_refused_credentials_are_read_afresh_once(tmp_path: Path) -> None:
         token.write_text("new")
         assert api.get("/x") == b"{}"
         assert len(server.exchanges) == 4
+
+
+def test_credentials_that_were_accepted_before_may_be_again(tmp_path: Path) -> None:
+    """The first refusal of all is a mistake in the kubeconfig; a later one may pass, as when a token was replaced."""
+
+    def script(exchange: Exchange) -> None:
+        known = exchange.path == "/known"
+        exchange.json({}, 200) if known else exchange.json(status_body(401, "Unauthorized", "Unauthorized"), 401)
+
+    with scripted(script) as server:
+        api = client(tmp_path, server.url)
+        with pytest.raises(ApiError) as first:
+            api.get("/x")
+        api.get("/known")
+        with pytest.raises(ApiUnavailableError, match="does not accept now") as later:
+            api.get("/x")
+    assert (is_passing(first.value), is_passing(later.value)) == (False, True)
+    assert (later.value.status, later.value.hint) == (401, first.value.hint)
 
 
 def test_pages_follow_the_continue_token_with_the_same_selection(tmp_path: Path) -> None:

@@ -205,8 +205,24 @@ def test_nodes_of_the_wrong_form(cluster: Cluster, patch: Json, reason: str) -> 
     assert cluster.patch(node, {"metadata": {"annotations": {"A.b/C": "upper case is fine"}}}, MERGE).status == 200
 
 
+def test_what_a_node_keeps_for_good(cluster: Cluster) -> None:
+    node = f"{NODES}/{cluster.node()}"
+    there = {"providerID": "contract://a", "podCIDR": "10.250.0.0/24", "podCIDRs": ["10.250.0.0/24"]}
+    assert cluster.patch(node, {"spec": there}, MERGE).status == 200
+    for change in ({"providerID": "contract://b"}, {"podCIDR": "10.251.0.0/24", "podCIDRs": ["10.251.0.0/24"]}):
+        refused = cluster.patch(node, {"spec": change}, MERGE)
+        assert (refused.status, set(refused.causes)) == (422, {"FieldValueForbidden"})
+    assert cluster.patch(node, {"spec": {"unschedulable": True}}, MERGE).status == 200
+
+
 @pytest.mark.parametrize(
-    "spec", [{"minAvailable": 1, "maxUnavailable": 1}, {"minAvailable": "x%"}, {"maxUnavailable": -1}]
+    "spec",
+    [
+        {"minAvailable": 1, "maxUnavailable": 1},
+        {"minAvailable": "x%"},
+        {"minAvailable": "101%"},
+        {"maxUnavailable": -1},
+    ],
 )
 def test_budgets_of_the_wrong_form(cluster: Cluster, spec: Json) -> None:
     answer = cluster.send("POST", cluster.budgets(cluster.namespace()), {"metadata": {"name": "b"}, "spec": spec})

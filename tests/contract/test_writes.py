@@ -164,8 +164,35 @@ def test_finalizers_hold_an_object_back(cluster: Cluster) -> None:
     cluster.make(path, {"metadata": {"name": "c", "finalizers": ["contract.node-rollout.dev/hold"]}})
     assert cluster.send("DELETE", f"{path}/c").status == 200
     assert "deletionTimestamp" in cluster.get(f"{path}/c").body["metadata"]
+    more = ["contract.node-rollout.dev/hold", "contract.node-rollout.dev/more"]
+    refused = cluster.patch(f"{path}/c", {"metadata": {"finalizers": more}}, MERGE)
+    assert (refused.status, set(refused.causes)) == (422, {"FieldValueForbidden"})
+    assert cluster.patch(f"{path}/c", {"data": {"a": "b"}}, MERGE).status == 200
     assert cluster.patch(f"{path}/c", {"metadata": {"finalizers": None}}, MERGE).status == 200
     assert cluster.get(f"{path}/c").status == 404
+
+
+def test_an_update_without_its_finalizers_ends_what_they_held(cluster: Cluster) -> None:
+    path = f"/api/v1/namespaces/{cluster.namespace()}/configmaps"
+    cluster.make(path, {"metadata": {"name": "c", "finalizers": ["contract.node-rollout.dev/hold"]}})
+    assert cluster.send("DELETE", f"{path}/c").status == 200
+    assert cluster.send("PUT", f"{path}/c", {"metadata": {"name": "c"}, "data": {"a": "b"}}).status == 200
+    assert cluster.get(f"{path}/c").status == 404
+
+
+def test_what_others_wrote_on_a_lease_goes_with_an_update_that_lacks_it(cluster: Cluster) -> None:
+    """And who wrote what of it, by which a renewal is told from others' writes."""
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace()}/leases"
+    spec = {"holderIdentity": "ann", "renewTime": "2026-03-04T05:06:07.000001Z"}
+    cluster.make(path, {"metadata": {"name": "l"}, "spec": spec})
+    cluster.patch(f"{path}/l", {"metadata": {"labels": {"team": "a"}}}, MERGE, fieldManager="labeller")
+    found = cluster.get(f"{path}/l").body["metadata"]
+    writers = {entry["manager"]: "f:renewTime" in str(entry["fieldsV1"]) for entry in found["managedFields"]}
+    assert len(writers) == 2
+    assert writers["labeller"] is False
+    assert any(writers.values())
+    cluster.send("PUT", f"{path}/l", {"metadata": {"name": "l", "resourceVersion": found["resourceVersion"]}})
+    assert "labels" not in cluster.get(f"{path}/l").body["metadata"]
 
 
 def test_collections_are_deleted_by_selector(cluster: Cluster) -> None:

@@ -17,17 +17,6 @@ import pytest
 
 from tests.ended import assert_well_said
 
-PRELOADED = [
-    *("rollout.cli.main", "rollout.cli.consent", "rollout.cli.wiring", "rollout.execution.rollout.continuation"),
-    *("rollout.cli.stages.gather", "rollout.cli.stages.plan", "rollout.cli.stages.refusals"),
-    *("rollout.cli.stages.execute", "rollout.execution.rollout.abort"),
-    *("rollout.adapters.kube.api", "rollout.adapters.ssh.shell"),
-    # What the program itself loads only when it is about to be used.
-    *("kubernetes.config.kube_config", "kubernetes.client.rest", "typer._adapters", "pydantic.type_adapter"),
-    *("rich.progress", "rollout.report.asking", "rollout.gather.hosts.matching", "rollout.adapters.prometheus"),
-    *("multiprocessing.pool", "rollout.adapters.clock", "rollout.adapters.journal", "tests.crash.conftest"),
-]
-
 
 def run_program(arguments: Sequence[str], environment: Mapping[str, str], output: str) -> None:
     """In the child: become `rollout` with this environment and output, as another machine would have it."""
@@ -73,7 +62,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path) -> Iterator[Machine]:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context.set_forkserver_preload(["tests.crash.conftest", "tests.crash.loaded"])
     yield Machine(context, tmp_path)
     for output in tmp_path.glob("output-*"):
         assert_well_said(output.read_text(errors="replace"))

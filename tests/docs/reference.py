@@ -71,7 +71,7 @@ _EXIT_CODES = {
 }
 _REASONS = {
     ExclusionReason.NOT_READY: "its kubelet does not report Ready",
-    ExclusionReason.DELETING: "its Node is being deleted",
+    ExclusionReason.DELETING: "its Node is being deleted, or was since it was planned",
     ExclusionReason.CORDONED: "an operator cordoned it: `--include-cordoned` reboots it too and leaves it cordoned; or "
     "another reboot coordinator left it so: `rollout adopt`",
     ExclusionReason.LEFT_CORDONED: "an earlier rollout failed on it and left it cordoned: `resume --retry-failed`",

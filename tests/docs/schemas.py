@@ -95,6 +95,13 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _REF = "#/$defs/{name}"
 # Lines that hold a plan, or parts of one.
 _WITH_PLAN = frozenset({"apply", "journal"})
+# Documents that are kept, and read by later versions; and the fields of their lines that were added since the first.
+_KEPT = frozenset({"plan", "journal"})
+_ADDED_TO_LINES: Mapping[str, Sequence[str]] = {
+    "SummaryLine": ("not_done", "left_out", "pods_to_move", "evictions", "moved_twice"),
+    "WaveStartedLine": ("in_flight",),
+}
+ADDED = "always written now; missing where a version from before it was added has saved the document"
 # Words that the code has fixed, in fields that are mere text to it.
 _FIXED: Mapping[tuple[str, str], Sequence[str]] = {
     ("NodeStatus", "operation"): (*UpdateOperation, ""),
@@ -116,7 +123,9 @@ def schema(command: str) -> dict[str, Any]:
         "$schema": _DIALECT,
         "title": title(command).replace("`", ""),
         **_whole(command, made[: len(kinds)]),
-        "$defs": {name: _explained(name, component) for name, component in components.items()},
+        "$defs": {
+            name: _explained(name, component, is_kept=command in _KEPT) for name, component in components.items()
+        },
     }
 
 
@@ -139,8 +148,11 @@ def _quantity(kind: type) -> dict[str, Any]:
     raise NotImplementedError(kind)
 
 
-def _explained(name: str, component: dict[str, Any]) -> dict[str, Any]:
-    """The component without defaults (they are the program's, not the document's), its fields explained."""
+def _explained(name: str, component: dict[str, Any], *, is_kept: bool) -> dict[str, Any]:
+    """The component without defaults (they are the program's, not the document's), its fields explained.
+
+    Of documents that are kept, older ones lack what was added since: what the program reads without, none need have.
+    """
     properties = component.get("properties", {})
     properties = {field: properties[field] for field in _ORDER.get(name, properties)}
     meanings = MEANINGS.get(name, {})
@@ -148,9 +160,20 @@ def _explained(name: str, component: dict[str, Any]) -> dict[str, Any]:
     whole = {**component, "properties": explained} if properties else component
     if "description" in whole:
         whole["description"] = cleandoc(whole["description"])
-    if "required" in component and name not in _WITH_OPTIONAL_FIELDS:
-        whole["required"] = list(properties)
-    return whole
+    if "required" not in component:
+        return whole
+    required = component["required"] if name in _WITH_OPTIONAL_FIELDS else list(properties)
+    added = _added(name, component) & {*required} if is_kept else frozenset()
+    for field in added:
+        explained[field] = {"$comment": ADDED, **explained[field]}
+    return {**whole, "required": [field for field in required if field not in added]}
+
+
+def _added(name: str, component: Mapping[str, Any]) -> frozenset[str]:
+    """The fields that a kept document of this type may lack: of lines the listed, else what the reader has without."""
+    if name in _TYPED_DICTS:
+        return frozenset(_ADDED_TO_LINES.get(name, ()))
+    return frozenset(component["properties"]) - {*component["required"]}
 
 
 def _field(name: str, field: str, content: dict[str, Any], meaning: str) -> dict[str, Any]:
@@ -229,7 +252,8 @@ def _only(component: Mapping[str, Any], names: Container[str]) -> dict[str, Any]
 def _table(name: str, component: Mapping[str, Any]) -> str:
     required = component.get("required", ())
     rows = [
-        f"| `{field}`{'' if field in required else ' (not always)'} | {_type(content)} | {_meaning(content)} |"
+        f"| `{field}`{'' if field in required or '$comment' in content else ' (not always)'} | {_type(content)} "
+        f"| {_meaning(content)} |"
         for field, content in component["properties"].items()
         if field not in _told_of_all(component)
     ]

@@ -1,6 +1,7 @@
 """The lock on a real wire: who gets it, who is fenced, what outages do to it."""
 
 import json
+import threading
 import time
 from contextlib import suppress
 
@@ -18,7 +19,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.stop import StopRequest
 from rollout.execution.lease_terms import LeaseTerms
-from rollout.execution.lock import LeaseLock
+from rollout.execution.lock import LeaseLock, read_lease
 from rollout.lab.api.faults import ApiFault, FaultAnswer
 from tests.standalone_api import StandaloneApi
 from tests.waiting import wait_until
@@ -52,6 +53,48 @@ def test_a_second_one_is_refused_while_the_first_renews(api: KubeApi) -> None:
     with lock(api, "bob"):
         assert lease(api)["holderIdentity"] == "bob"
         assert lease(api)["leaseTransitions"] == 1
+
+
+def test_what_others_write_on_it_stays(api: KubeApi) -> None:
+    """As a controller does that labels everything: taken away, it would be written again and again."""
+    theirs = {"labels": {"team": "a"}, "annotations": {"example.com/b": "c"}, "finalizers": ["example.com/hold"]}
+    with lock(api, "ann") as held:
+        first = lease(api)
+        api.patch(PATH, {"metadata": theirs})
+        wait_until(lambda: lease(api)["renewTime"] != first["renewTime"])
+        held.check()
+        metadata = json.loads(api.get(PATH))["metadata"]
+        assert (metadata["labels"], metadata["finalizers"]) == (theirs["labels"], theirs["finalizers"])
+        assert metadata["annotations"] == {"example.com/b": "c", "node-rollout.dev/run": "run-of-ann"}
+    with lock(api, "bob"):
+        assert json.loads(api.get(PATH))["metadata"]["labels"] == {"team": "a"}
+    assert lease(api)["annotations"] == {"example.com/b": "c"}
+
+
+def test_a_dead_holders_is_taken_though_others_write_beside_it(api: KubeApi) -> None:
+    with lock(api, "ann"):
+        dead = json.loads(api.get(PATH))
+    api.replace(PATH, {**json.loads(api.get(PATH)), "spec": dead["spec"]})
+    renewed, over = read_lease(api, "kube-system").written, threading.Event()
+
+    def write() -> None:
+        while not over.wait(0.05):
+            api.patch(PATH, {"metadata": {"labels": {"at": str(time.monotonic_ns())}}}, {"fieldManager": "labeller"})
+
+    def writes() -> set[str]:
+        return {entry["time"] for entry in json.loads(api.get(PATH))["metadata"]["managedFields"]}
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        wait_until(lambda: len(writes()) > 1)
+        assert read_lease(api, "kube-system").written == renewed
+        with lock(api, "bob", seconds=3) as held:
+            held.check()
+            assert lease(api)["holderIdentity"] == "bob"
+    finally:
+        over.set()
+        writer.join()
 
 
 def test_one_that_is_not_renewed_is_taken_over_whatever_its_clock_said(api: KubeApi) -> None:
@@ -266,7 +309,7 @@ def test_it_is_given_up_whatever_the_first_answer_to_that_is(
 
 def test_whoever_does_not_wait_gives_way_but_to_the_version_that_it_saw_go_stale(api: KubeApi) -> None:
     hold_by_hand(api, "ann", seconds=600)
-    version = json.loads(api.get(PATH))["metadata"]["resourceVersion"]
+    version = read_lease(api, "kube-system").version
     for stale in ("", "1"):
         terms = LeaseTerms("kube-system", "bob", "run-of-bob", 2, 10.0, stale=stale, waits=False)
         with pytest.raises(LockedError, match="ann holds the Lease"), LeaseLock(api, SystemClock(), terms):

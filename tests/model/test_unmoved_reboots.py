@@ -7,7 +7,7 @@ import pytest
 
 from rollout.model import marks
 from rollout.model.cluster import Node
-from rollout.model.node_marks import unmoved_before, unmoved_reboots
+from rollout.model.node_marks import last_result, unmoved_before, unmoved_reboots
 from tests.planning.builders import node
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -21,6 +21,13 @@ def left(**words: str) -> Node:
 def test_the_last_result_tells_it() -> None:
     assert unmoved_before(left(), "4081.2.0", NOW) == 2
     assert unmoved_before(node("worker-1"), "4081.2.0", NOW) == 0
+
+
+def test_what_a_newer_version_adds_to_it_takes_nothing_away() -> None:
+    result = {**json.loads(left().annotations[marks.LAST_RESULT]), "reboots": 3, "seen": ["a"], "console": None}
+    newer = node("worker-1", annotations={marks.LAST_RESULT: json.dumps(result)})
+    assert last_result(newer) == last_result(left())
+    assert unmoved_before(newer, "4081.2.0", NOW) == 2
 
 
 def test_it_is_no_row_where_another_version_came_between() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rollout.lab.api.access import Denial
+from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.resources import CONFIGMAPS
 from rollout.lab.lab import Lab
 from rollout.model.marks import MEMORY_NAME, SLOTS_NAME
@@ -116,6 +117,15 @@ def test_a_pass_that_goes_on_without_a_memory_finishes_what_is_begun_and_no_more
         assert all("no failure could be remembered: " in why for why in ended.summary["reasons"].values())
         again = rollout(lab, *ONCE)
         assert (again.code, harmed(lab)) == (6, [node]), again.stderr
+
+
+def test_webhooks_that_cannot_be_asked_beforehand_keep_no_pass_back(started: Start, rollout: Rollout) -> None:
+    """What such a webhook would say to a write is not known, and no reason to think that it would refuse."""
+    lab = started("default", 4)
+    lab.inflict(ApiFault(answer=FaultAnswer.NO_DRY_RUN, resource="configmaps"))
+    ended = rollout(lab, *ONCE)
+    assert ended.code == 0, ended.stderr
+    assert set(lab.scoreboard().reboots.values()) == {1}
 
 
 @pytest.mark.parametrize(("text", "why"), [("{", "is not understood"), ('{"format_version": "7.0"}', "format 7.0")])

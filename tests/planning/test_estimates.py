@@ -1,6 +1,8 @@
 """How long a plan says that it takes, and what it says that this is reckoned from."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
@@ -15,6 +17,17 @@ from tests.planning.builders import budget, inputs, node, pod
 NODES = [node("w-1"), node("w-2")]
 PODS = [pod("web-0", "w-1", grace_period=60)]
 PAST = Past(drains=(10, 20, 30), reboots=(80, 90, 100, 110), settles=(5, 7, 9))
+
+
+class Long(tuple[float, ...]):
+    """What many runs took; how often it was gone through is counted."""
+
+    __slots__ = ()
+    read: ClassVar[list[int]] = [0]
+
+    def __iter__(self) -> Iterator[float]:
+        self.read[0] += 1
+        return super().__iter__()
 
 
 def planned(past: Past, policy: Policy | None = None, pods: object = PODS) -> RolloutPlan:
@@ -77,6 +90,24 @@ def test_a_soak_is_part_of_each_wave(past: Past) -> None:
     soaked = planned(past, Policy(gates=GatePolicy(soak=Duration(600))))
     assert [wave.estimate.soak for wave in soaked.waves] == [600, 600]
     assert soaked.estimate.seconds == plain.estimate.seconds + 1200
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_a_long_past_is_gone_through_as_often_for_many_nodes_as_for_two(strategy: Strategy) -> None:
+    """Ten runs of a thousand nodes are ten thousand reboots, and estimates ask for them by node and by budget."""
+    many = Long(range(10, 90))
+    past = Past(many, many, many, many, many)
+
+    def read(size: int) -> int:
+        Long.read[0] = 0
+        pods = [pod(f"web-{number}", f"w-{number}", app=f"app-{number}") for number in range(size)]
+        budgets = [budget(f"app-{number}", allowed=1) for number in range(size)]
+        policy = Policy(max_unavailable=Count(2), strategy=strategy)
+        made = inputs([node(f"w-{number}") for number in range(size)], pods=pods, budgets=budgets, policy=policy)
+        assert len(build_plan(replace(made, past=past)).nodes) == size
+        return Long.read[0]
+
+    assert read(40) == read(2) > 0
 
 
 def test_without_any_past_all_is_assumed_and_said_to_be() -> None:

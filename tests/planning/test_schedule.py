@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollout.model.plan import Rolling
-from rollout.planning.rolling import candidates
+from rollout.planning.rolling import candidates, may_begin, together
 from rollout.planning.schedule import schedule
 
 KEYS = ("shop/web", "shop/db", "replicaset/shop/api", "room:cpu", "place:1")
@@ -55,6 +55,19 @@ def test_the_times_are_those_of_a_dispatcher_that_asks_all_that_wait(part: tuple
     begins, whole = schedule(rules, seconds)
     expected, end = walked(rules, seconds)
     assert (list(begins.items()), whole) == (list(expected.items()), end)
+
+
+@settings(max_examples=100, deadline=None)
+@given(parts())
+def test_those_that_go_together_may_begin_one_beside_another(
+    part: tuple[Rolling, dict[str, int]],
+) -> None:
+    rules, names = part[0], list(part[1])
+    going: list[str] = []
+    for name in names:
+        if may_begin(rules, going, name):
+            going.append(name)
+    assert together(rules, names) == going
 
 
 def test_no_nodes_take_no_time() -> None:

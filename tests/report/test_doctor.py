@@ -58,3 +58,10 @@ def test_what_differs_in_an_annotations_name_is_not_alike() -> None:
     assert [line for line in lines if line.startswith("fix")] == [
         f"fix (of worker-1): Remove {name} of worker-1" for name in names
     ]
+
+
+def test_a_node_of_several_findings_is_named_once() -> None:
+    pods = [
+        warned(CheckName.DRAIN, "worker-1", f"pod shop/web-{i}: its emptyDir data will be lost", "") for i in range(3)
+    ]
+    assert doctor_text(pods).startswith("! drain              worker-1: such as pod shop/web-0")

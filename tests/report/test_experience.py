@@ -11,7 +11,7 @@ Record = dict[str, Any]
 
 
 def at(seconds: int) -> str:
-    return f"2026-03-01T12:{seconds // 60:02}:{seconds % 60:02}.000Z"
+    return f"2026-03-01T{12 + seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.000Z"
 
 
 def run(cluster: str = "here", gates: object = None) -> Record:
@@ -136,3 +136,21 @@ def test_what_pods_of_each_owner_took_to_end_is_known_by_owner() -> None:
     expected = {"StatefulSet/shop/db": (90.5, 80, 70), "ReplicaSet/shop/web": (2,)}
     again = [run(), {**step("w-1", "drained", 11), "endings": {"StatefulSet/shop/db": 70}}]
     assert past_of([story, again, [run("there"), first]], "here").owners == expected
+
+
+def test_what_spans_a_step_of_the_clock_teaches_nothing() -> None:
+    """Set on by an hour, or a machine that slept, in one node's turn; set back by an hour in the next; a late wave."""
+    on, back = 3600, -3600
+    story = [
+        {"type": "wave_started", "at": at(0), "index": 1},
+        *(step("w-1", "draining", 1), step("w-1", "drained", 11)),
+        {**finished("w-1", "succeeded", 71 + on), "seconds": 71.0},
+        {"type": "wave_started", "at": at(80 + on), "index": 2},
+        *(step("w-2", "draining", 81 + on), step("w-2", "drained", 91 + on)),
+        {**finished("w-2", "succeeded", 171 + on + back), "seconds": 91.0},
+        {"type": "wave_started", "at": at(180 + on), "index": 3},
+        *(step("w-3", "draining", 181 + on), step("w-3", "drained", 185 + on)),
+        {**finished("w-3", "succeeded", 200 + on), "seconds": 19.5},
+    ]
+    begun = {**run(), "policy": {"settle_timeout": "5m"}}
+    assert past_of([[begun, *story]], "here") == Past((4,), (15,), (9,))

@@ -15,6 +15,7 @@ from rollout.gather.cluster.decoders import decoder_of
 
 _DISCOVERY = "APIResourceList"
 _SUCCESS = b'"Success"'
+_BY_NAME = frozenset({"leases", "configmaps"})
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +73,17 @@ class _Address:
                 return cls(version, resource, *rest[:2])
             case _:
                 return cls(version, *parts[:3])
+
+
+def right_for(method: str, path: str) -> str:
+    """The right that a request takes, as far as it can be told apart: on which kind, and on which object by name.
+
+    Rights to Leases and ConfigMaps go by the object; to others, by the kind.
+    """
+    address = _Address.of(path)
+    if address is None or address.resource in _BY_NAME:
+        return f"{method} {path}"
+    return f"{method} {address.version} {address.resource} {address.subresource} {bool(address.name)}"
 
 
 def _is_answer(read: _Body, method: str, address: _Address) -> bool:

@@ -21,7 +21,7 @@ import urllib3.exceptions
 from rollout import __version__
 from rollout.adapters.clock import SystemClock
 from rollout.adapters.kube.access import Access
-from rollout.adapters.kube.answers import continue_token
+from rollout.adapters.kube.answers import continue_token, right_for
 from rollout.adapters.kube.errors import exchange_error
 from rollout.adapters.kube.recovery import Recovery
 from rollout.adapters.kube.server_time import ServerTime
@@ -68,6 +68,11 @@ class _Request:
         """The request for the log: a page's token is long, and says nothing."""
         query = {**self.query, **({"continue": "more"} if "continue" in self.query else {})}
         return f"{self} ?{urlencode(query, safe=_READABLE)}" if query else str(self)
+
+    @property
+    def right(self) -> str:
+        """The right that it takes."""
+        return right_for("WATCH" if "watch" in self.query else self.method, self.path)
 
     def url(self, server: str) -> str:
         return f"{server}{self.path}" + (f"?{urlencode(self.query)}" if self.query else "")
@@ -231,6 +236,7 @@ class KubeApi:
             response.close()
             response = self._send(self._access.renewed(session), request)
         if response.status in _SUCCESS:
+            self._recovery.was_accepted(request.right)
             return response
         raise self._refusal(response, request)
 
@@ -274,7 +280,8 @@ class KubeApi:
         except (urllib3.exceptions.HTTPError, OSError):
             body = b""
         retry_after = response.headers.get("Retry-After", "")
-        return self._recovery.judge(failure(response.status, body, request=str(request), retry_after=retry_after))
+        error = failure(response.status, body, request=str(request), retry_after=retry_after)
+        return self._recovery.judge(error, request.right)
 
 
 def _chunks(response: urllib3.BaseHTTPResponse, deadline: float) -> Iterator[bytes]:

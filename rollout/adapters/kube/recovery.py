@@ -2,6 +2,10 @@
 
 An API server that starts refuses everybody for a moment: it listens before it has read who may do what, so that users
 whose rights stand in the cluster are told 403 (and service accounts 401) which they are granted right after.
+
+Credentials that a server has accepted are no mistake of whoever runs this: refused later, they have expired or were
+replaced, or what the server asks about them is away. They may be accepted again, once somebody has seen to that. So may
+be a right that was there: roles and their bindings that are made anew are gone for a moment.
 """
 
 import time
@@ -9,7 +13,10 @@ import time
 from rollout.errors import ApiError, ApiUnavailableError
 
 _SECONDS = 60.0
-_REFUSALS = (401, 403)
+_UNAUTHORIZED = 401
+_REFUSALS = (_UNAUTHORIZED, 403)
+# How a refusal for want of a right is worded, whoever decides on rights; quotas and webhooks have other words.
+_OF_ROLES = '" cannot '
 
 
 class Recovery:
@@ -17,21 +24,37 @@ class Recovery:
 
     def __init__(self) -> None:
         self._away_at = float("-inf")
+        self._granted: set[str] = set()
+        self._withdrawn_at: dict[str, float] = {}
+
+    def was_accepted(self, right: str) -> None:
+        """Hear that the server has answered as to somebody whom it knows, and who has this right."""
+        self._granted.add(right)
+        self._withdrawn_at.pop(right, None)
 
     def was_away(self) -> None:
         """Hear that the server did not answer, or broke off, or said that it cannot."""
         self._away_at = time.monotonic()
 
-    def judge(self, error: ApiError) -> ApiError:
+    def judge(self, error: ApiError, right: str) -> ApiError:
         """The refusal, or that the server is not to be relied on yet. A refusal with a cause is about the object."""
         if isinstance(error, ApiUnavailableError):
             self.was_away()
             return error
-        if error.status not in _REFUSALS or error.causes or time.monotonic() - self._away_at > _SECONDS:
+        if error.status == _UNAUTHORIZED and self._granted:
+            return _passing(error, "what the API server has accepted before, it does not accept now")
+        if error.status not in _REFUSALS or error.causes:
             return error
-        return ApiUnavailableError(
-            f"the API server was unavailable, and still refuses: {error.message}",
-            status=error.status,
-            reason=error.reason,
-            hint=error.hint,
-        )
+        if time.monotonic() - self._away_at <= _SECONDS:
+            return _passing(error, "the API server was unavailable, and still refuses")
+        if _OF_ROLES in error.message and self._was_just_withdrawn(right):
+            return _passing(error, "what the API server has allowed before, it does not allow now")
+        return error
+
+    def _was_just_withdrawn(self, right: str) -> bool:
+        now = time.monotonic()
+        return right in self._granted and now - self._withdrawn_at.setdefault(right, now) <= _SECONDS
+
+
+def _passing(error: ApiError, why: str) -> ApiUnavailableError:
+    return ApiUnavailableError(f"{why}: {error.message}", status=error.status, reason=error.reason, hint=error.hint)

@@ -68,10 +68,11 @@ def _refuse_without_memory(api: ClusterApi, namespace: str) -> None:
 
 
 def refuse_missing_rights(api: ClusterApi, needs: Sequence[Right], hint: str) -> None:
-    """The same of any rights; `hint` says where to get them."""
+    """The same of any rights; `hint` says where to get them. Of optional ones nothing depends on the answer here."""
+    needed = [right for right in needs if not right.optional]
     with stage("ask for the rights") as note:
-        missing = [right for right in missing_rights(api, needs, ask=with_patience) if not right.optional]
-        note(f"{len(missing)} of {len(needs)} missing")
+        missing = missing_rights(api, needed, ask=with_patience)
+        note(f"{len(missing)} of {len(needed)} missing")
     if missing:
         rights = "; ".join(f"{right} (to {right.purpose})" for right in missing)
         raise ApiError(

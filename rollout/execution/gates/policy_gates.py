@@ -12,7 +12,7 @@ from rollout.execution.base.stop import StopRequest
 from rollout.execution.gates.checks import check_after, check_before
 from rollout.execution.gates.gates import OPEN, Hold, Later, NothingRemembered, Remembered
 from rollout.execution.gates.playbooks import run_after_reboot, run_before_reboot
-from rollout.execution.gates.ports import GatePorts
+from rollout.execution.gates.ports import AlertSource, GatePorts
 from rollout.execution.node.context import NodeContext
 from rollout.execution.node.failures import NodeFailure
 from rollout.gather.cluster.snapshot import read_selected_pods
@@ -85,6 +85,8 @@ class PolicyGates:
             return self._report_once("", shut)
         if against := self._remembered(node):
             return Hold(against, final=True)
+        if unasked := self._unasked_alerts():
+            return Hold(unasked, final=True)
         alert = ""
         if why := self._blocking_pods(node) or (alert := self._alert()):
             return self._report_once(node.name, replace(self._bounded(node, why), is_general=bool(alert)))
@@ -199,22 +201,19 @@ class PolicyGates:
         return ""
 
     def _alert(self) -> str:
-        if not self._policy.alerts.url:
+        if not self._policy.alerts.url or self._ports.alerts is None:
             return ""
         now = self._around.cluster.clock.monotonic()
         if now >= self._alerts_until:
-            self._alerts = self._ask_for_alerts()
+            self._alerts = _alerts_of(self._ports.alerts)
             self._alerts_until = now + _FRESH_SECONDS
         return self._alerts
 
-    def _ask_for_alerts(self) -> str:
-        if self._ports.alerts is None:
-            return "no source of alerts is configured"
-        try:
-            active = self._ports.alerts.active()
-        except GateError as error:
-            return f"alerts cannot be read: {error.message}"
-        return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""
+    def _unasked_alerts(self) -> str:
+        """Why no node begins in this process; empty where its rules want no alerts, or somebody is asked for them."""
+        url = self._policy.alerts.url
+        is_asked = not url or self._ports.alerts is not None
+        return "" if is_asked else Later(f"alerts of {url} are not asked for: --prometheus-url does not name it")
 
     def _bounded(self, node: PlannedNode, why: str) -> Hold:
         deadline = self._held.setdefault(node.name, self._around.cluster.deadline(self._policy.timeout))
@@ -228,6 +227,15 @@ class PolicyGates:
             self._reported[about] = hold.why
             self._around.report.notice(f"{about or 'no node is started'}: {hold.why}")
         return hold
+
+
+def _alerts_of(source: AlertSource) -> str:
+    """Which alerts keep nodes from being begun; empty for none."""
+    try:
+        active = source.active()
+    except GateError as error:
+        return f"alerts cannot be read: {error.message}"
+    return f"Prometheus has the alert {shortened(active, _NAMED)}" if active else ""
 
 
 def closed(windows: Sequence[Window], now: datetime) -> str:

@@ -5,6 +5,7 @@ is seen instead of overwritten. Only what carries this run's id is ever undone.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -27,7 +28,8 @@ from rollout.model.soft_taint import without_soft_taint
 from rollout.planning.announcements import announced, own_names, proven
 from rollout.ports import ClusterApi
 
-_ATTEMPTS = 10
+# How often, and for how long, others may be faster than us: a burst of writes by controllers is over sooner.
+_ATTEMPTS, _CONTENDED_SECONDS = 10, 30.0
 _TAKEN_AWAY: dict[str, str | None] = dict.fromkeys((*marks.TRANSIENT, marks.DEFERRED))
 _GONE_WITH_ITS_TURN: dict[str, str | None] = dict.fromkeys((marks.HOOK_LABEL, marks.DEFERRED))
 
@@ -266,8 +268,8 @@ def stays_cordoned(task: NodeTask) -> bool:
 
 def _write(task: NodeTask, change: Callable[[Node], dict[str, Any] | None]) -> Node:
     """Read, decide, write; again where the Node changed in between. No change: no write."""
-    deadline = task.cluster.deadline()
-    for _attempt in range(_ATTEMPTS):
+    deadline, contended = task.cluster.deadline(), task.cluster.deadline(_CONTENDED_SECONDS)
+    for attempt in count(1):
         task.guard.check()
         node = task.cluster.ask(lambda api: read_node(api, task.name), deadline)
         body = change(node)
@@ -276,10 +278,12 @@ def _write(task: NodeTask, change: Callable[[Node], dict[str, Any] | None]) -> N
         body["metadata"]["resourceVersion"] = node.resource_version
         try:
             task.cluster.ask(lambda api: _patch(api, task, body), deadline)  # noqa: B023 - called at once
-        except ApiConflictError:
+        except ApiConflictError as error:
+            if attempt >= _ATTEMPTS and contended.expired:
+                raise StepError(f"the Node {task.name} changes too often to be written") from error
             continue
         return node
-    raise StepError(f"the Node {task.name} changes too often to be written")
+    raise AssertionError("attempts do not end by themselves")
 
 
 def _patch(api: ClusterApi, task: NodeTask, body: dict[str, Any]) -> bytes:

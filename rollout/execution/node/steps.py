@@ -78,7 +78,7 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     context.guard.check()
     if context.own is not None:
         raise NodeFailure(Outcome.SKIPPED, context.own.message, reason=context.own.reason)
-    node, facts = _observed(context)
+    node, facts = _standing(context)
     if isinstance(facts, ProbeFailure):
         message = f"not started: {facts.message}"
         raise NodeFailure(Outcome.SKIPPED, message, hint=facts.hint, reason=reason_of(facts))
@@ -91,6 +91,18 @@ def _begin(context: NodeContext, progress: Progress) -> Progress:
     before = claim(context.task, staged_version, facts, detected=targets_text(targets), exclude=exclude)
     report_replaced(context, before, Phase.CORDONED, context.policy.courtesy.pre_reboot_node_labels)
     return replace(progress, staged_version=staged_version, targets=targets, marked=True).to(Phase.CORDONED)
+
+
+def _standing(context: NodeContext) -> tuple[Node, HostObservation]:
+    """The Node and its host; one that somebody takes out of the cluster, as autoscalers do, is left to them."""
+    try:
+        node, facts = _observed(context)
+    except ApiNotFoundError as error:
+        message = "not started: its Node was deleted since it was planned"
+        raise NodeFailure(Outcome.SKIPPED, message, reason=ExclusionReason.DELETING) from error
+    if node.deleting:
+        raise NodeFailure(Outcome.SKIPPED, "not started: its Node is being deleted", reason=ExclusionReason.DELETING)
+    return node, facts
 
 
 def _observed(context: NodeContext) -> tuple[Node, HostObservation]:

@@ -10,10 +10,11 @@ Reading it takes bounded memory, and it is understood as a whole or not at all: 
 import base64
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -27,6 +28,7 @@ from rollout.errors import (
 )
 from rollout.execution.base.patience import PatientApi
 from rollout.execution.record.health import Health
+from rollout.execution.record.rewriting import swapped
 from rollout.gather.cluster.documents import Document
 from rollout.model import marks
 from rollout.model.names import is_run_id
@@ -47,6 +49,7 @@ _EXCERPT = 200
 _GZIP = 16 + zlib.MAX_WBITS
 _NOT_READ = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _WAYS_OUT = "Go on: rollout resume. Undo what it started: rollout abort."
+_FREE_IT = "See what has set the finalizers; where that is gone, remove them with kubectl edit."
 _WAY_OUT = "Undo what it started and remove its record: rollout abort."
 
 
@@ -73,11 +76,19 @@ class StandingRecord:
     health: Health | None = None
     is_missing: bool = False
     operating: bool = False
+    held_by: tuple[str, ...] = ()
 
 
 class _Meta(msgspec.Struct, rename="camel"):
     resource_version: str = ""
     annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] | None = None
+
+    @property
+    def held_by(self) -> tuple[str, ...]:
+        """What keeps it there though it was deleted."""
+        return (self.finalizers or ()) if self.deletion_timestamp else ()
 
 
 class _ConfigMap(msgspec.Struct, rename="camel"):
@@ -152,6 +163,7 @@ def _standing(config_map: _ConfigMap, origin: str) -> StandingRecord:
         resource_version=config_map.metadata.resource_version,
         health=health,
         operating=config_map.annotations.get(marks.ORIGIN) == marks.OPERATE,
+        held_by=config_map.metadata.held_by,
     )
 
 
@@ -209,46 +221,20 @@ def _unpacked(packed: bytes) -> bytes:
     return document
 
 
-class Record(Protocol):
-    """What a rollout tells its record: see `RunRecord`."""
-
-    def begin(self, plan: RolloutPlan, holder: str) -> None:
-        """A new rollout begins."""
-
-    def take_up(self, run: str) -> None:
-        """An interrupted one is gone on with."""
-
-    def keep(self, health: Health) -> None:
-        """A wave begins, before which this was well."""
-
-    def end(self, *, complete: bool) -> None:
-        """It has ended; whether with nothing left over."""
-
-
-class NoRecord:
-    """Where the record is gone or not understood: none is written, and what stands there stays."""
-
-    def begin(self, plan: RolloutPlan, holder: str) -> None:
-        """Write nothing."""
-
-    def take_up(self, run: str) -> None:
-        """Ask for nothing."""
-
-    def keep(self, health: Health) -> None:
-        """Write nothing."""
-
-    def end(self, *, complete: bool) -> None:
-        """Take nothing away."""
-
-
 class RunRecord:
-    """Writes and removes the record. `operating`: for an operating process, else for a person."""
+    """The `Record` on the cluster. `operating`: for an operating process, else for a person.
 
-    def __init__(self, cluster: PatientApi, namespace: str, *, operating: bool = False) -> None:
+    `notice` hears of a record that could not be removed.
+    """
+
+    def __init__(
+        self, cluster: PatientApi, namespace: str, notice: Callable[[str], None], *, operating: bool = False
+    ) -> None:
         self._cluster = cluster
         self._operating = operating
         self._namespace = namespace
-        self._path = record_path(namespace)
+        self._notice = notice
+        self._origin, self._path = record_of(namespace).origin, record_path(namespace)
 
     def begin(self, plan: RolloutPlan, holder: str) -> None:
         """Put the plan on the cluster; `BlockedError` where another run's stands there unfinished.
@@ -259,7 +245,7 @@ class RunRecord:
         try:
             self._patiently_create(body)
         except ApiConflictError:
-            self._take_place(body, plan.plan_id)
+            swapped(lambda: self._take_place(body, plan.plan_id), self._origin)
 
     def _patiently_create(self, body: dict[str, Any]) -> None:
         collection = self._path.rpartition("/")[0]
@@ -274,16 +260,14 @@ class RunRecord:
             raise BlockedError(f"the record of a rollout is not understood: {standing.problem}", hint=_WAY_OUT)
         if not standing.ended and standing.run != run:
             raise LockedError(f"the rollout {standing.run} of {standing.started_by} is unfinished", hint=_WAYS_OUT)
-        if standing.run == run:
-            return
-        body["metadata"]["resourceVersion"] = standing.resource_version
-        try:
-            self._cluster.ask(lambda api: api.replace(self._path, body))
-        except ApiConflictError:
-            # An unanswered attempt of ours may have succeeded; anybody else's record stands in our way.
-            after = self._cluster.ask(lambda api: read_record(api, self._namespace))
-            if after is None or after.run != run:
-                raise
+        if standing.held_by:
+            # written over, it would lose them, and be gone
+            raise BlockedError(
+                f"the record of an earlier rollout is in the way: {self._held(standing.held_by)}", hint=_FREE_IT
+            )
+        if standing.run != run:
+            metadata = {**body["metadata"], "resourceVersion": standing.resource_version}
+            self._cluster.ask(lambda api: api.replace(self._path, {**body, "metadata": metadata}))
 
     def take_up(self, run: str) -> None:
         """Have it stand as unfinished again, now that the Lease is held; `LockedError` where it is not this run's.
@@ -312,13 +296,31 @@ class RunRecord:
 
     def end(self, *, complete: bool) -> None:
         """Take it away, or mark it as ended; that it cannot be is no reason to call a finished rollout failed."""
-        try:
-            if complete:
-                self._cluster.ask(lambda api: api.delete(self._path))
-            else:
-                self._mark_ended(ended=True)
-        except ApiError:
+        why = self._why_left() if complete else ""
+        if complete and not why:
             return
+        try:
+            self._mark_ended(ended=True)
+        except ApiNotFoundError:
+            return
+        except ApiError as error:
+            self._notice(f"warning: the record, {self._origin}, stays as of an unfinished rollout: {error.message}")
+        else:
+            if why:
+                self._notice(f"warning: the record stays, as ended: {why}")
+
+    def _why_left(self) -> str:
+        """Delete it; why it stands all the same, empty where it does not."""
+        try:
+            left = _config_map(self._cluster.ask(lambda api: api.delete(self._path)))
+        except (ApiNotFoundError, _NotUnderstoodError):
+            return ""
+        except ApiError as error:
+            return error.message
+        return self._held(left.metadata.held_by) if left.metadata.held_by else ""
+
+    def _held(self, finalizers: Sequence[str]) -> str:
+        return f"{self._origin} was deleted, and finalizers hold it: {', '.join(finalizers)}"
 
     def _mark_ended(self, *, ended: bool) -> None:
         """A run that ends by itself tells what is not well; whoever goes on with it accepts that."""
@@ -328,7 +330,7 @@ class RunRecord:
             body["metadata"]["annotations"] = {
                 **{name: word for name, word in annotations.items() if name != marks.ORIGIN},
                 marks.ENDED: "true" if ended else "false",
-                **self._origin,
+                **self._origin_mark,
             }
             if ended:
                 (body.get("data") or {}).pop(_HEALTH_KEY, None)
@@ -343,10 +345,10 @@ class RunRecord:
             change(body)
             api.replace(self._path, body)
 
-        self._cluster.ask(rewrite)
+        self._cluster.ask(lambda api: swapped(partial(rewrite, api), self._origin))
 
     @property
-    def _origin(self) -> dict[str, str]:
+    def _origin_mark(self) -> dict[str, str]:
         """Nothing for persons: their records are what they always were."""
         return {marks.ORIGIN: marks.OPERATE} if self._operating else {}
 
@@ -355,7 +357,7 @@ class RunRecord:
             marks.RUN: plan.plan_id,
             marks.STARTED_BY: holder,
             marks.STARTED_AT: self._cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-            **self._origin,
+            **self._origin_mark,
         }
         metadata = {"name": marks.LEASE_NAME, "namespace": self._namespace, "annotations": annotations}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_content(encode_plan(sealed(plan)))}

@@ -13,6 +13,16 @@ Body = dict[str, Any]
 _ATTEMPTS = 20
 
 
+def swapped(attempt: Callable[[], T], origin: str) -> T:
+    """Result of an attempt that reads and writes; made again where another wrote in between. `ApiError` else."""
+    for _attempt in range(_ATTEMPTS):
+        try:
+            return attempt()
+        except ApiConflictError:
+            continue
+    raise ApiError(f"the {origin} changes too often to be written")
+
+
 def rewrite(
     api: ClusterApi,
     document: Document,
@@ -24,18 +34,17 @@ def rewrite(
 
     `change` decides on what it is given, and may be called several times; what it raises ends the attempt.
     """
-    for _attempt in range(_ATTEMPTS):
+
+    def attempt() -> T:
         standing, whole = read()
         changed = change(standing)
         if changed == standing:
             return changed
         body = written(changed, whole)
-        try:
-            if whole is None:
-                api.create(document.collection, body)
-            else:
-                api.replace(document.path, body)
-        except ApiConflictError:
-            continue
+        if whole is None:
+            api.create(document.collection, body)
+        else:
+            api.replace(document.path, body)
         return changed
-    raise ApiError(f"the {document.origin} changes too often to be written")
+
+    return swapped(attempt, document.origin)

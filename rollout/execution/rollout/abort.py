@@ -106,7 +106,7 @@ def _tidy_up(
     plan = unfinished.record.plan
     is_told = bool(unfinished.tainted or (plan and plan.policy.courtesy.annotate_compat))
     left_tainted = Tainting(cluster, lock, report, StopRequest()).clear() if is_told else {}
-    RunRecord(cluster, options.lease_namespace).end(complete=True)
+    RunRecord(cluster, options.lease_namespace, report.notice).end(complete=True)
     return left_tainted
 
 

@@ -69,7 +69,7 @@ def adopt(
         cleaning = _Cleaning(cluster, lock, shown, standing)
         adopted = cleaning.all()
         if unfinished is not None and _is_over(cluster, terms.namespace):
-            RunRecord(cluster, terms.namespace).end(complete=True)
+            RunRecord(cluster, terms.namespace, report.notice).end(complete=True)
         return adopted
 
 

@@ -24,7 +24,7 @@ from rollout.planning.eligibility import excluded_by_name, is_control_plane
 from rollout.planning.estimates import Past
 from rollout.planning.plan import PlanInputs, build_plan
 from rollout.planning.pools import DEFAULT, Pools, pools_of
-from rollout.planning.stricter import is_regrouped, stricter
+from rollout.planning.stricter import is_labelled_otherwise, is_regrouped, stricter
 
 # What drains of the rollout were not allowed is not known, so no data is deleted.
 _SAFE = Policy(drain=DrainPolicy(delete_emptydir_data=False))
@@ -75,9 +75,9 @@ def rules_of(unfinished: Unfinished) -> Policy:
 def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> Unfinished:
     """The same under its own rules and those of `today`, whichever are stricter; `meant` are the nodes meant today.
 
-    Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, and
-    once as many have failed as may. Where none is under way the gates are today's: one that nothing opens any more, as
-    its Prometheus is gone, would hold the rest for ever.
+    Begun nodes are finished in any case. The others are left for a new plan where nodes are in other pools today, or
+    get other labels for their turn, and once as many have failed as may. Where none is under way the gates are today's:
+    one that nothing opens any more, as its Prometheus is gone, would hold the rest for ever.
     """
     standing = unfinished.record.plan
     if standing is None:
@@ -85,7 +85,8 @@ def restricted(unfinished: Unfinished, today: Policy, meant: Container[str]) -> 
     rules = stricter(standing.policy, today, _planned_for(standing))
     rules = rules if unfinished.blocks else replace(rules, gates=today.gates)
     under_rules = replace(unfinished, record=replace(unfinished.record, plan=replace(standing, policy=rules)))
-    if is_regrouped(standing.policy, today) or has_failed_enough(under_rules):
+    is_changed = is_regrouped(standing.policy, today) or is_labelled_otherwise(standing.policy, today)
+    if is_changed or has_failed_enough(under_rules):
         return replace(under_rules, untouched=())
     return replace(under_rules, untouched=tuple(node for node in unfinished.untouched if node.name in meant))
 

@@ -29,7 +29,8 @@ from rollout.execution.node.tainting import Tainting
 from rollout.execution.node.task import NodeTask
 from rollout.execution.record.health import Health
 from rollout.execution.record.memory import RunMemory, Terms
-from rollout.execution.record.record import NoRecord, Record, RunRecord
+from rollout.execution.record.no_record import NoRecord, Record
+from rollout.execution.record.record import RunRecord
 from rollout.execution.rollout.ledger import Ledger
 from rollout.execution.rollout.pool_rooms import PoolRooms
 from rollout.execution.rollout.ports import Ports, RunOptions
@@ -88,7 +89,7 @@ def execute(
     """
     report = Reporter(ports.observer, ports.clock)
     cluster = patient_api(ports.api, ports.clock, OutageNotice(report), options.api_patience)
-    record = _record(cluster, options, inherited)
+    record = _record(cluster, options, inherited, report)
     lease = LeaseLock(
         ports.api,
         ports.clock,
@@ -192,10 +193,10 @@ def _memory_terms(plan: RolloutPlan, options: RunOptions, inherited: Inheritance
     return Terms(plan.plan_id, options.lease_namespace, limit, policy.include_held, retried, options.operating)
 
 
-def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None) -> Record:
+def _record(cluster: PatientApi, options: RunOptions, inherited: Inheritance | None, report: Reporter) -> Record:
     if inherited is not None and not inherited.is_recorded:
         return NoRecord()
-    return RunRecord(cluster, options.lease_namespace, operating=options.operating)
+    return RunRecord(cluster, options.lease_namespace, report.notice, operating=options.operating)
 
 
 def _may_act(guard: Guard) -> bool:

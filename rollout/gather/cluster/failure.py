@@ -42,6 +42,11 @@ _NOT_FOUND, _UNSERVED = 404, b"404 page not found"
 
 _UNAUTHORIZED_HINT = "Renew the credentials of the kubeconfig's user, or name another context with --context."
 _FORBIDDEN_HINT = "Have this right granted to the user; `rollout doctor` lists every right that is needed."
+# Refusals of other kinds than for want of a right, by the API server's words.
+_NO_RIGHTS = {
+    "exceeded quota": "Raise that ResourceQuota, or make room in it: kubectl describe quota -n NAMESPACE",
+    "denied the request": "Whoever runs that admission webhook knows what it asks for.",
+}
 _REDIRECT_HINT = "The address in the kubeconfig is not that of an API server."
 
 
@@ -113,7 +118,7 @@ def _build(status: int, message: str, answer: Status, retry_after: str, kind: ty
         reason=answer.reason or "",
         causes=tuple(ApiCause(cause.reason or "", cause.message or "") for cause in causes),
         retry_after=_patience(answer, retry_after),
-        hint=_hint(status, causes),
+        hint=_hint(status, causes, message),
     )
 
 
@@ -129,9 +134,9 @@ def _patience(answer: Status, retry_after: str) -> float | None:
     return float(retry_after) if retry_after.strip().isdecimal() else None
 
 
-def _hint(status: int, causes: tuple[Cause, ...]) -> str:
+def _hint(status: int, causes: tuple[Cause, ...], message: str) -> str:
     if status == _UNAUTHORIZED:
         return _UNAUTHORIZED_HINT
     if status == _FORBIDDEN and not causes:
-        return _FORBIDDEN_HINT
+        return next((hint for words, hint in _NO_RIGHTS.items() if words in message), _FORBIDDEN_HINT)
     return _REDIRECT_HINT if status < _BAD_REQUEST else ""

@@ -4,7 +4,7 @@ It is understood as a whole or counts as nothing.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -43,12 +43,13 @@ class _Header(msgspec.Struct):
     format_version: str
 
 
-class _Document(msgspec.Struct):
+@dataclass(frozen=True, slots=True)
+class _Document:
     """As it is written."""
 
     format_version: str
-    nodes: dict[str, NodeFailures] = msgspec.field(default_factory=dict)
-    versions: dict[str, VersionFailures] = msgspec.field(default_factory=dict)
+    nodes: dict[str, NodeFailures] = field(default_factory=dict)
+    versions: dict[str, VersionFailures] = field(default_factory=dict)
     pause: Pause | None = None
     aborted: Pause | None = None
 

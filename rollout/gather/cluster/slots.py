@@ -3,6 +3,7 @@
 What is not understood is no free slot: nothing is granted by it.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +27,8 @@ class StandingSlots(NamedTuple):
     body: dict[str, Any] | None
 
 
-class _Document(msgspec.Struct):
+@dataclass(frozen=True, slots=True)
+class _Document:
     format_version: str
     held: tuple[Slot, ...] = ()
     unasked: tuple[UnaskedReboot, ...] = ()

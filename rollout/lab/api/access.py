@@ -93,6 +93,10 @@ class Access:
         """Refuse that many requests, as a server does that has just started and has not read the roles yet."""
         self._not_ready_for = requests
 
+    def replace_tokens(self, tokens: Mapping[str, str]) -> None:
+        """From now on these are good, and no others."""
+        self._tokens = dict(tokens)
+
     def user(self, authorization: str) -> str:
         """The user of an Authorization header; raises 401 for a token that nobody has."""
         if not authorization:

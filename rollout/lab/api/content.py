@@ -18,6 +18,7 @@ _NAME_PART_LENGTH, _PREFIX_LENGTH = 63, 253
 _CONFIG_KEY_LENGTH = 253
 _MOST_ANNOTATIONS = 256 * 1024
 _MOST_CONFIG = 1024 * 1024
+_WHOLE = 100
 
 _BAD_NAME_PART = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -140,6 +141,24 @@ def frozen_causes(config: Json, current: Json) -> Iterator[Cause]:
             yield Cause("FieldValueForbidden", message, field=field)
 
 
+def deletion_causes(obj: Json, current: Json) -> Iterator[Cause]:
+    """What may not change of an object that is being deleted: more that holds it."""
+    metadata = current["metadata"]
+    more = sorted(set(obj["metadata"].get("finalizers") or ()) - set(metadata.get("finalizers") or ()))
+    if more and "deletionTimestamp" in metadata:
+        message = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
+        yield Cause("FieldValueForbidden", f"{message} {more}", field="metadata.finalizers")
+
+
+def settled_causes(node: Json, current: Json) -> Iterator[Cause]:
+    """What of a Node's spec stays as it was once it is there."""
+    before, after = current.get("spec") or {}, node.get("spec") or {}
+    for field in ("podCIDR", "providerID"):
+        if before.get(field) and after.get(field) != before[field]:
+            message = f'Forbidden: node updates may not change {field} except from "" to valid'
+            yield Cause("FieldValueForbidden", message, field=f"spec.{field}")
+
+
 def _event_causes(event: Json) -> Iterator[Cause]:
     """An Event lies beside its object; one about an object without a namespace lies in `default`."""
     involved = (event.get("involvedObject") or {}).get("namespace") or ""
@@ -155,6 +174,8 @@ def _budget_causes(budget: Json) -> Iterator[Cause]:
         amount = spec.get(field)
         if isinstance(amount, str) and not _PERCENTAGE.fullmatch(amount):
             yield invalid_value(f"spec.{field}", f'"{amount}"', _BAD_PERCENTAGE)
+        elif isinstance(amount, str) and int(amount[:-1]) > _WHOLE:
+            yield invalid_value(f"spec.{field}", f'"{amount}"', "must not be greater than 100%")
         elif isinstance(amount, int) and amount < 0:
             yield invalid_value(f"spec.{field}", str(amount), "must be greater than or equal to 0")
 

@@ -77,7 +77,7 @@ def list_page(store: ObjectStore, target: Target, resource: Resource, query: Map
     """Answer a list request."""
     selection = selection_of(query, resource)
     start = _start(store, query)
-    limit = whole_number(query, "limit")
+    limit = max(0, whole_number(query, "limit"))
     whole_number(query, "timeoutSeconds")
     if query.get("resourceVersion") == "0" and not query.get("continue"):
         # Served from the watch cache, which knows no pages.

@@ -28,17 +28,22 @@ def with_managers(current: Json, changed: Json, manager: str) -> Json:
     return {**changed, "metadata": {**metadata, **({"managedFields": entries} if entries else {})}}
 
 
-def with_time(lease: Json, manager: str, now: str) -> Json:
-    """The Lease as `manager` has renewed it at a time of the server, RFC 3339."""
-    entry = {
-        "manager": manager or "unknown",
-        "operation": "Update",
-        "apiVersion": "coordination.k8s.io/v1",
-        "time": now,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:spec": {f"f:{field}": {} for field in lease.get("spec") or {}}},
-    }
-    return {**lease, "metadata": {**lease["metadata"], "managedFields": [entry]}}
+def with_time(current: Json, lease: Json, manager: str, now: str) -> Json:
+    """The Lease as `manager` has written it at a time of the server, RFC 3339, with who wrote its spec or beside it."""
+    earlier = current.get("metadata", {}).get("managedFields") or []
+    if lease.get("spec") != current.get("spec"):
+        entries = [_of_lease(manager, now, {"f:spec": {f"f:{field}": {} for field in lease.get("spec") or {}}})]
+    elif any(lease["metadata"].get(kind) != current["metadata"].get(kind) for kind in _KINDS):
+        others = [entry for entry in earlier if entry["manager"] != manager or "f:spec" in entry["fieldsV1"]]
+        entries = [*others, _of_lease(manager, now, {"f:metadata": {}})]
+    else:
+        entries = earlier
+    return {**lease, "metadata": {**lease["metadata"], "managedFields": entries}}
+
+
+def _of_lease(manager: str, now: str, fields: Json) -> Json:
+    entry = {"manager": manager or "unknown", "operation": "Update", "apiVersion": "coordination.k8s.io/v1"}
+    return {**entry, "time": now, "fieldsType": "FieldsV1", "fieldsV1": fields}
 
 
 def _values(node: Json) -> dict[_Path, object]:

@@ -7,7 +7,7 @@ from rollout.lab.api.faults import ApiFault, FaultAnswer
 from rollout.lab.api.representation import encoded
 from rollout.lab.api.statuses import StatusError
 
-_BAD_REQUEST, _CONFLICT, _INVALID, _TOO_MANY = 400, 409, 422, 429
+_BAD_REQUEST, _FORBIDDEN, _CONFLICT, _INVALID, _TOO_MANY = 400, 403, 409, 422, 429
 _INTERNAL, _UNAVAILABLE, _TIMEOUT = 500, 503, 504
 _DENIED = 'admission webhook "evictions.lab" denied the request: the pod is being moved'
 _TEXT = "text/plain; charset=utf-8"
@@ -26,6 +26,8 @@ _REFUSALS: Mapping[FaultAnswer, tuple[int, str, str]] = {
         "the object has been modified; please apply your changes to the latest version and try again",
     ),
     FaultAnswer.INVALID: (_INVALID, "Invalid", "the object is invalid: an admission webhook says so"),
+    FaultAnswer.FORBIDDEN: (_FORBIDDEN, "Forbidden", 'admission webhook "policy.lab" denied the request: it is frozen'),
+    FaultAnswer.NO_DRY_RUN: (_BAD_REQUEST, "BadRequest", 'admission webhook "policy.lab" does not support dry run'),
     FaultAnswer.DENIED: (_TOO_MANY, "TooManyRequests", _DENIED),
     FaultAnswer.DENIED_ERROR: (_INTERNAL, "InternalError", _DENIED),
 }

@@ -177,7 +177,7 @@ class ApiServer:
 
     async def _answer(self, request: web.BaseRequest, call: Call) -> Answer | Streaming:
         fault = self.faults.strike(call.target)
-        if fault is None:
+        if fault is None or (fault.answer is FaultAnswer.NO_DRY_RUN and "dryRun" not in call.query):
             return self._computed(request, call)
         stand_in = faulty_answer(fault) or foreign_answer(fault)
         if stand_in is not None:

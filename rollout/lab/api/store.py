@@ -71,8 +71,9 @@ def object_key(obj: Json) -> str:
 
 
 def timestamp(moment: datetime) -> str:
-    """A time as object metadata has it: UTC, whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    """A time, which is in UTC, as object metadata has it: whole seconds."""
+    # `strftime` takes ten times as long, for every change of an object.
+    return f"{moment.isoformat(timespec='seconds')[:19]}Z"
 
 
 class _Collection:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 from rollout.lab.api.content import (
     content_causes,
+    deletion_causes,
     frozen_causes,
     invalid_value,
     label_value_problems,
     qualified_name_problems,
+    settled_causes,
 )
 from rollout.lab.api.resources import CONFIGMAPS, NODES, PODS, Resource
 from rollout.lab.api.statuses import Cause, bad_request, invalid
@@ -41,10 +43,10 @@ def check_new(resource: Resource, obj: Json) -> None:
 
 def check_update(resource: Resource, obj: Json, current: Json) -> None:
     """Raise a 422 unless the object may become this."""
-    causes = list(_causes(resource, obj))
+    causes = [*_causes(resource, obj), *deletion_causes(obj, current)]
     if resource is NODES:
         # A real server validates a changed node's taints twice, and says so twice.
-        causes += _taint_causes(obj)
+        causes += [*_taint_causes(obj), *settled_causes(obj, current)]
     if resource is PODS and _frozen(obj) != _frozen(current):
         causes.append(Cause("FieldValueForbidden", f"Forbidden: {_IMMUTABLE_POD}", field="spec"))
     if resource is CONFIGMAPS:

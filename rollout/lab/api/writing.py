@@ -136,7 +136,7 @@ class Writer:
         if resource.namespaced:
             self.check_namespace(resource, metadata["namespace"], metadata.get("name", ""))
         if resource is LEASES:
-            obj = with_time(obj, manager, timestamp(self._store.now()))
+            obj = with_time({}, obj, manager, timestamp(self._store.now()))
         return self._stored(resource, with_defaults(resource, obj), dry_run=dry_run)
 
     def _place(self, metadata: Json, target: Target) -> None:
@@ -230,7 +230,7 @@ class Writer:
         if resource is NODES:
             obj = with_managers(current, obj, manager)
         if resource is LEASES:
-            obj = with_time(obj, manager, timestamp(self._store.now()))
+            obj = with_time(current, obj, manager, timestamp(self._store.now()))
         if dry_run:
             version = current["metadata"]["resourceVersion"]
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": version}}

@@ -231,13 +231,16 @@ def simple(
         except expansion.UnboundVariableError as error:
             shell.complain(f"{error}: unbound variable")
             raise Leave("exit", 1) from error
-        return await redirected(_invocation(argv, dict(values)), redirects)(shell)
+        command = _invocation(argv, dict(values))
+        return await (redirected(command, redirects) if redirects else command)(shell)
 
     return run
 
 
 def _invocation(argv: tuple[str, ...], values: dict[str, str]) -> Node:
     async def run(shell: "Shell") -> int:
+        if not values and argv:
+            return await shell.invoke(argv)
         before = dict(shell.variables)
         shell.variables.update(values)
         if not argv:

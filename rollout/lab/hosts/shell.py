@@ -134,7 +134,7 @@ class Shell:
         if argv[0] in _BUILTINS:
             return await _BUILTINS[argv[0]](self, argv[1:])
         try:
-            return await replace(self.process, environment=self.variables).run(argv)
+            return await self.process.run(argv, environment=self.variables)
         except ProgramNotFoundError:
             self.complain(f"{argv[0]}: {'No such file or directory' if '/' in argv[0] else 'command not found'}")
             return NOT_FOUND

@@ -198,9 +198,19 @@ class HostServer:
 
     # The server itself.
 
-    def _options(self) -> asyncssh.SSHServerConnectionOptions:
+    @property
+    def _open(self) -> bool:
+        return self.machine.power is Power.RUNNING and self.machine.faults.ssh is not SshFault.CLOSED
+
+    def _listening_socket(self) -> socket.socket:
+        """The one that was bound beforehand; after a boot another on the same port. Raises OSError."""
+        bound, self._socket = self._socket, None
+        return bound or open_socket(self.address, self.port)
+
+    async def _greet(self, connection: socket.socket) -> None:
         # Nothing is read from the machine that the lab runs on: no configuration, no GSSAPI host name.
-        return asyncssh.SSHServerConnectionOptions(
+        await asyncssh.run_server(
+            connection,
             config=None,
             server_factory=lambda: _Login(self),
             server_host_keys=[self._host_key],
@@ -213,18 +223,6 @@ class HostServer:
             encoding="utf-8",
             errors="surrogateescape",
         )
-
-    @property
-    def _open(self) -> bool:
-        return self.machine.power is Power.RUNNING and self.machine.faults.ssh is not SshFault.CLOSED
-
-    def _listening_socket(self) -> socket.socket:
-        """The one that was bound beforehand; after a boot another on the same port. Raises OSError."""
-        bound, self._socket = self._socket, None
-        return bound or open_socket(self.address, self.port)
-
-    async def _greet(self, connection: socket.socket) -> None:
-        await asyncssh.run_server(connection, config=None, options=self._options())
 
     def _stop_accepting(self) -> None:
         self._listener.stop_accepting()

@@ -36,12 +36,13 @@ class Environment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of a word: its value, and whether that is quoted, is literal, is `$@`."""
+    """A run of a word: its value, and whether that is quoted, is literal, is `$@`; `fixed` where it never changes."""
 
     value: "Callable[[Environment], Awaitable[str]]"
     quoted: bool
     literal: bool = False
     all_arguments: bool = False
+    fixed: str | None = None
 
 
 Word: TypeAlias = "tuple[Part, ...]"
@@ -53,7 +54,7 @@ def literal(text: str, *, quoted: bool) -> Part:
     async def value(_environment: Environment) -> str:
         return text
 
-    return Part(value, quoted, literal=True)
+    return Part(value, quoted, literal=True, fixed=text if quoted or "*" not in text else None)
 
 
 def parameter(name: str, operator: str, argument: Word, *, quoted: bool) -> Part:
@@ -93,7 +94,14 @@ async def pattern(environment: Environment, word: Word) -> str:
 
 async def fields(environment: Environment, words: tuple[Word, ...]) -> list[str]:
     """All words expanded, split into fields, and made paths where they match any."""
-    return [field for word in words for field in await _paths(environment, word) or await _split(environment, word)]
+    done = list[str]()
+    for word in words:
+        # Most words stand for themselves.
+        if len(word) == 1 and (fixed := word[0].fixed) is not None:
+            done.append(fixed)
+        else:
+            done += await _paths(environment, word) or await _split(environment, word)
+    return done
 
 
 async def _paths(environment: Environment, word: Word) -> list[str]:

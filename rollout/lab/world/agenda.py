@@ -130,11 +130,12 @@ class Agenda:
             _LOG.exception("the simulated cluster failed at %s", getattr(work, "__qualname__", work))
 
     async def _sleep(self, wake: asyncio.Event) -> None:
+        """Until the next timer, or until it is woken: not by a time-out of the waiting, which costs a task's ending."""
+        alarm = asyncio.get_running_loop().call_later(self.clock.scaled(self._seconds_to_next()), wake.set)
         try:
-            async with asyncio.timeout(self.clock.scaled(self._seconds_to_next())):
-                await wake.wait()
-        except TimeoutError:
-            return
+            await wake.wait()
+        finally:
+            alarm.cancel()
 
     def _seconds_to_next(self) -> float:
         return self._timers[0].due - self.clock.monotonic() if self._timers else _FOREVER * self.clock.speed

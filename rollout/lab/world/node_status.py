@@ -106,7 +106,7 @@ def new_lease(name: str, now: datetime) -> Json:
 
 def micro_time(moment: datetime) -> str:
     """A time as Leases have it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
 def _system_uuid(machine_id: str) -> str:

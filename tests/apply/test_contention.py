@@ -1,0 +1,89 @@
+"""Others have a say in what a rollout writes: controllers that write it too, webhooks, finalizers."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from rollout.lab.api.faults import ApiFault, FaultAnswer
+from rollout.lab.api.resources import CONFIGMAPS
+from rollout.lab.api.store import Change
+from rollout.lab.lab import Lab
+from tests.apply.conftest import Rollout, command
+from tests.apply.test_resume import APPLY, assert_finished, record, run_of, stopped_at
+from tests.ended import end_of
+from tests.waiting import wait_until
+
+Start = Callable[[str, int], Lab]
+OF_NODES = ApiFault(answer=FaultAnswer.CONFLICT, verb="patch", resource="nodes", requests=25)
+OF_RECORD = ApiFault(
+    answer=FaultAnswer.CONFLICT, verb="update", resource=CONFIGMAPS.plural, name="node-rollout", requests=4
+)
+
+
+def test_a_burst_of_writes_to_its_node_costs_no_node_its_turn(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+    lab.inflict(OF_NODES)
+    ended = rollout(lab, *APPLY, "--no-prefer-no-schedule-taint")
+    assert ended.code == 0, ended.stderr
+    assert lab.struck(OF_NODES) == 25
+    assert_finished(lab)
+
+
+def test_a_record_that_others_write_too_is_gone_on_with(started: Start, rollout: Rollout, tmp_path: Path) -> None:
+    lab = started("default", 5)
+    with stopped_at(lab, tmp_path, "draining"):
+        lab.inflict(OF_RECORD)
+        ended = rollout(lab, "resume", "--yes", "-o", "json", "--force-unlock", run_of(lab))
+    assert ended.code == 0, ended.stderr
+    assert lab.struck(OF_RECORD) == 4
+    assert_finished(lab)
+
+
+def test_a_rollout_that_stops_is_marked_as_ended_whoever_writes_its_record(started: Start, tmp_path: Path) -> None:
+    lab = started("default", 6)
+    process = command(lab, tmp_path, *APPLY, "--max-unavailable", "1")
+    wait_until(lambda: max(lab.scoreboard().reboots.values()) > 0)
+    lab.inflict(OF_RECORD)
+    process.send_signal(signal.SIGINT)
+    ended = end_of(process)
+    assert ended.code == 130, ended.stderr
+    assert lab.struck(OF_RECORD) == 4
+    standing = record(lab)
+    assert standing is not None
+    assert standing["metadata"]["annotations"]["node-rollout.dev/ended"] == "true"
+
+
+def test_a_record_that_webhooks_keep_stands_in_nobodys_way(started: Start, rollout: Rollout) -> None:
+    """As those do by which nothing in kube-system may be deleted."""
+    lab = started("default", 4)
+    lab.inflict(ApiFault(answer=FaultAnswer.FORBIDDEN, verb="delete", resource=CONFIGMAPS.plural))
+    ended = rollout(lab, *APPLY)
+    assert ended.code == 0, ended.stderr
+    assert "warning: the record stays, as ended: admission webhook" in ended.stdout
+    again = rollout(lab, *APPLY, "--reboot-idle", "--max-failures", "2")
+    assert again.code == 0, again.stderr
+    assert set(again.summary["succeeded"]) == set(ended.summary["succeeded"])
+
+
+def test_a_record_that_finalizers_hold_is_named_and_not_written_over(started: Start, rollout: Rollout) -> None:
+    lab = started("default", 4)
+
+    def hold(change: Change) -> None:
+        if change.resource is CONFIGMAPS and change.obj["metadata"]["name"] == "node-rollout" and not held:
+            held.append(True)
+            metadata = {**change.obj["metadata"], "finalizers": ["example.com/hold"]}
+            lab.store.put(CONFIGMAPS, {**change.obj, "metadata": metadata})
+
+    held: list[bool] = []
+    lab.call(lambda: lab.store.subscribe(hold))
+    ended = rollout(lab, *APPLY)
+    assert ended.code == 0, ended.stderr
+    words = "ConfigMap kube-system/node-rollout was deleted, and finalizers hold it: example.com/hold"
+    assert words in ended.stdout
+    refused = rollout(lab, *APPLY, "--reboot-idle")
+    assert refused.code == 6
+    assert words in refused.stderr
+    aborted = rollout(lab, "abort", "--yes")
+    assert words in aborted.stderr
+    lab.call(lambda: lab.store.remove(CONFIGMAPS, "node-rollout", "kube-system"))
+    assert rollout(lab, *APPLY, "--reboot-idle").code == 0
