@@ -87,4 +87,4 @@ def _texts(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     if isinstance(node, ast.JoinedStr):
-        yield "".join(part.value if isinstance(part, ast.Constant) else "NAME" for part in node.values)
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "NAME" for part in node.values)

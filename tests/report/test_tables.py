@@ -153,6 +153,11 @@ def test_a_rehearsal_counts_objections() -> None:
     rows = [line.split(maxsplit=2) for line in text.splitlines()[1:3]]
     assert rows == [["node-1", "4", "-"], ["node-2", "1", "shop/cart-1: not now"]]
     assert text.splitlines()[-1] == "Dry run: nothing was changed; 1 objection by the API server."
+    many = [Rehearsal(f"node-{number}", 2, ("not now",) if number == 40 else ()) for number in range(100)]
+    _, fine, objected, _, last = rehearsal_text(many).splitlines()
+    assert fine.split() == ["99", "nodes:", "node-0,", "node-1,", "node-2", "and", "96", "more", "198", "-"]
+    assert objected.split() == ["node-40", "2", "not", "now"]
+    assert "1 objection" in last
 
 
 def test_status_says_how_far_a_rollout_has_come_with_a_node() -> None:
