@@ -224,10 +224,14 @@ class Rooms:
     def _emptiest(self, requests: Resources, shape: _Shape) -> Room | None:
         """The same as of those that `_open` yields, where no neighbour minds: most pods are placed by this."""
         rooms, closed, first = shape.rooms, self.closed, shape.next
+        cpu, memory, others = requests.cpu_milli, requests.memory, requests.others
         best, most, looks = None, 0.0, 0
         for place in chain(range(first, len(rooms)), range(first)):
             room = rooms[place]
-            if room.name in closed or not room.takes(requests):
+            # As `Room.takes` has it: a call for each of the rooms that are full costs more than all else.
+            if (cpu and room.cpu < cpu) or (memory and room.memory < memory) or room.pods <= 0:
+                continue
+            if room.name in closed or (others and not room.takes(requests)):
                 continue
             share = room.free_share
             if best is None or share > most:

@@ -112,7 +112,6 @@ class Turns:
 
     def _wait(self, place: int, key: str, need: int) -> None:
         heappush(self._queues[key][need], place)
-        self._keep_for_the_passed()
 
     def _begin(self, place: int) -> None:
         self._begun.add(place)

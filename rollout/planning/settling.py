@@ -170,27 +170,27 @@ class Flow:
         if not pods:
             emptied()
         for pod in pods:
-            if key := self._barrier(pod):
+            traits = self._traits(pod)
+            if key := self._barrier(pod, traits):
                 self._want(key, name, pod)
             else:
-                self._evict(pod, name)
+                self._evict(pod, traits, name)
 
     def give_up(self, name: str) -> None:
         """The drain's time is over: what has not been evicted stays."""
         for wanting in self._wanting.values():
             wanting.pop(name, None)
 
-    def _barrier(self, pod: Pod) -> str:
+    def _barrier(self, pod: Pod, traits: _Traits) -> str:
         """The budget that has no permit left for a pod; one that is not ready has used it up already."""
         if pod.uid in self._missing:
             return ""
-        for key in self._traits(pod).keys:
+        for key in traits.keys:
             if key in self.permits and self._used[key] >= max(1, self.permits[key]):
                 return key
         return ""
 
-    def _evict(self, pod: Pod, name: str) -> None:
-        traits = self._traits(pod)
+    def _evict(self, pod: Pod, traits: _Traits, name: str) -> None:
         if pod.uid not in self._missing:
             self._missing.add(pod.uid)
             for key in traits.keys:
@@ -200,20 +200,20 @@ class Flow:
         self._lives[pod.uid] += 1
         if traits.in_order:
             self._sequences[traits.owner].leave(pod)
-        self.agenda.at(self.agenda.now + traits.ending, partial(self._end, pod, name))
+        self.agenda.at(self.agenda.now + traits.ending, partial(self._end, pod, traits, name))
         if traits.at_once:
             self._leave(pod, name)
-            self._place(pod)
+            self._place(pod, traits)
 
     def _leave(self, pod: Pod, name: str) -> None:
         del self.residents[name][pod.uid]
         self.rooms.take_out(pod)
 
-    def _end(self, pod: Pod, name: str) -> None:
+    def _end(self, pod: Pod, traits: _Traits, name: str) -> None:
         """Its last container has ended."""
-        if not self._traits(pod).at_once:
+        if not traits.at_once:
             self._leave(pod, name)
-            self._replace(pod)
+            self._replace(pod, traits)
         if self._minding:
             self._place_pending(list(self._minding.values()))
         if drain := self._drains.get(name):
@@ -221,19 +221,18 @@ class Flow:
             if not drain.left:
                 drain.emptied()
 
-    def _replace(self, pod: Pod) -> None:
-        traits = self._traits(pod)
+    def _replace(self, pod: Pod, traits: _Traits) -> None:
         if not traits.in_order:
-            self._place(pod)
+            self._place(pod, traits)
             return
         self._sequences[traits.owner].gone(pod)
         self._place_next(traits.owner)
 
     def _place_next(self, owner: str) -> None:
         if (following := self._sequences[owner].next_one()) is not None:
-            self._place(following)
+            self._place(following, self._traits(following))
 
-    def _place(self, pod: Pod) -> None:
+    def _place(self, pod: Pod, traits: _Traits) -> None:
         """Start a pod on a node that takes it, or let it wait for one."""
         target = self.rooms.place(pod)
         if not target or target in self._closed:
@@ -245,17 +244,16 @@ class Flow:
         self._minding.pop(pod.uid, None)
         self.rooms.put(pod, target)
         self.residents.setdefault(target, {})[pod.uid] = pod
-        self.agenda.at(self.agenda.now + self._traits(pod).start, partial(self._ready, pod, self._lives[pod.uid]))
+        self.agenda.at(self.agenda.now + traits.start, partial(self._ready, pod, traits, self._lives[pod.uid]))
 
     def _place_pending(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
-            self._place(pod)
+            self._place(pod, self._traits(pod))
 
-    def _ready(self, pod: Pod, life: int) -> None:
+    def _ready(self, pod: Pod, traits: _Traits, life: int) -> None:
         """A replacement is ready, unless it was evicted before."""
         if self._lives[pod.uid] != life:
             return
-        traits = self._traits(pod)
         self._missing.discard(pod.uid)
         self.away[traits.owner] -= 1
         if traits.in_order:
@@ -274,10 +272,11 @@ class Flow:
             pod = wanting[name].popleft()
             if not wanting[name]:
                 del wanting[name]
-            if further := self._barrier(pod):
+            traits = self._traits(pod)
+            if further := self._barrier(pod, traits):
                 self._want(further, name, pod)
             else:
-                self._evict(pod, name)
+                self._evict(pod, traits, name)
 
     def _want(self, key: str, name: str, pod: Pod) -> None:
         self._wanting.setdefault(key, {}).setdefault(name, deque()).append(pod)
